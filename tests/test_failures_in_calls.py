@@ -263,7 +263,7 @@ class Image(nn.Module):
 ONEDNN = {
     "_linear_pointwise": "ATen multiplies the matrices",
     "_convolution_pointwise": "ATen runs the convolution",
-    "_reorder_convolution_weight": "the weight of a convolution is not packed",
+    "_reorder_convolution_weight": "the weight of a convolution is not prepacked",
 }
 
 

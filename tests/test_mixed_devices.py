@@ -367,7 +367,7 @@ def test_gpus_of_one_graph_are_of_one_chip(monkeypatch: pytest.MonkeyPatch) -> N
     assert gpus_among(devices) == Gpus((1, 0))
     assert gpus_among(devices[:1]) == Gpus()
     chips[0] = (8, 0)
-    with pytest.raises(UnsupportedOperation, match="cuda:1 and cuda:0 are different chips"):
+    with pytest.raises(UnsupportedOperation, match="cuda:1 and cuda:0 have different compute capabilities"):
         gpus_among(devices)
 
 

@@ -73,10 +73,10 @@ class Failures:
     def callback(self, stage: str) -> FailureCallback:
         """Return :meth:`report` as a function of the error and its consequence."""
 
-        def told(error: Exception, instead: str) -> None:
+        def report(error: Exception, instead: str) -> None:
             self.report(error, stage, instead)
 
-        return told
+        return report
 
     def report(
         self,

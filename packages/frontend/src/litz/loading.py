@@ -104,13 +104,13 @@ class Loader:
         """Load a host program of the graph, with other functions in place of some of its branches."""
         artifact = self.artifact
         built = zip(artifact.units, artifact.binaries, strict=True)
-        told = self.failures.callback("call")
-        bind = segment_binder(artifact.plan, tuple(built), self.targets, self.gpus, watch, told)
+        report = self.failures.callback("call")
+        bind = segment_binder(artifact.plan, tuple(built), self.targets, self.gpus, watch, report)
         file = f"<litz {self.name} {artifact.key[:12]}>"
         keep_freed_memory()
         frozen = self.config.freezing
         given = (program, bind, self.constants, file, self.routines, self.gpus)
-        call = load_program(*given, frozen=frozen, instead=instead, told=told)
+        call = load_program(*given, frozen=frozen, instead=instead, report=report)
         return on_current_device(call) if artifact.plan.device.kind == "cuda" else call
 
     def of(self, artifact: Artifact) -> Loader:
@@ -181,5 +181,5 @@ def loader_of(
 ) -> Loader:
     """Return the loader of an artifact; raise ``CodegenError`` for a plan that the host cannot express."""
     program = host_program(artifact.plan)
-    told = Failures(config) if failures is None else failures
-    return Loader(artifact, name, targets, config, program, constants, routines, gpus, told)
+    policy = Failures(config) if failures is None else failures
+    return Loader(artifact, name, targets, config, program, constants, routines, gpus, policy)

@@ -1,1 +1,1 @@
-"""Compiled graphs on disk: JSON, sources and binaries; never a pickle."""
+"""The cache: compiled graphs on disk as JSON, sources and binaries, never as pickles."""

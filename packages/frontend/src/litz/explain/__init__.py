@@ -1,1 +1,1 @@
-"""Every decision can be asked for: as data and as text."""
+"""Explanations: the compiled form of a function and the decisions behind it, as data and as text."""

@@ -1,1 +1,1 @@
-"""The host program: torch's memory and routines around native kernels."""
+"""The host program: torch's memory and routines around compiled kernels."""

@@ -1,4 +1,4 @@
-"""What calls are passed and what a program returns, as Python."""
+"""Arguments of calls and results of a program, as Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from litz_ir.symbols import Term
 
 
 def argument_code(argument: Argument, names: Names, tensors: TensorVariables) -> Code:
-    """An argument of a call; raises :class:`CodegenError` for what has no literal form."""
+    """Return an argument of a call; raise :class:`CodegenError` for a value without a literal."""
     match argument:
         case ComplexRef():
             return code("view_as_complex({})", tensors.tensor(argument.name))
@@ -40,7 +40,7 @@ def argument_code(argument: Argument, names: Names, tensors: TensorVariables) ->
 
 
 def output_code(output: Output, names: Names, tensors: TensorVariables) -> Code:
-    """A result of the program."""
+    """Return a result of the program."""
     match output:
         case ComplexRef():
             return tensors.complex(output.name)
@@ -54,7 +54,7 @@ def output_code(output: Output, names: Names, tensors: TensorVariables) -> Code:
 
 
 def _literal(value: object) -> str:
-    """A Python literal; floats that have none are spelled as calls."""
+    """Return a Python literal, or a call for a float that has none."""
     if isinstance(value, float):
         return repr(value) if value - value == 0 else f"float({str(value)!r})"
     if isinstance(value, complex):

@@ -1,4 +1,4 @@
-"""The devices of a graph, and running on the GPU that it is compiled for, whichever is the current one."""
+"""Devices of a graph, and calls on the GPU that it was compiled for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from litz.host.load import HostFunction
 
 
 def first_gpu(devices: Iterable[torch.device]) -> AbstractContextManager[object]:
-    """The first of some devices that is a GPU, as the current one; nothing where none is."""
+    """Return a context in which the first GPU among some devices is current; without effect where there is none."""
     found = next((each for each in devices if each.type == "cuda"), None)
     if found is None or found.index is None or not torch.cuda.is_available():
         return contextlib.nullcontext()
@@ -22,7 +22,7 @@ def first_gpu(devices: Iterable[torch.device]) -> AbstractContextManager[object]
 
 
 def on_current_device(call: HostFunction) -> HostFunction:
-    """A call whose kernels were loaded on the GPU that is current now: later it makes that one current for itself."""
+    """Return a call that runs with the present current GPU as current, on which its kernels are loaded."""
     ordinal, current = torch.cuda.current_device(), torch.cuda.current_device
 
     def run(args: list[Any]) -> Sequence[Any]:
@@ -35,19 +35,19 @@ def on_current_device(call: HostFunction) -> HostFunction:
 
 
 def device_kinds(gm: GraphModule) -> tuple[str, ...]:
-    """The kinds of the devices that the tensors of a graph, and of those that it runs, are on; ``cpu`` for a graph
-    without tensors."""
+    """Return the device kinds of the tensors of a graph and its subgraphs; ``cpu`` where there are none."""
     kinds = dict.fromkeys(tensor.device.type for tensor in tensors_of(gm))
     return tuple(kinds) or ("cpu",)
 
 
 def tensors_of(gm: GraphModule) -> Iterable[torch.Tensor]:
-    """Examples of all tensors of a graph and of those that it runs."""
+    """Return example values of all tensors of a graph and its subgraphs."""
     graphs = (module.graph for module in gm.modules() if isinstance(module, GraphModule))
     return (tensor for graph in graphs for node in graph.nodes for tensor in _tensors(node.meta.get("val")))
 
 
 def _tensors(value: object) -> Iterable[torch.Tensor]:
+    """Yield the tensors in a nested value."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, tuple | list):

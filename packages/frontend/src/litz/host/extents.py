@@ -1,4 +1,4 @@
-"""Extents of the memory that a host program is given, as launches may reach it."""
+"""Byte ranges of the memory passed to a host program that launches may access."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from litz_ir.target import ByteRange
 
 
 def extents(segment: Segment, kernels: Mapping[str, Kernel]) -> Iterator[list[ByteRange | None]]:
-    """For each launch of a segment the extents of its buffers; None for those that the program allocates, and for those
-    whose length the launch is not told."""
+    """Yield, for each launch of a segment, the byte ranges of its buffers.
+
+    ``None`` for buffers that the program allocates, and for those whose length the launch does not receive as a
+    symbol.
+    """
     for (name, _, which), types in zip(segment.launches, segment.given, strict=True):
         passed = [segment.symbols[k] for k in which]
         pairs = zip(passed, kernels[name].symbols, strict=True)
@@ -22,7 +25,7 @@ def extents(segment: Segment, kernels: Mapping[str, Kernel]) -> Iterator[list[By
 
 
 def _extent(type_: TensorType, known: Mapping[str, Size]) -> ByteRange | None:
-    """The bytes between which a tensor of that type lies, over the names that a kernel has for the plan's symbols."""
+    """Return the byte range of a tensor of this type over the kernel's symbols."""
     if 0 in type_.shape:
         return 0, 0
     elements = type_.layout.offset, span(type_.shape, type_.layout)

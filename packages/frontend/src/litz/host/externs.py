@@ -1,4 +1,4 @@
-"""Routines that plans call by name: ATen overloads, and the few of litz's own."""
+"""Routines that plans call by name: ATen overloads, and a few of litz's own."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from litz_ir.target import FailureCallback, raise_failure
 def _sort(
     source: torch.Tensor, dimension: int, descending: bool, stable: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sort along a dimension; return values and indices."""
     ordered: tuple[torch.Tensor, torch.Tensor] = torch.ops.aten.sort.stable(
         source, stable=stable, dim=dimension, descending=descending
     )
@@ -24,7 +25,7 @@ def _sort(
 
 
 def _copy_with_strides(source: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
-    """A copy whose memory may have gaps; elements that share a place hold the same value."""
+    """Return a copy with these strides, which may leave gaps; elements that share memory have equal values."""
     reach = 1 + sum((size - 1) * stride for size, stride in zip(source.shape, strides))
     fresh = torch.empty(reach if source.numel() else 0, dtype=source.dtype, device=source.device)
     once = [slice(None) if stride else slice(1) for stride in strides]
@@ -35,13 +36,14 @@ def _copy_with_strides(source: torch.Tensor, strides: Sequence[int]) -> torch.Te
 def _strided_scatter(
     x: torch.Tensor, source: torch.Tensor, shape: Sequence[int], strides: Sequence[int], offset: int
 ) -> torch.Tensor:
-    """A copy of all of ``x``'s memory, ``source`` written to the elements from ``offset`` after its first on."""
+    """Return a copy of the memory of ``x``, with ``source`` written from element ``offset`` on."""
     return torch.as_strided_scatter(x, source, shape, strides, x.storage_offset() + offset)
 
 
 def _triton_kernel(
     kernel_idx: int, constant_args_idx: int, grid: Sequence[Sequence[int]], /, **kwargs: Any
 ) -> None:
+    """Launch a user's Triton kernel."""
     torch.ops.higher_order.triton_kernel_wrapper_mutation(
         kernel_idx=kernel_idx,
         constant_args_idx=constant_args_idx,
@@ -52,6 +54,7 @@ def _triton_kernel(
 
 
 def _draw_from(operator: str, /, *args: Any, rng_state: torch.Generator, **kwargs: Any) -> Any:
+    """Call a random operator with the generator ``rng_state``."""
     draw = torch.ops.higher_order.graphsafe_run_with_rng_state
     return draw(resolve(operator), *args, rng_state=rng_state, **kwargs)
 
@@ -76,26 +79,26 @@ _FUNCTIONS = frozenset(
         "_scaled_dot_product_cudnn_attention",
     }
 )  # fmt: skip
-"""Operators that are called often. torch's function of that name reads its arguments in half the time."""
+"""Operators that are called often, for which torch's Python function takes half the call overhead."""
 
 
 NO_ROUTINES: Mapping[str, Callable[..., Any]] = MappingProxyType({})
+"""The functions of a plan that calls none of this process."""
 
 
 def resolve(
     target: str,
     routines: Mapping[str, Callable[..., Any]] = NO_ROUTINES,
-    told: FailureCallback = raise_failure,
+    report: FailureCallback = raise_failure,
 ) -> Callable[..., Any]:
-    """The callable of an extern: ``aten.mm.default``, ``mylib.op.default`` or one of litz's own names. ``told`` hears
-    of what fails while it is called, where there is a way around it.
+    """Return the function of an extern: ``aten.mm.default``, ``mylib.op.default`` or one of litz's own names.
 
-    Raises :class:`ExternNotFound`.
+    ``report`` receives failures inside calls that have a fallback. Raises :class:`ExternNotFound`.
     """
     if target in routines:
         return routines[target]
     if target in ONEDNN:
-        return ONEDNN[target](told)
+        return ONEDNN[target](report)
     if target in _OWN:
         return _OWN[target]
     parts = target.split(".")

@@ -1,4 +1,4 @@
-"""Results that are kept from call to call, as long as the tensors they were computed from stay as they are."""
+"""Results of frozen regions, reused from call to call while the parameters they depend on do not change."""
 
 from __future__ import annotations
 
@@ -16,51 +16,52 @@ import torch
 from litz_ir.target import FailureCallback, raise_failure
 
 ENTRIES = 256
-"""The sets of tensors that results are kept for: a block that is compiled once may run with many sets of weights."""
+"""Most sets of tensors with stored results: a block compiled once may run with many sets of weights."""
 
 WHOLE = 4096
-"""The bytes up to which a tensor is compared whole at every call: biases, norms and their statistics."""
+"""Largest tensor that is compared as a whole in each call, in bytes: biases, norms and their statistics."""
 
 LEAST = 1024
-"""The elements of a larger tensor that are compared where it has so many rows or columns; one in :data:`SHARE` if that
-is more."""
+"""Elements of a larger tensor that are compared, if it has as many rows or columns; one in :data:`SHARE` if more."""
 
 SHARE = 64
+"""Divisor of a tensor's elements for the share that is compared."""
 
 _is_private = methodcaller("resizable")
-"""Whether torch alone knows a storage: ``numpy()`` marks what it hands out as of fixed size, for good."""
+"""Report whether only torch refers to a storage: ``numpy()`` makes the storages it exports non-resizable."""
 
 _MAPS = Path("/proc/self/maps")
+"""File of Linux that lists the mappings of this process."""
 
-NOT_FROZEN = "what depends on parameters alone is computed at every call"
-"""The report of tensors that cannot be looked at."""
+NOT_FROZEN = "the frozen region is computed in every call"
+"""Consequence of a failure to compare tensors, in log lines."""
 
 
 class FrozenResults:
-    """A pure function of tensors that seldom change, run again only when one of them did.
+    """A pure function of tensors that seldom change, called again only when one of them did.
 
-    A tensor has changed when it is another object, its memory moved, its version counter was raised (every write
-    that autograd sees, ``load_state_dict`` and optimisers among them), NumPy was handed its memory, or what is looked
-    at of its elements reads otherwise (a write through ``.data``, which leaves the version as it was). Looked at is
-    everything where NumPy or another process has the memory too or there is little of it, else one element of each row,
-    column and tap of a window. Tensors made under ``torch.inference_mode`` have no version, and nothing is kept for
-    them. Results live no longer than their tensors. Where they are ``frozen``, only other objects count as a change.
-    Where tensors cannot be looked at, ``told`` hears of it and the function runs.
+    A tensor has changed when it is another object, its memory moved, its version counter increased (every write that
+    autograd sees, those of ``load_state_dict`` and optimisers included), NumPy got access to its memory, or compared
+    elements differ (a write through ``.data`` does not change the version). All elements are compared where NumPy or
+    another process has access to the memory, or the tensor is small; else one element of each row, column and filter
+    tap. Tensors made under ``torch.inference_mode`` have no version, and no results are stored for them. Results
+    live no longer than their tensors. With ``frozen`` only other objects count as a change. Where tensors cannot be
+    compared, ``report`` receives the failure and the function runs.
     """
 
     def __init__(
         self,
         function: Callable[[list[Any]], Sequence[Any]],
         frozen: bool = False,
-        told: FailureCallback = raise_failure,
+        report: FailureCallback = raise_failure,
     ) -> None:
         self._function = function
         self._frozen = frozen
-        self._told = told
+        self._report = report
         self._entries: dict[tuple[int, ...], _Entry] = {}
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
-        """The results for ``args``, which is emptied."""
+        """Return the results for ``args``, which is emptied."""
         key = tuple(map(id, args))
         entry = self._entries.get(key)
         try:
@@ -69,7 +70,7 @@ class FrozenResults:
                 return entry.results
             entry = _Entry(args, lambda: self._entries.pop(key, None), frozen=self._frozen)
         except Exception as error:
-            self._told(error, NOT_FROZEN)
+            self._report(error, NOT_FROZEN)
             return self._function(args)
         entry.results = self._function(args)
         self._entries[key] = entry
@@ -80,7 +81,7 @@ class FrozenResults:
 
 
 class _Entry:
-    """Results, and how their tensors were when they were computed."""
+    """Results, and the state of their tensors when they were computed."""
 
     def __init__(
         self, tensors: Sequence[torch.Tensor], forget: Callable[[], object], *, frozen: bool
@@ -95,26 +96,26 @@ class _Entry:
         self._storages = [tensor.untyped_storage() for tensor in tensors]
         self._private = list(map(_is_private, self._storages))
         shared = list(map(_is_shared, self._storages))
-        # Weights that ``safetensors`` loads are in a mapped file: those nobody else has.
+        # Weights that ``safetensors`` loads are in a mapped file, private to this process.
         files = _private_files() if any(shared) else []
         whole = [each and not _is_in(files, at) for each, at in zip(shared, self._addresses, strict=True)]
         read = [_reader(tensor, whole=each) for tensor, each in zip(tensors, whole, strict=True)]
         self._readers = [each for each in read if each is not None]
-        self._seen = [each() for each in self._readers]
+        self._content = [each() for each in self._readers]
 
     def holds(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """True when nothing tells the tensors, which are the same objects, from what they were."""
+        """Report whether the tensors, the same objects, are unchanged."""
         if not self._versioned or [tensor._version for tensor in tensors] != self._versions:
             return False
         if [tensor.data_ptr() for tensor in tensors] != self._addresses:
             return False
         if list(map(_is_private, self._storages)) != self._private:
             return False
-        return [read() for read in self._readers] == self._seen
+        return [read() for read in self._readers] == self._content
 
 
 def _reader(tensor: torch.Tensor, *, whole: bool) -> Callable[[], bytes] | None:
-    """Make what reads the bytes of a tensor on the CPU that are compared: all of them, or those of some elements."""
+    """Return a function that reads the compared bytes of a CPU tensor; ``None`` where there are none."""
     if tensor.numel() == 0 or tensor.device.type != "cpu":
         return None
     size, width = tensor.numel(), tensor.element_size()
@@ -126,32 +127,34 @@ def _reader(tensor: torch.Tensor, *, whole: bool) -> Callable[[], bytes] | None:
     if whole or size * width <= WHOLE:
         return elements.tobytes
     flat = memory[: span // word * word].view(f"u{word}")
-    places = _places(tensor) * (width // word)
+    positions = _sampled_positions(tensor) * (width // word)
     if width > word:
-        places = numpy.concatenate([places, places + 1])
+        positions = numpy.concatenate([positions, positions + 1])
     take = flat.take
-    return lambda: take(places).tobytes()
+    return lambda: take(positions).tobytes()
 
 
-def _places(tensor: torch.Tensor) -> Any:
-    """Compute where some elements are, counted in elements from the first: one in each row and column, and at each tap
-    of a window; or as many as may be looked at."""
+def _sampled_positions(tensor: torch.Tensor) -> Any:
+    """Return the compared positions of a tensor, in elements: one in each row, column and filter tap, up to the
+    limit."""
     sizes = [*tensor.shape[:2], *([math.prod(tensor.shape[2:])] if tensor.dim() > 2 else [])]
-    count, most = max(sizes), max(LEAST, tensor.numel() // SHARE)
-    steps = numpy.arange(count) if count <= most else numpy.linspace(0, count - 1, most).astype(numpy.int64)
-    indices = [steps % size for size in sizes[:2]]
+    count, limit = max(sizes), max(LEAST, tensor.numel() // SHARE)
+    points = (
+        numpy.arange(count) if count <= limit else numpy.linspace(0, count - 1, limit).astype(numpy.int64)
+    )
+    indices = [points % size for size in sizes[:2]]
     if tensor.dim() > 2:
-        indices += numpy.unravel_index(steps % sizes[2], tensor.shape[2:])
+        indices += numpy.unravel_index(points % sizes[2], tensor.shape[2:])
     return sum(each * stride for each, stride in zip(indices, tensor.stride(), strict=True))
 
 
 def _is_shared(storage: torch.UntypedStorage) -> bool:
-    """True where others than torch may have the memory too: NumPy, a mapped file, another process."""
+    """Report whether NumPy, a mapped file or another process may have access to the memory."""
     return storage.is_shared() or not storage.resizable()
 
 
 def _private_files() -> list[range]:
-    """The addresses of mapped files whose pages are copied when they are written; none where nobody can say."""
+    """Return the address ranges of files mapped copy-on-write; none where these are unknown."""
     try:
         lines = _MAPS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -166,4 +169,5 @@ def _private_files() -> list[range]:
 
 
 def _is_in(ranges: Sequence[range], address: int) -> bool:
+    """Report whether an address is in one of the ranges."""
     return any(address in each for each in ranges)

@@ -1,4 +1,4 @@
-"""Which of the machine's GPUs those of a graph are."""
+"""The machine's GPUs that a graph is on."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from litz_ir.device import Device
 from litz_ir.errors import UnsupportedOperation
 
 SegmentCall = Callable[..., None]
+"""Function that runs a segment, given addresses and symbol values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """The GPUs of a graph by ordinal, the first one named first; none are named where it is on one.
+    """The GPUs of a graph, by ordinal, its first one first; none where the graph is on a single GPU.
 
-    The first is the one that is current while the graph is loaded, and while it runs.
+    The first GPU is the current device while the graph is loaded and while it runs.
     """
 
     ordinals: tuple[int, ...] = ()
 
     def current(self, device: Device) -> AbstractContextManager[object]:
-        """Makes a device of the graph current, where it is not the first."""
+        """Return a context in which a device of the graph is current; without effect for the first."""
         return torch.cuda.device(self.ordinals[device.index]) if device.index else contextlib.nullcontext()
 
     def with_current(self, device: Device, call: SegmentCall) -> SegmentCall:
-        """A call that makes a device of the graph current for itself, where it is not the first."""
+        """Return a call that makes a device of the graph current; the call itself for the first."""
         if not device.index:
             return call
         ordinal = self.ordinals[device.index]
@@ -42,24 +43,25 @@ class Gpus:
         return run
 
     def others(self) -> dict[int, torch.device]:
-        """Those that are not the first, by their number in the graph."""
+        """Return all but the first GPU, by their number in the graph."""
         return {k: torch.device("cuda", each) for k, each in enumerate(self.ordinals) if k}
 
 
 ONE_GPU = Gpus()
+"""The value for graphs on a single GPU, or none."""
 
 
 def gpus_among(devices: Iterable[torch.device]) -> Gpus:
-    """The GPUs of a graph whose tensors are on these devices.
+    """Return the GPUs among a graph's devices.
 
-    Raises ``UnsupportedOperation`` where their chips differ: kernels are made for one.
+    Raises ``UnsupportedOperation`` where their compute capabilities differ: kernels are compiled for one.
     """
     found = [each for each in devices if each.type == "cuda"]
     if len(found) < 2:
         return ONE_GPU
     if torch.cuda.is_available() and len(set(map(torch.cuda.get_device_capability, found))) > 1:
         raise UnsupportedOperation(
-            f"{' and '.join(map(str, found))} are different chips",
+            f"{' and '.join(map(str, found))} have different compute capabilities",
             hint="break the graph where tensors go from one GPU to the next",
         )
     return Gpus(tuple(each.index for each in found))

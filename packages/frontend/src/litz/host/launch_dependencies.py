@@ -1,4 +1,4 @@
-"""Which launches of a run have to wait for those before them."""
+"""Dependencies between the launches of a segment."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from litz_ir.scalar import Checked, Expr, Indirect, indirects, indirects_in, wal
 def launch_dependencies(
     launches: Sequence[Launch], kernels: Mapping[str, Kernel], memory: Callable[[str], str]
 ) -> tuple[bool, ...]:
-    """Per launch, whether it meets memory that one before it, since the last that waited, touches too.
+    """Return, for each launch, whether it accesses memory of an earlier one since the last launch that waited.
 
-    ``memory`` names what a buffer lies in, by one name for all that may overlap. Two that only read do not meet. What
-    follows a kernel that may fail waits too, since it must not run then.
+    ``memory`` returns one name for all buffers that may overlap. Two reads are independent. A launch after a kernel
+    that may fail waits too, since it must not run after a failure.
     """
     found: list[bool] = []
     read: set[str] = set()
@@ -37,19 +37,19 @@ def launch_dependencies(
 
 
 def may_fail(kernel: Kernel) -> bool:
-    """True when the kernel, or a loop of a pack, checks values, or asks for memory while it runs."""
+    """Report whether the kernel, or a subkernel, checks values or allocates memory at run time."""
     if any(not isinstance(local.size, int) for local in kernel.scratch):
         return True
     return checks_values(kernel) or bool(indirect_indices(kernel))
 
 
 def checks_values(kernel: Kernel) -> bool:
-    """True when the kernel checks values that are no indices."""
+    """Report whether the kernel checks values that are no indices."""
     return any(isinstance(node, Checked) for node in walk(*_values(kernel)))
 
 
 def indirect_indices(kernel: Kernel) -> list[Indirect]:
-    """The indices that come from values, of what the kernel reads and of what it writes."""
+    """Return the indirect indices of a kernel's loads and stores."""
     statements = _statements(kernel)
     offsets = [each.offset for each in statements if isinstance(each, Store)]
     offsets += [offset for each in statements if isinstance(each, ScanStore) for _, offset in each.targets]
@@ -58,10 +58,11 @@ def indirect_indices(kernel: Kernel) -> list[Indirect]:
 
 
 def _statements(kernel: Kernel) -> list[Statement]:
-    """The statements of a kernel, or of all loops of a pack."""
+    """Return the statements of a kernel and its subkernels."""
     return [each for own in leaf_kernels(kernel) for phase in own.phases for each in phase.statements]
 
 
 def _values(kernel: Kernel) -> list[Expr]:
+    """Return the values that a kernel's statements compute."""
     statements = _statements(kernel)
     return [v for each in statements for v in ((each.value,) if isinstance(each, Store) else each.values)]

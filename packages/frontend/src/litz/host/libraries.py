@@ -1,4 +1,4 @@
-"""What the libraries that torch was built with are good at on this machine."""
+"""Library routines that are worth calling on this machine."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ import torch
 from litz_ir.target import Capabilities
 
 CPU_INFO = Path("/proc/cpuinfo")
+"""File of Linux that names the CPU's vendor."""
 
 LINEAR_FLOPS = 4 << 20
-"""From here on oneDNN's product is faster than MKL's where MKL leaves half of every register unused: 1.4 times at this
-size, twice at ten times as much (AMD Zen 5, f32, one thread); below, its call costs ten microseconds more."""
+"""Size, in operations, from which oneDNN multiplies f32 matrices faster than MKL on CPUs where MKL uses half of each
+vector register. Measured on AMD Zen 5 with one thread: 1.4 times as fast at this size, twice as fast at ten times
+this size; below it, the call of oneDNN costs ten microseconds more."""
 
 
 def linear_flops(cpu: Capabilities | None) -> int:
-    """The operations from which a product of f32 matrices is better run by oneDNN than by ATen; 0 for never.
+    """Return the size, in operations, from which oneDNN multiplies f32 matrices faster than ATen; 0 for never.
 
-    MKL has AVX-512 code for Intel's processors alone. Where torch has another BLAS, or a user chose the precision of
-    products or turned oneDNN off, ATen decides.
+    MKL has AVX-512 code for Intel's CPUs alone. ATen decides where torch has another BLAS, or the user chose the
+    precision of matmuls or disabled oneDNN.
     """
     if cpu is None or cpu.vector_bytes < 64 or vendor(CPU_INFO) == "GenuineIntel":
         return 0
@@ -29,18 +31,18 @@ def linear_flops(cpu: Capabilities | None) -> int:
 
 
 def has_convolutions(cpu: Capabilities | None) -> bool:
-    """True when oneDNN is at hand on a CPU that its convolutions are written for."""
+    """Report whether oneDNN is available, on a CPU with the vectors that its convolutions need."""
     return cpu is not None and cpu.vector_bytes >= 32 and _has_onednn()
 
 
 def _has_onednn() -> bool:
-    """True where torch has oneDNN and the user did not turn it off."""
+    """Report whether torch has oneDNN and the user did not disable it."""
     return torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
 
 
 @functools.cache
 def vendor(path: Path) -> str:
-    """Who made the CPU, as the system says; empty where it does not."""
+    """Return the CPU's vendor as Linux gives it; empty where that is unknown."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Turns a host program's text into the function that the caller gets."""
+"""Compilation of a host program's text to the function that the caller gets."""
 
 from __future__ import annotations
 
@@ -19,9 +19,16 @@ from litz_ir.interp import Runner, run_region
 from litz_ir.target import FailureCallback, raise_failure
 
 SegmentBinder = Callable[[Segment], Callable[..., None]]
+"""Function that makes a segment callable."""
+
 HostFunction = Callable[[list[Any]], Sequence[Any]]
+"""A compiled graph: takes the list of arguments, which it empties, and returns the results."""
+
 Replacements = Mapping[str, Callable[[HostFunction], HostFunction]]
+"""Functions that replace branches, by name, given the branch's own function."""
+
 NO_PARTITIONS: Replacements = MappingProxyType({})
+"""The replacements of a graph without partitions."""
 
 
 def load_program(
@@ -34,14 +41,14 @@ def load_program(
     *,
     frozen: bool = False,
     instead: Replacements = NO_PARTITIONS,
-    told: FailureCallback = raise_failure,
+    report: FailureCallback = raise_failure,
 ) -> HostFunction:
-    """Compile the text; ``bind`` makes each segment callable. ``file`` names it in tracebacks; ``routines`` are what it
-    calls besides registered operators, ``gpus`` which GPUs its are. What is kept from call to call is not looked after
-    where it is ``frozen``. ``instead`` gives, by the name of a branch, what makes that which is called instead of it.
-    ``told`` hears of what fails while the program runs, where there is a way around it.
+    """Compile a host program; ``bind`` makes each segment callable.
 
-    Raises ``ExternNotFound`` when the text calls an operator that is not registered here.
+    ``file`` names it in tracebacks. ``routines`` are functions of this process that it calls, ``gpus`` the ordinals
+    of its GPUs. With ``frozen`` the results of frozen regions are never recomputed. ``instead`` replaces branches.
+    ``report`` receives failures inside calls that have a fallback. Raises ``ExternNotFound`` for an operator that is
+    not registered.
     """
     scope: dict[str, Any] = {
         "torch": torch,
@@ -65,13 +72,13 @@ def load_program(
     for known, name in program.constants:
         scope[name] = constants[known]
     for target, name in program.externs:
-        scope[name] = resolve(target, routines, told)
+        scope[name] = resolve(target, routines, report)
     for segment in program.segments:
         scope[segment.name] = bind(segment)
     for position, branch in enumerate(program.branches):
         where = f"{file}.{position}"
-        function = load_program(branch, bind, constants, where, routines, gpus, frozen=frozen, told=told)
-        function = FrozenResults(function, frozen, told) if branch.name in program.frozen else function
+        function = load_program(branch, bind, constants, where, routines, gpus, frozen=frozen, report=report)
+        function = FrozenResults(function, frozen, report) if branch.name in program.frozen else function
         scope[branch.name] = instead[branch.name](function) if branch.name in instead else function
     exec(compile(program.text, file, "exec"), scope)
     linecache.cache[file] = (len(program.text), None, program.text.splitlines(keepends=True), file)
@@ -80,4 +87,5 @@ def load_program(
 
 
 def _run_region(kind: str, runners: Sequence[Runner], arguments: Sequence[Any]) -> list[Any]:
+    """Run a higher-order operator over torch tensors."""
     return run_region(kind, runners, arguments, torch_memory.TorchTensors())

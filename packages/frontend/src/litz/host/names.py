@@ -1,4 +1,4 @@
-"""What a plan's values, storages and symbols are called in a host program."""
+"""Python identifiers of a plan's values, storages and symbols in its host program."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _GLOBALS = (
     "_", "torch", "math", "args", "call", "empty", "empty_cuda", "gpu", "empty_gpu", "empty_at", "strided", "alias",
     "view", "plain", "pairs", "settle", "view_as_real", "view_as_complex", "promised", "run_region",
 )  # fmt: skip
-"""What a host program's text takes for granted."""
+"""Names that the text of a host program uses without defining them."""
 
 
 class Names:
-    """Python identifiers for the plan's names: its own where possible, unique always.
+    """Unique Python identifiers for a plan's names, equal to these where possible.
 
-    Values, storages and complex tensors are variables of the function, and so are used where they are mentioned.
-    ``constants`` are the values that it finds among its globals, which nothing drops.
+    Values, storages and complex tensors are local variables, and count as used where they are mentioned.
+    ``constants`` are values among the globals, which are never deleted.
     """
 
     def __init__(self, constants: Iterable[str] = ()) -> None:
@@ -29,36 +29,36 @@ class Names:
         self._taken: set[str] = set(_GLOBALS)
 
     def value(self, name: str) -> Code:
-        """The variable of a value: a tensor, or an argument that only calls can use."""
+        """Return the variable of a value: a tensor, or an argument that only calls use."""
         found = self._identifier("value", name)
         return Code(found) if name in self._constants else Code(found, (found,))
 
     def whole(self, name: str) -> Code:
-        """The variable of the complex tensor whose memory is the value ``name``."""
+        """Return the variable of the complex tensor whose memory is the value ``name``."""
         return self._variable("complex", name)
 
     def storage(self, name: str) -> Code:
-        """The variable of memory that several values share."""
+        """Return the variable of memory that several values share."""
         return self._variable("storage", name)
 
     def address(self, name: str) -> str:
-        """The number where a value or storage begins."""
+        """Return the variable of the address of a value or storage."""
         return self._identifier("address", f"{name}_at")
 
     def symbol(self, name: str) -> str:
-        """The variable of a symbol, which holds a number."""
+        """Return the variable of a symbol."""
         return self._identifier("symbol", name)
 
     def function(self, name: str) -> str:
-        """The function of a subplan."""
+        """Return the function of a subplan."""
         return self._identifier("function", name)
 
     def routine(self, target: str) -> str:
-        """The function that a call's target, or a run of kernels, stands for."""
+        """Return the function of a call's target, or of a segment."""
         return self._identifier("routine", target)
 
     def term(self, term: Size) -> str:
-        """An index term over the variables of its symbols."""
+        """Return an index term over the variables of its symbols."""
         text = str(term)
         if isinstance(term, int):
             return text
@@ -69,14 +69,16 @@ class Names:
         return text
 
     def terms(self, terms: Iterable[Size]) -> Code:
-        """A tuple of index terms: a shape, or strides."""
+        """Return a tuple of index terms, such as a shape or strides."""
         return tuple_of(map(self.term, terms))
 
     def _variable(self, kind: str, name: str) -> Code:
+        """Return a local variable."""
         found = self._identifier(kind, name)
         return Code(found, (found,))
 
     def _identifier(self, kind: str, name: str) -> str:
+        """Return a unique identifier, the same one for the same kind and name."""
         found = self._known.get((kind, name))
         if found is None:
             base = re.sub(r"\W", "_", name) or "_"

@@ -1,4 +1,4 @@
-"""Binds the segments of a host program to built kernels."""
+"""Segments of a host program as callables over compiled kernels."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from litz_ir.target import (
 )
 
 Watch = Callable[[str, LaunchFunction, Sequence[int], Sequence[int | float]], None]
-"""Sees a launch before it is made: the kernel's name, what launches it, the addresses of its buffers and its symbols'
-values."""
+"""Observer of launches: gets the kernel's name, its launcher, buffer addresses and symbol values before each launch."""
 
 
 def segment_binder(
@@ -35,19 +34,18 @@ def segment_binder(
     targets: TargetSet,
     gpus: Gpus = ONE_GPU,
     watch: Watch | None = None,
-    told: FailureCallback = raise_failure,
+    report: FailureCallback = raise_failure,
 ) -> SegmentBinder:
-    """Loads the binaries onto the devices that their kernels run on, and returns what makes a segment callable with
-    (addresses, symbol values).
+    """Load binaries on the devices of their kernels; return the function that makes a segment callable.
 
-    With a ``watch`` kernels are launched one by one, each shown to it before. ``told`` hears of what fails while they
-    are launched, where there is a way around it.
+    A segment is called with addresses and symbol values. With a ``watch`` its kernels are launched one by one, each
+    shown to ``watch`` before. ``report`` receives failures inside launches that have a fallback.
     """
     kernels = {kernel.name: kernel for kernel in kernels_in(plan)}
     modules = _modules(plan, built, kernels, targets, gpus)
     for each in modules.values():
         if isinstance(each, LazyModule):
-            each.on_failure(told)
+            each.on_failure(report)
 
     def bind(segment: Segment) -> SegmentCall:
         module = modules.get(segment.device)
@@ -55,11 +53,11 @@ def segment_binder(
             text = f"{segment.name} launches kernels that no source defines"
             raise CodegenError(text, hint="report the plan's text form")
         with gpus.current(segment.device):
-            reaches = _extents(module, segment, kernels)
+            ranges = _extents(module, segment, kernels)
             if watch is None and isinstance(module, SegmentModule):
-                call = _one_call(module, segment, reaches)
+                call = _one_call(module, segment, ranges)
             else:
-                call = _one_by_one(module, segment, reaches, watch or _unseen)
+                call = _one_by_one(module, segment, ranges, watch or _ignore)
         return gpus.with_current(segment.device, call)
 
     return bind
@@ -72,7 +70,7 @@ def _modules(
     targets: TargetSet,
     gpus: Gpus,
 ) -> dict[Device, KernelModule]:
-    """The kernels of each device, loaded there."""
+    """Return the kernels of each device, loaded there."""
     own: dict[Device, list[tuple[SourceUnit, Path]]] = {}
     for each, devices in zip(built, devices_of([unit for unit, _ in built], plan), strict=True):
         for device in devices:
@@ -85,35 +83,36 @@ def _modules(
     return modules
 
 
-def _unseen(
+def _ignore(
     kernel: str, function: LaunchFunction, addresses: Sequence[int], symbols: Sequence[int | float]
 ) -> None:
-    """Nobody watches."""
+    """Observe nothing."""
 
 
 def _extents(
     module: KernelModule, segment: Segment, kernels: Mapping[str, Kernel]
 ) -> list[Sequence[ByteRange | None]]:
-    """The extents of each launch's buffers, for modules that may need them."""
+    """Return the byte ranges of each launch's buffers, for modules that may need them."""
     if isinstance(module, LazyModule):
         return list(extents(segment, kernels))
-    return [[None] * len(where) for _, where, _ in segment.launches]
+    return [[None] * len(buffer_positions) for _, buffer_positions, _ in segment.launches]
 
 
-def _alone(module: KernelModule, kernel: str, reaches: Sequence[ByteRange | None]) -> LaunchFunction:
-    """The launcher of one kernel of a segment."""
+def _launcher(module: KernelModule, kernel: str, ranges: Sequence[ByteRange | None]) -> LaunchFunction:
+    """Return the launcher of one kernel of a segment."""
     if isinstance(module, SegmentModule):
-        return module.segment([kernel], extents=reaches).run
+        return module.segment([kernel], extents=ranges).run
     return module.function(kernel)
 
 
 def _one_call(
-    module: SegmentModule, segment: Segment, reaches: Sequence[Sequence[ByteRange | None]]
+    module: SegmentModule, segment: Segment, ranges: Sequence[Sequence[ByteRange | None]]
 ) -> SegmentCall:
+    """Return a segment as one native call."""
     names = [kernel for kernel, _, _ in segment.launches]
-    run = module.segment(names, segment.waits, [each for own in reaches for each in own]).run
-    order = [k for _, where, _ in segment.launches for k in where]
-    chosen = [k for _, _, which in segment.launches for k in which]
+    run = module.segment(names, segment.waits, [each for own in ranges for each in own]).run
+    order = [k for _, buffer_positions, _ in segment.launches for k in buffer_positions]
+    chosen = [k for _, _, symbol_positions in segment.launches for k in symbol_positions]
     if order == list(range(len(order))) and not chosen:
         return run
 
@@ -124,15 +123,19 @@ def _one_call(
 
 
 def _one_by_one(
-    module: KernelModule, segment: Segment, reaches: Sequence[Sequence[ByteRange | None]], watch: Watch
+    module: KernelModule, segment: Segment, ranges: Sequence[Sequence[ByteRange | None]], watch: Watch
 ) -> SegmentCall:
-    launches = zip(segment.launches, reaches, strict=True)
-    steps = [(kernel, _alone(module, kernel, own), where, which) for (kernel, where, which), own in launches]
+    """Return a segment as a call per kernel."""
+    launches = zip(segment.launches, ranges, strict=True)
+    steps = [
+        (kernel, _launcher(module, kernel, own), buffer_positions, symbol_positions)
+        for (kernel, buffer_positions, symbol_positions), own in launches
+    ]
 
     def call(addresses: Sequence[int], symbols: Sequence[int | float] = ()) -> None:
-        for kernel, function, where, which in steps:
-            places, values = [addresses[k] for k in where], [symbols[k] for k in which]
-            watch(kernel, function, places, values)
-            function(places, values)
+        for kernel, function, buffer_positions, symbol_positions in steps:
+            buffers, values = [addresses[k] for k in buffer_positions], [symbols[k] for k in symbol_positions]
+            watch(kernel, function, buffers, values)
+            function(buffers, values)
 
     return call

@@ -1,6 +1,6 @@
-"""The routines that oneDNN runs, chosen by litz: where oneDNN fails, ATen's own operator runs instead.
+"""Routines of oneDNN that plans call; where oneDNN fails, the ATen operator runs instead.
 
-A primitive is made when it is first called for, and may want memory or code that is not to be had.
+oneDNN creates a primitive at its first use, which may fail for want of memory or of generated code.
 """
 
 from __future__ import annotations
@@ -24,42 +24,45 @@ _FUNCTIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = MappingProxyT
 )
 
 
-def _linear(told: FailureCallback) -> Callable[..., torch.Tensor]:
-    product = torch.ops.mkldnn._linear_pointwise.default
+def _linear(report: FailureCallback) -> Callable[..., torch.Tensor]:
+    """Return ``linear`` of f32 matrices."""
+    linear_pointwise = torch.ops.mkldnn._linear_pointwise.default
 
     def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         try:
-            found: torch.Tensor = product(x, weight, bias, "none", [], "")
+            found: torch.Tensor = linear_pointwise(x, weight, bias, "none", [], "")
             return found
         except Exception as error:
-            told(error, "ATen multiplies the matrices")
+            report(error, "ATen multiplies the matrices")
         return torch.nn.functional.linear(x, weight, bias)
 
     return linear
 
 
-def _pack_convolution(told: FailureCallback) -> Callable[..., torch.Tensor]:
+def _prepack_convolution(report: FailureCallback) -> Callable[..., torch.Tensor]:
+    """Return the reordering of a convolution's weight."""
     reorder = torch.ops.mkldnn._reorder_convolution_weight.default
 
-    def pack(
-        weight: torch.Tensor, factor: torch.Tensor | None, padding: Sequence[int], stride: Sequence[int],
+    def prepack(
+        weight: torch.Tensor, scale: torch.Tensor | None, padding: Sequence[int], stride: Sequence[int],
         dilation: Sequence[int], groups: int, shape: Sequence[int],
     ) -> torch.Tensor:  # fmt: skip
-        """A weight, times ``factor`` per output channel, as oneDNN wants it for images of this shape."""
-        if factor is not None:
-            weight = weight * factor.view(-1, *(1,) * (weight.dim() - 1))
+        """Return a weight, times ``scale`` per output channel, in oneDNN's format for inputs of this shape."""
+        if scale is not None:
+            weight = weight * scale.view(-1, *(1,) * (weight.dim() - 1))
         weight = weight.contiguous()
         try:
-            packed: torch.Tensor = reorder(weight, padding, stride, dilation, groups, shape)
-            return packed
+            prepacked: torch.Tensor = reorder(weight, padding, stride, dilation, groups, shape)
+            return prepacked
         except Exception as error:
-            told(error, "the weight of a convolution is not packed")
+            report(error, "the weight of a convolution is not prepacked")
         return weight
 
-    return pack
+    return prepack
 
 
-def _convolution(told: FailureCallback) -> Callable[..., torch.Tensor]:
+def _convolution(report: FailureCallback) -> Callable[..., torch.Tensor]:
+    """Return a convolution with its activation."""
     convolve = torch.ops.mkldnn._convolution_pointwise.default
 
     def convolution(
@@ -71,18 +74,18 @@ def _convolution(told: FailureCallback) -> Callable[..., torch.Tensor]:
             found: torch.Tensor = convolve(x, weight, bias, padding, stride, dilation, groups, known, [], "")
             return found
         except Exception as error:
-            told(error, "ATen runs the convolution")
+            report(error, "ATen runs the convolution")
         plain = weight.to_dense() if weight.is_mkldnn else weight
-        image = torch.convolution(
+        output = torch.convolution(
             x, plain, bias, stride, padding, dilation, False, [0] * len(padding), groups
         )
-        # Images are channels-last from here on, whatever ATen makes.
-        return _FUNCTIONS[activation](image).contiguous(memory_format=torch.channels_last)
+        # The plan expects channels-last outputs; ATen may choose another layout.
+        return _FUNCTIONS[activation](output).contiguous(memory_format=torch.channels_last)
 
     return convolution
 
 
 ONEDNN: Mapping[str, Callable[[FailureCallback], Callable[..., Any]]] = MappingProxyType(
-    {"linear": _linear, "convolution": _convolution, "prepack_convolution": _pack_convolution}
+    {"linear": _linear, "convolution": _convolution, "prepack_convolution": _prepack_convolution}
 )
-"""Makers of each routine, which tells of failures."""
+"""Function that returns each routine, given a callback for failures."""

@@ -1,4 +1,4 @@
-"""How precisely products of matrices are asked for on a GPU, and whether its chip has the numbers for it."""
+"""Precision of f32 matmuls and convolutions on a GPU, and support of bf16."""
 
 from __future__ import annotations
 
@@ -13,35 +13,39 @@ from litz_scheduler import Precision
 log = logging.getLogger("litz")
 
 _FIRST_WITH_BF16 = (8, 0)
-"""The compute capability of the first chips that multiply bf16."""
+"""Lowest compute capability with bf16 arithmetic."""
 
 
 def f32_matmul_precision() -> Precision:
-    """What torch's settings let the GPU's products of f32 be at this moment.
+    """Return the precision that torch's settings allow for f32 matmuls on a GPU at present.
 
-    ``torch.set_float32_matmul_precision``, ``torch.backends.cuda.matmul.allow_tf32`` and the various
-    ``fp32_precision`` all end up in what is read here; where the newer ones are used torch refuses to read the older.
-    Dynamo guards it: a function that is called under another setting is compiled anew.
+    ``torch.set_float32_matmul_precision``, ``torch.backends.cuda.matmul.allow_tf32`` and the ``fp32_precision``
+    settings all change the setting that is read here; torch refuses to read the older ones once the newer are used.
+    Dynamo guards it: a function called under another setting is recompiled.
     """
     return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
 
 
 def f32_convolution_precision() -> Precision:
-    """What torch's settings let the GPU's convolutions of f32 be at this moment; it decides how images are laid out."""
-    # torch puts a class in the module's place, which type checkers do not see.
+    """Return the precision that torch's settings allow for f32 convolutions on a GPU at present.
+
+    Layout propagation depends on it too.
+    """
+    # torch replaces this module by an object, which type checkers do not know.
     known: str = torch.backends.cudnn.conv.fp32_precision  # type: ignore[attr-defined]
     return "tf32" if known == "tf32" else "ieee"
 
 
 def warn_about_bf16(tensors: Iterable[torch.Tensor]) -> None:
-    """Warn, once for each device, of tensors of bf16 on chips that have no arithmetic for it."""
+    """Warn, once per device, about bf16 tensors on GPUs without bf16 arithmetic."""
     slow = {each.device for each in tensors if each.dtype == torch.bfloat16 and each.device.type == "cuda"}
     for device in slow:
-        _tell(device)
+        _warn(device)
 
 
 @functools.cache
-def _tell(device: torch.device) -> None:
+def _warn(device: torch.device) -> None:
+    """Warn about a device, once."""
     if not torch.cuda.is_available():
         return
     capability = torch.cuda.get_device_capability(device)

@@ -1,4 +1,4 @@
-"""A host program as data: its text, and what the text takes for granted."""
+"""Host programs as data: their text, and the globals that it needs."""
 
 from __future__ import annotations
 
@@ -11,44 +11,70 @@ from litz_ir.symbols import Size
 
 @dataclass(frozen=True, slots=True)
 class MemoryLocation:
-    """``offset`` bytes after the start of the buffer, or of the ``storage``, that is called ``owner``."""
+    """The start of a buffer's memory."""
 
     owner: str
+    """Name of the buffer or storage that contains it."""
+
     offset: Size = 0
+    """Offset from the start of the owner, in bytes."""
+
     storage: bool = False
+    """True where the owner is a storage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A run of consecutive launches on one ``device`` that is one native call: ``buffers`` are the distinct places of
-    its buffers in the order their addresses are passed, ``launches`` name the kernel, the positions of its buffers and
-    its symbol terms; ``waits`` are the launches that have to see what those before them did; ``given``
-    are, for each launch, the types of its buffers, None for those in memory that the program allocates."""
+    """Consecutive launches on one device that are made by one native call."""
 
     name: str
+    """Name of the call in the text."""
+
     buffers: tuple[MemoryLocation, ...]
+    """Distinct memory locations, in the order in which their addresses are passed."""
+
     symbols: tuple[Size, ...]
+    """Distinct symbol terms, in the order in which their values are passed."""
+
     launches: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
+    """Kernel name, positions of its buffers and positions of its symbols, for each launch."""
+
     waits: tuple[bool, ...]
+    """True for launches that must wait for earlier ones of the segment."""
+
     given: tuple[tuple[TensorType | None, ...], ...]
+    """Types of the buffers of each launch; ``None`` for buffers that the program allocates."""
+
     device: Device
+    """Device of the launches."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostProgram:
-    """``text`` defines the function ``name``, which takes the list of arguments; it expects ``segments``, ``externs``
-    (target, name) and ``constants`` (the plan's name, the program's) as globals, and ``branches``, the programs of the
-    subplans, as functions. ``frozen`` names the branches whose results are kept for the next call."""
+    """A generated Python function with the globals that it needs."""
 
     name: str
+    """Name of the function, which takes the list of arguments."""
+
     text: str
+    """Source that defines the function."""
+
     segments: tuple[Segment, ...]
+    """Native calls among its globals."""
+
     externs: tuple[tuple[str, str], ...]
+    """Target of each routine, and its name in the text."""
+
     constants: tuple[tuple[str, str], ...] = ()
+    """Name of each constant in the plan, and its name in the text."""
+
     branches: tuple[HostProgram, ...] = field(default=())
+    """Host programs of the subplans."""
+
     frozen: frozenset[str] = frozenset()
+    """Names of branches whose results are reused in the next call."""
 
     @property
     def listing(self) -> str:
-        """The texts of all functions, branches before what calls them."""
+        """Sources of all functions, branches before their callers."""
         return "\n\n".join((*(branch.listing for branch in self.branches), self.text))

@@ -1,4 +1,4 @@
-"""Bodies that the host evaluates once per call, as Python source: sizes that come from data, assertions."""
+"""Scalar expressions that the host evaluates once per call, as Python: unbacked symbols, assertions."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ _CALLS = {
     "isnan": "math.isnan", "isinf": "math.isinf",
 }  # fmt: skip
 INFIX: Mapping[str, str] = MappingProxyType(_INFIX)
+"""Python operators of binary operations."""
+
 CALLS: Mapping[str, str] = MappingProxyType(_CALLS)
+"""Python functions of operations."""
 
 
 def scalar_code(body: Expr, names: Names, tensor: Callable[[str], Code]) -> Code:
-    """Python that computes a 0-d body; ``tensor`` gives the variable of a value that it reads.
+    """Return Python that computes a 0-d body; ``tensor`` returns the variable of a value that it reads.
 
-    Raises :class:`CodegenError` for operations that the host has no spelling for.
+    Raises :class:`CodegenError` for operations without a Python spelling.
     """
 
     def visit(node: Expr) -> Code:
@@ -50,6 +53,7 @@ def scalar_code(body: Expr, names: Names, tensor: Callable[[str], Code]) -> Code
 
 
 def _operation(node: Op, args: list[Code]) -> Code:
+    """Return the Python of one operation."""
     if node.name in INFIX:
         return code("({} {} {})", args[0], INFIX[node.name], args[1])
     if node.name in CALLS:

@@ -1,4 +1,4 @@
-"""Consecutive launches of a host program, gathered into native calls."""
+"""Grouping of consecutive launches of a host program into native calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from litz_ir.symbols import Size
 
 
 class Segments:
-    """The launches that wait for the end of their run, and the native calls made so far (``done``)."""
+    """Launches not emitted yet, and the native calls emitted so far (``done``)."""
 
     def __init__(
         self, kernels: Mapping[str, Kernel], names: Names, tensors: TensorVariables, lines: list[Code]
@@ -30,7 +30,7 @@ class Segments:
         self._pending: list[Launch] = []
 
     def launch(self, step: Launch) -> None:
-        """One more launch of this run, or the first of another where it is on another device."""
+        """Add a launch to the segment, or start another one on another device."""
         if self._pending and self._device(step) != self._device(self._pending[-1]):
             self.flush()
         self._pending.append(step)
@@ -42,9 +42,11 @@ class Segments:
         self._pending = []
 
     def _device(self, launch: Launch) -> Device:
+        """Return the device of a launch."""
         return launched_on(launch, self._tensors.placements)
 
     def _emit(self) -> None:
+        """Emit the pending launches."""
         name = self._names.routine(f"segment_{len(self.done)}")
         buffers: dict[MemoryLocation, int] = {}
         symbols: dict[Size, int] = {}
@@ -65,15 +67,19 @@ class Segments:
             parts.append(self._names.terms(symbols))
         self._lines.append(code("{}({})", name, joined(parts)))
 
-    def _addresses(self, places: Sequence[MemoryLocation]) -> Iterator[Code]:
-        """The address of each place; an owner of several is asked for its own once."""
-        owners = Counter(replace(place, offset=0) for place in places)
-        asked: set[MemoryLocation] = set()
-        for place in places:
-            owner = replace(place, offset=0)
+    def _addresses(self, locations: Sequence[MemoryLocation]) -> Iterator[Code]:
+        """Yield the address of each location; an owner of several is evaluated once."""
+        owners = Counter(replace(location, offset=0) for location in locations)
+        defined: set[MemoryLocation] = set()
+        for location in locations:
+            owner = replace(location, offset=0)
             address = self._tensors.address(owner)
             if owners[owner] > 1:
-                name = self._names.address(place.owner)
-                address = Code(name) if owner in asked else code("({} := {})", name, address)
-                asked.add(owner)
-            yield address if place.offset == 0 else code("{} + {}", address, self._names.term(place.offset))
+                name = self._names.address(location.owner)
+                address = Code(name) if owner in defined else code("({} := {})", name, address)
+                defined.add(owner)
+            yield (
+                address
+                if location.offset == 0
+                else code("{} + {}", address, self._names.term(location.offset))
+            )

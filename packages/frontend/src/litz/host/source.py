@@ -1,4 +1,4 @@
-"""The host program of a plan, as readable Python: allocations, runs of kernels, calls, results."""
+"""The host program of a plan as readable Python: allocations, segments, calls, results."""
 
 from __future__ import annotations
 
@@ -39,14 +39,17 @@ from litz_ir.scalar import Expr
 
 
 def host_program(plan: Plan, name: str = "call", *, inner: bool = False) -> HostProgram:
-    """The host program of ``plan``; ``inner`` for the plan of a subgraph, which control flow calls.
+    """Return the host program of ``plan``; ``inner`` for the plan of a subgraph, which a higher-order operator
+    calls.
 
-    Raises :class:`CodegenError` for what the host cannot express.
+    Raises :class:`CodegenError` for steps that the host cannot express.
     """
     return _Writer(plan, name, inner).write()
 
 
 class _Writer:
+    """Writes the host program of one plan."""
+
     def __init__(self, plan: Plan, name: str, inner: bool) -> None:
         self.plan = plan
         self.inner = inner
@@ -59,7 +62,7 @@ class _Writer:
         self.externs: dict[str, str] = {}
         self.branches: dict[str, HostProgram] = {}
         self.defined = {i.symbol for i in plan.inputs if isinstance(i, ScalarInput) and i.symbol is not None}
-        self.owed: list[tuple[str, CallStep]] = []
+        self.unchecked: list[tuple[str, CallStep]] = []
         self.read = {name for step in plan.steps for name in _read(step)}
         self.read.update(placement.base for _, placement in plan.buffers if placement.base is not None)
         for info in plan.symbols:
@@ -69,6 +72,7 @@ class _Writer:
             self.branches[subplan.name] = host_program(subplan, function, inner=True)
 
     def write(self) -> HostProgram:
+        """Return the host program."""
         self._arguments(self.plan.inputs)
         for step in self.plan.steps:
             self._step(step)
@@ -92,7 +96,7 @@ class _Writer:
         )
 
     def _results(self) -> list[Code]:
-        """What is returned. Values that are one tensor come as two: autograd notes whether each has a gradient."""
+        """Return the results; values over one tensor become two, since autograd tracks gradients by tensor."""
         owners: dict[Code, str] = {}
         results: list[Code] = []
         for output in self.plan.outputs:
@@ -103,18 +107,21 @@ class _Writer:
         return results
 
     def _line(self, template: str, *parts: Code | str | int) -> None:
+        """Append a line."""
         self.lines.append(code(template, *parts))
 
     def _argument(self, argument: Argument) -> Code:
+        """Return an argument as Python."""
         return argument_code(argument, self.names, self.tensors)
 
-    # --- in and out -----------------------------------------------------------------------------------------
+    # --- arguments and results ------------------------------------------------------------------------------
 
     def _arguments(self, inputs: Iterable[Input]) -> None:
+        """Emit the unpacking of the arguments."""
         targets = [self._input(item) for item in inputs]
         if targets:
             self.lines.append(assigned(targets, Code("args")))
-        # The caller's list must not keep inputs alive that the program is done with.
+        # Otherwise the caller's list would keep inputs alive after their last use.
         self._line("args.clear()")
         if self.inner:
             self._numbers(inputs)
@@ -122,7 +129,7 @@ class _Writer:
             self._line("{} = pairs({})", self.names.value(name), whole)
 
     def _input(self, item: Input) -> Code:
-        """The variable that an argument is assigned to."""
+        """Return the variable that an argument is assigned to."""
         match item:
             case ComplexValue():
                 whole = self.tensors.whole(item.name)
@@ -136,14 +143,14 @@ class _Writer:
                 return self.names.value(item.name)
 
     def _numbers(self, inputs: Iterable[Input]) -> None:
-        """Control flow carries numbers as tensors of one element."""
+        """Emit conversions of scalar inputs, which higher-order operators pass as tensors of one element."""
         for item in inputs:
             if isinstance(item, ScalarInput) and item.symbol is not None:
                 name = self.names.symbol(item.symbol)
                 self._line("{} = {}({})", name, item.kind, name)
 
     def _settle(self) -> None:
-        """Complex inputs that a step may have written: where their pairs are a copy, the caller's tensor is told."""
+        """Emit copies back to complex inputs that were overwritten, where their pairs are a copy."""
         given = [item for item in self.plan.inputs if isinstance(item, ComplexValue)]
         changed = written_buffers(self.plan) if given else frozenset()
         for item in given:
@@ -153,6 +160,7 @@ class _Writer:
     # --- steps ----------------------------------------------------------------------------------------------
 
     def _step(self, step: Step) -> None:
+        """Emit a step."""
         if isinstance(step, Launch):
             self.segments.launch(step)
             return
@@ -171,6 +179,7 @@ class _Writer:
                 self._region(step)
 
     def _call(self, step: CallStep) -> None:
+        """Emit a call."""
         function = self.externs[step.target] = self.names.routine(step.target)
         arguments = [self._argument(argument) for argument in step.arguments]
         arguments += [code("{}={}", key, self._argument(value)) for key, value in step.attributes]
@@ -183,29 +192,33 @@ class _Writer:
         if None in step.results:
             self._line("del _")
         for name in step.pairs:
-            # What only the caller sees keeps its conjugate bit.
+            # Results that only the caller reads keep their conjugate bit.
             if name in self.read:
                 whole = self.tensors.wholes[name]
                 self._line("{} = plain({})", whole, whole)
         if step.reason:
             own = [name for name in step.results if name is not None]
-            self.owed += [(name, step) for name in own if self.tensors.placements[name].base is None]
-        held = self._hold_owed()
+            self.unchecked += [(name, step) for name in own if self.tensors.placements[name].base is None]
+        checked = self._check_results()
         for name in step.pairs:
-            if name not in held:
+            if name not in checked:
                 self._as_pairs(name)
 
-    def _hold_owed(self) -> set[str]:
-        """Hold what operators returned to what their meta kernels said: everything after was compiled for that. What
-        depends on sizes that are data waits until they are defined. The names of what was held."""
-        held = {name for name, _ in self.owed if self._is_defined(self.tensors.placements[name].type)}
-        for name, step in self.owed:
-            if name in held:
-                self._hold(name, step)
-        self.owed = [(name, step) for name, step in self.owed if name not in held]
-        return held
+    def _check_results(self) -> set[str]:
+        """Emit checks of operators' results against their meta kernels, which later steps rely on; return the names
+        checked.
 
-    def _hold(self, name: str, step: CallStep) -> None:
+        Results of data-dependent sizes wait until these are defined.
+        """
+        checked = {name for name, _ in self.unchecked if self._is_defined(self.tensors.placements[name].type)}
+        for name, step in self.unchecked:
+            if name in checked:
+                self._check_result(name, step)
+        self.unchecked = [(name, step) for name, step in self.unchecked if name not in checked]
+        return checked
+
+    def _check_result(self, name: str, step: CallStep) -> None:
+        """Emit the check of one result."""
         type_ = self.tensors.placements[name].type
         value, shape, strides = self.names.value(name), type_.shape, type_.layout.strides
         dtype = TORCH_DTYPES[type_.dtype]
@@ -213,30 +226,33 @@ class _Writer:
             value, shape, strides = self.tensors.wholes[name], shape[:-1], complex_strides(strides)
             dtype = COMPLEX_DTYPES[type_.dtype]
         sizes, steps = self.names.terms(shape), self.names.terms(strides)
-        correct = code("{} = promised({}, {}, {}, {}, {!r})", value, value, sizes, steps, dtype, step.target)
+        check = code("{} = promised({}, {}, {}, {}, {!r})", value, value, sizes, steps, dtype, step.target)
         if step.target.startswith("aten.") and name not in step.pairs:
-            # ATen's own operators give tensors, and nearly always what they promised: to ask here is quicker.
+            # ATen operators return tensors, nearly always as their meta kernels say: an inline test is faster.
             asked = code("{}.stride() != {} or {}.shape != {}", value, steps, value, sizes)
-            correct = code("if {} or {}.dtype is not {}:\n        {}", asked, value, dtype, correct)
-        self.lines.append(correct)
+            check = code("if {} or {}.dtype is not {}:\n        {}", asked, value, dtype, check)
+        self.lines.append(check)
         if name in step.pairs:
             self._as_pairs(name)
 
     def _as_pairs(self, name: str) -> None:
+        """Emit the pairs of a complex result, if a step reads them."""
         if name in self.read:
             self._line("{} = view_as_real({})", self.names.value(name), self.tensors.wholes[name])
 
     def _is_defined(self, type_: TensorType) -> bool:
+        """Report whether all symbols of a type are defined."""
         terms = (*type_.shape, *type_.layout.strides)
         return all(isinstance(term, int) or term.free_symbols <= self.defined for term in terms)
 
     def _define(self, step: DefineStep) -> None:
+        """Emit the definition of a symbol."""
         self._line("{} = {}", self.names.symbol(step.symbol), self._source(step))
         self.defined.add(step.symbol)
-        self._hold_owed()
+        self._check_results()
 
     def _source(self, step: DefineStep) -> Code:
-        """The value of a symbol."""
+        """Return the value of a symbol."""
         if isinstance(step.source, Expr):
             return scalar_code(step.source, self.names, self.tensors.tensor)
         kind, value, dim = step.source
@@ -244,28 +260,29 @@ class _Writer:
         return buffer if kind == "argument" else code("{}.{}({})", buffer, kind, dim)
 
     def _region(self, step: RegionStep) -> None:
+        """Emit a higher-order operator or frozen region."""
         functions = [self.branches[name].name for name in step.plans]
         targets = [self.tensors.result(name) for name in step.results]
         if step.kind in ("cond", "invoke", "frozen"):
-            # Called directly, so that nothing but the list holds the arguments.
+            # Called directly, so that only the list refers to the arguments.
             arguments = [self._argument(argument) for argument in step.arguments]
             chosen = Code(functions[0])
             if step.kind == "cond":
                 chosen = code("({} if {} else {})", functions[0], arguments.pop(0), functions[1])
             call = code("{}([{}])", chosen, joined(arguments))
         else:
-            parts = joined(self._part(argument) for argument in step.arguments)
+            parts = joined(self._argument_group(argument) for argument in step.arguments)
             call = code("run_region({!r}, ({}), ({},))", step.kind, listed(functions), parts)
         self.lines.append(assigned(targets, call))
 
-    def _part(self, argument: Argument) -> Code:
-        """The carried values of a loop, what it goes along, or the others."""
+    def _argument_group(self, argument: Argument) -> Code:
+        """Return a group of a loop's arguments: carried values, scanned ones, or others."""
         assert isinstance(argument, tuple)
         return tuple_of(map(self._argument, argument))
 
 
 def _read(step: Step) -> Iterable[str]:
-    """The values that a step reads, or measures."""
+    """Return the values that a step reads, or whose sizes it reads."""
     match step:
         case Launch():
             return step.buffers

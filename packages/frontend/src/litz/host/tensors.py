@@ -1,4 +1,4 @@
-"""The tensors of a host program: memory for them, views of them, and their addresses."""
+"""Tensors of a host program: their allocation, views of them, and their addresses."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from litz_ir.plan import Placement, Plan, Storage
 from litz_ir.symbols import Size, add, floordiv, mul
 
 ALLOCATORS = MappingProxyType({"cpu": "empty", "cuda": "empty_cuda"})
-"""The names, in a host program, of :mod:`litz.host.torch_memory`'s functions by kind of device."""
+"""Names of :mod:`litz.host.torch_memory`'s allocators in a host program, by device kind."""
 
 
 class TensorVariables:
-    """Which variable holds a value. Those that no step makes are views, and ``lines`` get one when it is first needed.
+    """The variables of values. A value that no step makes is a view, which ``lines`` define at its first use.
 
-    ``wholes`` are the variables of the complex tensors by the value that is their memory as pairs.
+    ``wholes`` are the variables of complex tensors, by the value that is their memory as pairs.
     """
 
     def __init__(self, plan: Plan, names: Names, lines: list[Code]) -> None:
@@ -38,7 +38,7 @@ class TensorVariables:
         self._owners = self._find_owners(plan)
 
     def _find_owners(self, plan: Plan) -> dict[str, str]:
-        """The value that a storage is allocated as: the one that lies in it, or that of them which is returned."""
+        """Return the value that each storage is allocated as: the only one in it, or the returned one."""
         occupants: dict[str, list[str]] = {}
         for buffer, placement in plan.buffers:
             if placement.storage is not None:
@@ -51,15 +51,15 @@ class TensorVariables:
                 owners[storage] = owner or values[0]
         return owners
 
-    # --- made by a step -------------------------------------------------------------------------------------
+    # --- defined by a step ----------------------------------------------------------------------------------
 
     def made(self, name: str) -> Code:
-        """The variable of a value that the program now holds as a tensor."""
+        """Return the variable of a value that exists as a tensor from here on."""
         self._made.add(name)
         return self._names.value(name)
 
     def result(self, name: str | None, pairs: Sequence[str] = ()) -> Code:
-        """The variable that a call's result is assigned to: one of ``pairs`` comes as a complex tensor."""
+        """Return the variable of a call's result; results in ``pairs`` are complex tensors."""
         if name is None:
             return Code("_")
         self._made.add(name)
@@ -67,12 +67,12 @@ class TensorVariables:
         return self.whole(name) if name in pairs else self._names.value(name)
 
     def whole(self, name: str) -> Code:
-        """The variable of the complex tensor whose memory is the value ``name``, from here on."""
+        """Return the variable of the complex tensor whose memory is the value ``name``, from here on."""
         found = self.wholes[name] = self._names.whole(name)
         return found
 
     def allocate(self, storage: str) -> None:
-        """Memory for a storage: of its owner's type where it has one, else bytes."""
+        """Allocate a storage: with the type of its owner, or as bytes."""
         if storage in self._owners:
             self._allocate_value(self._owners[storage])
             return
@@ -82,6 +82,7 @@ class TensorVariables:
         self._lines.append(code("{} = {}({}, (1,), torch.uint8)", name, _allocator(item.device), size))
 
     def _allocate_value(self, name: str) -> None:
+        """Allocate a storage as the tensor of its owner."""
         type_ = self.placements[name].type
         shape, layout, device = type_.shape, type_.layout, type_.device
         terms, value = self._names.terms, self.made(name)
@@ -95,17 +96,18 @@ class TensorVariables:
         self._empty(value, like, layout.offset, TORCH_DTYPES[type_.dtype], device)
 
     def _empty(self, name: Code, like: Code, offset: Size, dtype: str, device: Device) -> None:
+        """Emit the allocation of a tensor."""
         if offset == 0:
             self._lines.append(code("{} = {}({}, {})", name, _allocator(device), like, dtype))
         else:
-            place = self._names.term(offset)
+            start = self._names.term(offset)
             where = device_code(device)
-            self._lines.append(code("{} = empty_at({}, {}, {}, {})", name, like, place, dtype, where))
+            self._lines.append(code("{} = empty_at({}, {}, {}, {})", name, like, start, dtype, where))
 
-    # --- where values are -----------------------------------------------------------------------------------
+    # --- uses of values -------------------------------------------------------------------------------------
 
     def tensor(self, name: str) -> Code:
-        """The variable that holds a value as a tensor, made from its placement when first needed.
+        """Return the variable of a value as a tensor, defined at its first use.
 
         Raises :class:`CodegenError` for a value that no step has defined.
         """
@@ -135,41 +137,43 @@ class TensorVariables:
         return found
 
     def placed(self, name: str) -> Code:
-        """A value as a tensor where it is one; what only calls can use is what the caller gave."""
+        """Return a value as a tensor, or the argument of the caller where it is an object."""
         return self.tensor(name) if name in self.placements else self._names.value(name)
 
     def complex(self, name: str) -> Code:
-        """A value as a complex tensor: the one that its memory is known by, or a view."""
+        """Return a value as a complex tensor: the known one over its memory, or a view."""
         found = self.tensor(name)
         for value, whole in self.wholes.items():
             if found == self._names.value(value):
                 return whole
-        # AOTAutograd makes a view anew from the base that torch remembers, which must not be the pairs.
+        # AOTAutograd rebuilds a view from its base, which must not be the pairs.
         return code("view_as_complex({}).detach()", found)
 
     def root(self, name: str) -> str:
-        """The buffer whose memory a buffer shares in the end."""
+        """Return the buffer whose memory a buffer shares in the end."""
         base = self.placements[name].base if name in self.placements else None
         return name if base is None else self.root(base)
 
-    def _over(self, place: Placement, type_: TensorType) -> Code:
-        """A tensor over the part of a storage that ``place`` says begins there."""
-        assert place.storage is not None
+    def _over(self, placement: Placement, type_: TensorType) -> Code:
+        """Return a tensor over the part of a storage that starts at ``placement``."""
+        assert placement.storage is not None
         shape, strides = self._names.terms(type_.shape), self._names.terms(type_.layout.strides)
-        owner = self._owners.get(place.storage)
-        memory = self._names.storage(place.storage) if owner is None else self._names.value(owner)
-        if place.offset != 0:
-            memory = code("{}[{}:]", memory, self._names.term(place.offset))
+        owner = self._owners.get(placement.storage)
+        memory = self._names.storage(placement.storage) if owner is None else self._names.value(owner)
+        if placement.offset != 0:
+            memory = code("{}[{}:]", memory, self._names.term(placement.offset))
         return code("view({}, {}, {}, {})", memory, TORCH_DTYPES[type_.dtype], shape, strides)
 
     def _strided(self, name: str, type_: TensorType, how: str) -> Code:
-        """A view of ``name``'s memory, made by the function ``how``. Offsets are counted from the root of both, so the
-        base's own is taken off."""
+        """Return a view of ``name``'s memory, made by the function ``how``.
+
+        Offsets count from the root of both, so the offset of the base is subtracted.
+        """
         base, under = self.tensor(name), self.placements[name].type
         kind = ""
         if under.dtype != type_.dtype:
             base = code("{}.view({})", base, TORCH_DTYPES[type_.dtype])
-            # AOTAutograd makes a view anew from the base that torch remembers, but forgets another dtype.
+            # AOTAutograd rebuilds a view from its base, but without the change of dtype.
             kind = ".detach()"
         offset = self._names.term(add(type_.layout.offset, mul(under.layout.offset, -1)))
         shape, strides = self._names.terms(type_.shape), self._names.terms(type_.layout.strides)
@@ -178,7 +182,7 @@ class TensorVariables:
     # --- addresses ------------------------------------------------------------------------------------------
 
     def memory(self, name: str) -> MemoryLocation:
-        """Where the memory of a buffer begins: in a storage, or with what it is a view of when the offset is none."""
+        """Return the start of a buffer's memory, in a storage or in the buffer that it is a view of."""
         placement = self.placements[name]
         if placement.storage is not None:
             owner = self._owners.get(placement.storage)
@@ -188,48 +192,47 @@ class TensorVariables:
                 else MemoryLocation(owner)
             )
         if placement.base is not None and name not in self._called:
-            # A view's offset is part of the kernel's own index, counted from the base's first element.
+            # A view's offset is part of the kernel's index, relative to the first element of the base.
             return self.memory(placement.base)
         return MemoryLocation(name)
 
     def given(self, name: str) -> TensorType | None:
-        """The type of a buffer in memory that the program does not allocate, None for any other."""
+        """Return the type of a buffer that the program does not allocate; ``None`` for others."""
         owner = name
         while owner not in self._called and (base := self.placements[owner].base) is not None:
             owner = base
         return None if self.placements[owner].storage is not None else self.placements[name].type
 
     def region(self, name: str) -> str:
-        """One name for all buffers that may overlap: a storage, or what all are views of."""
+        """Return one name for all buffers that may overlap: a storage, or the root of all views."""
         placement = self.placements[name]
         if placement.base is not None:
             return self.region(placement.base)
         return placement.storage or name
 
-    def address(self, place: MemoryLocation) -> Code:
-        """The address where the owner of what :meth:`memory` gave begins; a buffer's own offset is taken off."""
-        if place.storage:
-            return code("{}.data_ptr()", self._names.storage(place.owner))
-        first = code("{}.data_ptr()", self._names.value(place.owner))
-        type_ = self.placements[place.owner].type
-        if place.owner in self._called or type_.layout.offset == 0:
+    def address(self, location: MemoryLocation) -> Code:
+        """Return the address of the owner of a :meth:`memory` location, without the owner's own offset."""
+        if location.storage:
+            return code("{}.data_ptr()", self._names.storage(location.owner))
+        first = code("{}.data_ptr()", self._names.value(location.owner))
+        type_ = self.placements[location.owner].type
+        if location.owner in self._called or type_.layout.offset == 0:
             return first
         return code("{} - ({})", first, self._names.term(mul(type_.layout.offset, type_.dtype.itemsize)))
 
 
 def complex_strides(strides: Sequence[Size]) -> tuple[Size, ...]:
-    """The strides of the complex tensor over pairs of these strides."""
+    """Return the strides of the complex tensor over pairs of these strides."""
     return tuple(floordiv(stride, 2) for stride in strides[:-1])
 
 
 def device_code(device: Device) -> str:
-    """A device as an argument. The first GPU is the one that is current while the program runs, the others it knows by
-    their numbers."""
+    """Return a device as an argument: the first GPU is the current device, others are known by number."""
     return f"gpu[{device.index}]" if device.index else f"torch.device({device.kind!r})"
 
 
 def _allocator(device: Device) -> str:
-    """What a host program calls for memory on a device."""
+    """Return the allocator of a device in a host program; raise :class:`CodegenError` where there is none."""
     if device.kind not in ALLOCATORS:
         raise CodegenError(f"the host program has no memory on {device}", hint="report the plan's text form")
     return f"empty_gpu[{device.index}]" if device.index else ALLOCATORS[device.kind]

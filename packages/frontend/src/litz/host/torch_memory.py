@@ -1,4 +1,5 @@
-"""Memory as torch tensors. The one module that touches a private torch helper, with a public way beside it."""
+"""Memory as torch tensors. Private helpers of torch that save time are used here alone, each with a public
+substitute."""
 
 from __future__ import annotations
 
@@ -8,26 +9,29 @@ from typing import Any
 import torch
 
 MAX_HEAP_BLOCK = (32 << 20) - (64 << 10)
-"""About the largest block, in bytes, that glibc takes from its heap and not from the system."""
+"""Largest block that glibc allocates on its heap instead of by ``mmap``, in bytes, approximately."""
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep freed memory for the next call.
+    """Make the C library keep freed memory for the next call.
 
-    glibc gives blocks above a threshold back to the system, and the end of its heap above twice that; who asks again
-    pays a page fault per 4 KB. Both rise once the largest block that they can rise to is freed: this one, untouched.
+    glibc returns freed blocks above a threshold to the system, and the end of its heap above twice that; allocating
+    them again costs a page fault per 4 KB. Both thresholds rise to the largest block that was freed, up to this one,
+    whose memory is never touched.
     """
     torch.UntypedStorage(MAX_HEAP_BLOCK)
 
 
 def strided(base: torch.Tensor, shape: Sequence[int], strides: Sequence[int], offset: int) -> torch.Tensor:
-    """A view of ``base``'s memory; ``offset`` is in elements of ``base`` from its own first element."""
+    """Return a view of ``base``'s memory; ``offset`` is in elements from the first element of ``base``."""
     return base.as_strided(shape, strides, base.storage_offset() + offset)
 
 
 def _quick_alias() -> Callable[[torch.Tensor, Sequence[int], Sequence[int], int], torch.Tensor]:
-    """:func:`strided` without torch's dispatcher, which saves a microsecond a tensor. Autograd does not know the result
-    for a view: it is for what no caller gets."""
+    """Return :func:`strided` without torch's dispatcher, which saves a microsecond per tensor.
+
+    Autograd does not treat the result as a view, so it must not be returned to a caller as one.
+    """
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
     return getattr(guards, "_reinterpret_tensor", strided)
 
@@ -36,7 +40,7 @@ alias = _quick_alias()
 
 
 def own(tensor: torch.Tensor) -> torch.Tensor:
-    """Another tensor over the same memory, which autograd does not know for a view."""
+    """Return another tensor over the same memory, which autograd does not treat as a view."""
     if alias is not strided:
         return alias(tensor, tensor.shape, tensor.stride(), 0)
     made = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
@@ -46,7 +50,7 @@ def own(tensor: torch.Tensor) -> torch.Tensor:
 def empty_at(
     shape: Sequence[int], strides: Sequence[int], offset: int, dtype: torch.dtype, device: str | torch.device
 ) -> torch.Tensor:
-    """A tensor that starts at element ``offset`` of its storage, which ends with its last element, and is no view."""
+    """Return a tensor, not a view, that starts at element ``offset`` of a storage that ends with its last element."""
     reach = (
         0 if 0 in shape else 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
     )
@@ -55,7 +59,7 @@ def empty_at(
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
-    """The same elements and strides in memory of their own."""
+    """Return a copy with the same strides."""
     made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
     return made.copy_(tensor)
 
@@ -63,16 +67,16 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
 def view(
     storage: torch.Tensor, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int]
 ) -> torch.Tensor:
-    """A tensor over the start of a byte storage."""
+    """Return a tensor over the start of a byte storage."""
     return storage.view(dtype).as_strided(shape, strides)
 
 
 def promised(
     value: Any, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, operator: str
 ) -> Any:
-    """What an operator returned, with the strides that its meta kernel promised: a copy where it has others.
+    """Return an operator's result with the strides of its meta kernel: a copy where it has others.
 
-    Raises ``RuntimeError`` when it has another shape or dtype. What is no tensor is given back.
+    Raises ``RuntimeError`` for another shape or dtype. Values that are no tensors are returned unchanged.
     """
     if not isinstance(value, torch.Tensor):
         return value
@@ -88,19 +92,19 @@ def promised(
 
 
 class TorchTensors:
-    """What control flow itself does with tensors."""
+    """Tensor operations of higher-order operators."""
 
     def stack(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Equally shaped tensors along a new first dimension, contiguous."""
+        """Return equally shaped tensors along a new first dimension, contiguous."""
         return torch.stack(list(tensors))
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The same elements and strides in memory of their own."""
+        """Return a copy with the same strides."""
         return tensor.clone()
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor with its conjugate and negative bits worked into its elements, its strides kept; most often itself."""
+    """Return a tensor with conjugate and negative bits resolved and its strides unchanged; mostly the tensor itself."""
     if not (tensor.is_conj() or tensor.is_neg()) or tensor.numel() == 0:
         return tensor.resolve_conj().resolve_neg()
     reach = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
@@ -109,18 +113,18 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def pairs(tensor: torch.Tensor) -> torch.Tensor:
-    """A complex tensor's memory as (real, imaginary) on a last dimension of two; a copy where a bit is set."""
+    """Return a complex tensor's memory as (real, imaginary) on a last dimension of two; a copy where a bit is set."""
     return torch.view_as_real(plain(tensor))
 
 
 def settle(tensor: torch.Tensor, memory: torch.Tensor) -> None:
-    """Give the caller's tensor what was written to its ``pairs``, where those are a copy."""
+    """Copy ``pairs`` that were overwritten back to the caller's tensor, where they are a copy."""
     if tensor.is_conj() or tensor.is_neg():
         tensor.copy_(torch.view_as_complex(memory))
 
 
 def empty_on(device: str | torch.device) -> Callable[..., torch.Tensor]:
-    """What allocates on a device, from a shape, strides and a dtype."""
+    """Return an allocator for a device, called with shape, strides and dtype."""
 
     def empty(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         return torch.empty_strided(shape, strides, dtype=dtype, device=device)
@@ -129,7 +133,7 @@ def empty_on(device: str | torch.device) -> Callable[..., torch.Tensor]:
 
 
 def _quick_empty(device: str) -> Callable[..., torch.Tensor]:
-    """Dynamo's guards module allocates without parsing keyword arguments, which saves a microsecond a tensor."""
+    """Return the allocator of Dynamo's guards module, which saves a microsecond per tensor, or its substitute."""
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
     found: Callable[..., torch.Tensor] | None = getattr(guards, f"_empty_strided_{device}", None)
     return found if found is not None else empty_on(device)

@@ -1,4 +1,4 @@
-"""litz names of dtypes and keywords as torch spells them in source text."""
+"""Torch's spelling of litz's dtypes and keywords, for source text."""
 
 from __future__ import annotations
 
@@ -31,17 +31,20 @@ TORCH_DTYPES: Mapping[DType, str] = MappingProxyType(
         dtypes.b1: "torch.bool",
     }
 )
+"""Torch's dtypes by litz's."""
 
 COMPLEX_DTYPES: Mapping[DType, str] = MappingProxyType(
     {dtypes.f64: "torch.complex128", dtypes.f32: "torch.complex64", dtypes.f16: "torch.complex32"}
 )
-"""The complex dtypes by that of their parts."""
+"""Torch's complex dtypes by the dtype of their real part."""
 
 _KINDS = ("memory_format", "layout", "dtype")
+"""Enumerations of torch that may be arguments."""
 
 
 def keyword_source(keyword: Keyword) -> str:
-    """``torch.channels_last`` for ``Keyword("memory_format", "channels_last")``; raises :class:`CodegenError`."""
+    """Return ``torch.channels_last`` for ``Keyword("memory_format", "channels_last")``; raise :class:`CodegenError`
+    for other kinds."""
     if keyword.kind not in _KINDS or not keyword.name.isidentifier():
         raise CodegenError(f"a call's argument is of unknown kind {keyword.kind!r}", node=keyword.name)
     return f"torch.{keyword.name}"

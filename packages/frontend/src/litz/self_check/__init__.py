@@ -1,1 +1,1 @@
-"""Compiled graphs, compared with ATen while they run; loaded where ``config.self_check`` asks for it."""
+"""Self-check: compiled graphs compared with ATen during calls; imported where ``config.self_check`` asks for it."""

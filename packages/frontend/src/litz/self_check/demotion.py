@@ -31,8 +31,8 @@ log = logging.getLogger("litz")
 def demoted(compilation: Compilation, made: Compiled, reference: Reference, wrong: str) -> Compiled:
     """Return a graph whose results are ``wrong``, compiled without the kernels that cause it.
 
-    These are reported and recorded. Where no choice of kernels helps, the graph runs as ATen operations. Raises
-    ``WrongResult`` where the options say so.
+    These are reported and stored in the cache. Where no choice of kernels helps, the graph runs as ATen operations.
+    Raises ``WrongResult`` where the options say so.
     """
     if made.artifact is None:
         return made

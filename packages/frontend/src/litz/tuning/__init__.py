@@ -1,1 +1,1 @@
-"""Kernels tried with other schedules on the device, while the graph that they belong to is called."""
+"""Autotuning: candidate configs of kernels, timed on the device during calls of their graph."""

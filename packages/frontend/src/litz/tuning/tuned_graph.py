@@ -49,8 +49,8 @@ def load_tuned(
 
     Tracebacks show ``name``. ``clock`` makes the timer of the search. ``better`` searches for a faster plan.
     """
-    told = cache.failures if failures is None else failures
-    loader = loader_of(artifact, name, targets, config, constants, routines, gpus, told)
+    policy = cache.failures if failures is None else failures
+    loader = loader_of(artifact, name, targets, config, constants, routines, gpus, policy)
     return with_tuning(loader, cache, clock, better) if config.autotune else loader.compiled()
 
 
