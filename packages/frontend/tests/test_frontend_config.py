@@ -1,4 +1,4 @@
-"""Options: typed, scoped, refused when unknown."""
+"""Options: types, scopes, and refusal of unknown names."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_environment_is_checked() -> None:
         ("LITZ_QQQ", "options are fallback, rng,"),
     ],
 )
-def test_variables_that_name_no_option_are_told_of(
+def test_variables_that_name_no_option_are_warned_about(
     variable: str, hint: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     log_once.cache_clear()
@@ -93,7 +93,7 @@ def test_assignment_holds_for_the_process() -> None:
 @pytest.mark.parametrize(
     ("name", "near"), [("falback", "fallback"), ("rgn", "rng"), ("cachedir", "cache_dir")]
 )
-def test_unknown_names_name_the_nearest(name: str, near: str) -> None:
+def test_errors_for_unknown_names_suggest_the_nearest(name: str, near: str) -> None:
     handle = ConfigHandle({})
     with pytest.raises(ConfigError, match=near), handle.patch(**{name: 1}):
         pass
@@ -103,7 +103,7 @@ def test_unknown_names_name_the_nearest(name: str, near: str) -> None:
         getattr(handle, name)
 
 
-def test_wrong_values_say_what_is_taken() -> None:
+def test_errors_for_wrong_values_name_the_type() -> None:
     with pytest.raises(ConfigError, match="takes bool, got 3"):
         Config().replaced({"cache": 3})
     with pytest.raises(ConfigError, match="str or None"):
@@ -148,7 +148,9 @@ def test_forced_choices_reach_the_scheduler() -> None:
         ("epilogue_fusion", "is Inductor's and is ignored: epilogues are always fused unless fuse=False"),
     ],
 )
-def test_options_of_inductor_are_told_once(name: str, instead: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_options_of_inductor_are_warned_about_once(
+    name: str, instead: str, caplog: pytest.LogCaptureFixture
+) -> None:
     log_once.cache_clear()
     for value in (True, True, False):
         config_from(Config(), None, {name: value, "numerics": "fast"})
@@ -156,7 +158,7 @@ def test_options_of_inductor_are_told_once(name: str, instead: str, caplog: pyte
     assert (record.levelname, record.message) == ("WARNING", f"litz: the option {name!r} {instead}")
 
 
-def test_nothing_is_told_where_nothing_is_foreign(caplog: pytest.LogCaptureFixture) -> None:
+def test_litz_options_cause_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     log_once.cache_clear()
     config_from(Config(), "max-autotune", {"fuse": False})
     config_from(Config(), None, None)

@@ -1,4 +1,4 @@
-"""Graphs on a GPU that is not the current one, on a stand-in for CUDA: which device is current when."""
+"""Current devices of graphs on several GPUs, on a stand-in for CUDA."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from litz.host.devices import first_gpu, on_current_device
 
 
 class Cuda:
-    """Remembers the current device."""
+    """A stand-in that notes the current device."""
 
     def __init__(self) -> None:
         self.current = 0

@@ -1,4 +1,4 @@
-"""Products that are generated where that takes less time: what is timed, what becomes of it, what is kept."""
+"""Choice between generated and called matmuls: inputs, times, results and cache entries."""
 
 from __future__ import annotations
 
@@ -90,15 +90,18 @@ graph attention(%q: bf16[2, 4, 64, 16] fixed, %k: bf16[2, 4, 64, 16] fixed, %b: 
 """
 
 
-def planned(graph: LoopGraph, products: frozenset[str]) -> Plan:
-    return schedule(graph, PassContext({CPU: GPU_LIKE}), SchedulerOptions(generated_matmuls=products))
+def planned(graph: LoopGraph, generated: frozenset[str]) -> Plan:
+    return schedule(graph, PassContext({CPU: GPU_LIKE}), SchedulerOptions(generated_matmuls=generated))
 
 
 def chosen(
     seconds: Callable[[Plan], float], has_time: bool = True, graph: str = LAYER, gain: float = 1.0
 ) -> frozenset[str]:
-    """What is better generated where a plan takes so many seconds, and tuned a share of that; its calls get what its
-    graph takes."""
+    """Return the matmuls that are generated where ``seconds`` gives the time of a plan, and ``gain`` its share after
+    tuning.
+
+    Checks that calls get the inputs of their subgraph.
+    """
     running: list[Plan] = []
     shares: dict[int, float] = {}
 
@@ -127,17 +130,17 @@ def chosen(
 
 
 def work(plan: Plan) -> float:
-    """The calls and launches of a plan."""
+    """Return the number of calls and launches of a plan."""
     return float(sum(isinstance(step, Launch | CallStep) for step in plan.steps))
 
 
-def test_what_is_quicker_with_its_surroundings_is_generated() -> None:
-    assert chosen(work) == {"p"}, "what %r is multiplied by is looked up where numbers made up say"
+def test_matmuls_that_are_faster_with_their_epilogue_are_generated() -> None:
+    assert chosen(work) == {"p"}, "the epilogue of %r has indirect indices, which random inputs are not"
     assert chosen(lambda plan: -work(plan)) == frozenset()
 
 
-def test_products_of_narrow_numbers_are_timed_too() -> None:
-    assert chosen(work, graph=SCALED) == {"p"}, "%r has nothing around it"
+def test_low_precision_matmuls_are_timed_too() -> None:
+    assert chosen(work, graph=SCALED) == {"p"}, "%r has no epilogue"
     assert chosen(lambda plan: float(bool(calls(plan))), graph=SCALED) == {"p", "r"}
 
 
@@ -146,10 +149,10 @@ def test_convolutions_and_their_gradients_are_timed() -> None:
     assert may_be_generated(parse_graph(SLOPES.replace("aten.convolution.default", "aten.f")))
     assert chosen(lambda plan: float(bool(calls(plan))), graph=SLOPES) == {"gx", "y"}
     assert chosen(lambda plan: float(not calls(plan)), graph=SLOPES) == frozenset()
-    assert chosen(work, graph=SLOPES) == frozenset(), "one call of gradients is two kernels"
+    assert chosen(work, graph=SLOPES) == frozenset(), "one call for both gradients becomes two kernels"
 
 
-def test_groups_are_equally_large_where_they_are_made_up() -> None:
+def test_random_inputs_have_groups_of_equal_size() -> None:
     assert chosen(lambda plan: float(bool(calls(plan))), graph=GROUPED) == {"p"}
     computed = (
         GROUPED.replace("%e, ", "")
@@ -157,20 +160,20 @@ def test_groups_are_equally_large_where_they_are_made_up() -> None:
         .replace("  %p =", "  %f = pointwise i32[i0: 4] { %e[i0] * 16 }\n  %p =")
     )
     assert chosen(lambda plan: float(bool(calls(plan))), graph=computed) == {"p"}, (
-        "%f is an input of the part"
+        "%f is an input of the subgraph"
     )
 
 
-def test_attention_is_timed_with_what_surrounds_it() -> None:
+def test_attention_is_timed_with_its_epilogue() -> None:
     assert chosen(work, graph=ATTENTION) == {"a"}
     assert chosen(lambda plan: -work(plan), graph=ATTENTION) == frozenset()
 
 
-def test_what_is_close_gets_another_chance_with_other_tiles() -> None:
+def test_close_matmuls_are_timed_with_other_schedules_too() -> None:
     def close(plan: Plan) -> float:
         return 1.0 if calls(plan) else 1.1
 
-    assert chosen(close, gain=0.9) == frozenset(), "a hundredth is no gain"
+    assert chosen(close, gain=0.9) == frozenset(), "one percent is no gain"
     assert chosen(close, gain=0.8) == {"p"}
     assert chosen(lambda plan: 1.0 if calls(plan) else 2.0, gain=0.3) == frozenset(), "it was not close"
 
@@ -179,7 +182,7 @@ def calls(plan: Plan) -> int:
     return sum(isinstance(step, CallStep) for step in plan.steps)
 
 
-def test_without_time_and_where_it_fails_products_are_called() -> None:
+def test_without_time_or_after_a_failure_matmuls_are_called() -> None:
     def fails(plan: Plan) -> float:
         if len(plan.kernels) == 1:
             raise CodegenError("no")
@@ -189,7 +192,7 @@ def test_without_time_and_where_it_fails_products_are_called() -> None:
     assert chosen(fails) == frozenset()
 
 
-def test_what_may_be_generated() -> None:
+def test_graphs_that_may_be_generated() -> None:
     assert may_be_generated(parse_graph(LAYER))
     assert may_be_generated(parse_graph(ATTENTION))
     assert not may_be_generated(
@@ -202,7 +205,7 @@ def layer(x: Tensor, w: Tensor) -> Sequence[Tensor]:
 
 
 class Processes:
-    """The same graph compiled as if by one process after another."""
+    """The same graph, compiled in one simulated process after another."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path, seconds: float = 100.0) -> None:
         self.asked = 0
@@ -226,7 +229,7 @@ class Processes:
         return Compilation(gm, "graph", self.config, ArtifactCache.open(self.config)).run()
 
 
-def test_the_choice_is_made_after_the_first_call_and_kept(
+def test_the_choice_is_made_after_the_first_call_and_cached(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     processes = Processes(monkeypatch, tmp_path)
@@ -243,7 +246,7 @@ def test_the_choice_is_made_after_the_first_call_and_kept(
     assert processes.asked == 1
 
 
-def test_a_choice_that_ran_out_of_time_is_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_choice_that_ran_out_of_time_is_not_cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     processes = Processes(monkeypatch, tmp_path, seconds=0.0)
     args = torch.randn(8, 8), torch.randn(8, 8)
     for asked in (1, 2):
@@ -254,7 +257,7 @@ def test_a_choice_that_ran_out_of_time_is_not_kept(monkeypatch: pytest.MonkeyPat
         assert processes.asked == asked
 
 
-def test_choices_of_products_are_json(tmp_path: Path) -> None:
+def test_choices_of_matmuls_are_json(tmp_path: Path) -> None:
     store = Store(tmp_path / "matmuls")
     NameSets(store).write("0" * 64, frozenset({"b", "a"}))
     assert store.read("0" * 64) == {MATMULS: b'["a", "b"]'}

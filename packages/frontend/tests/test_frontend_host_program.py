@@ -1,4 +1,4 @@
-"""The host program's text: when variables are dropped, and that names never meet."""
+"""Text of host programs: deletion of variables, distinct names, and addresses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ A, B, C = (Code(name, (name,)) for name in "abc")
 
 
 def calls(inputs: str, result: str, target: str, **attributes: Argument) -> Plan:
-    """A plan that passes its inputs to a routine twice, the second time with attributes."""
+    """Return a plan that passes its inputs to a routine twice, the second time with attributes."""
     names = inputs.split()
     arguments = tuple(map(Ref, names))
     again = CallStep(target, arguments, tuple(attributes.items()), ("again",))
@@ -28,7 +28,7 @@ def calls(inputs: str, result: str, target: str, **attributes: Argument) -> Plan
     return Plan("p", CPU, "any", SymbolTable(), values, (), buffers, (), (), steps, (Ref("again"),))
 
 
-def test_a_variable_is_dropped_after_its_last_use() -> None:
+def test_a_variable_is_deleted_after_its_last_use() -> None:
     lines = [
         assigned([A, B], Code("args")),
         code("{} = f({}, {})", C, A, B),
@@ -40,14 +40,14 @@ def test_a_variable_is_dropped_after_its_last_use() -> None:
     ]  # fmt: skip
 
 
-def test_a_word_that_is_no_use_keeps_nothing_alive() -> None:
+def test_a_keyword_argument_of_the_same_name_is_no_use() -> None:
     text = host_program(calls("dim", "sums", "mylib.sums.default", dim=1)).text
     assert text.index("del sums") < text.index("again =")
     text = host_program(calls("x", "dim", "mylib.sums.default", dim=1)).text
     assert text.index("del dim") < text.index("dim=1")
 
 
-def test_a_value_called_like_a_routine_leaves_the_routine_alone() -> None:
+def test_a_value_and_a_routine_of_one_name_are_distinct() -> None:
     program = host_program(calls("matmul", "y", "matmul"))
     ((target, function),) = program.externs
     assert target == "matmul" and function != "matmul"
@@ -78,7 +78,7 @@ plan p on cpu "any" (%x: f32[8]) -> (%d, %y) {
 """
 
 
-def test_an_arena_is_allocated_once_and_asked_for_its_address_once() -> None:
+def test_an_arena_is_allocated_once_and_its_address_read_once() -> None:
     plan = from_text(ARENA)
     assert isinstance(plan, Plan)
     program = host_program(plan)
@@ -96,7 +96,7 @@ def test_an_arena_is_allocated_once_and_asked_for_its_address_once() -> None:
     assert program.segments[0].given == ((plan.inputs[0].type, None), (None, None), (None, None))
 
 
-def test_how_far_launches_reach_in_what_a_program_is_given() -> None:
+def test_byte_ranges_of_buffers_passed_to_a_program() -> None:
     s0, s1, n = symbol("s0"), symbol("s1"), symbol("n")
     parameters = tuple(Parameter(name, f32, "in") for name in "abcde")
     named = SymbolInfo("n", "int"), SymbolInfo("s1", "int")

@@ -1,4 +1,4 @@
-"""Two plans of a graph, with and without generated products, compared part by part."""
+"""Comparison of two plans of a graph, with called and with generated matmuls."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def planned(*generated: str) -> Plan:
 
 
 def described(plan: Plan, steps: tuple[int, ...]) -> list[str]:
-    """What steps do: calls by their result, launches by what they compute."""
+    """Return the steps as text: calls by their result, launches by their operations."""
     found = []
     for step in (plan.steps[position] for position in steps):
         if isinstance(step, CallStep):
@@ -54,7 +54,7 @@ def described(plan: Plan, steps: tuple[int, ...]) -> list[str]:
     return found
 
 
-def test_parts_hold_what_both_plans_do_for_the_same_values() -> None:
+def test_choices_contain_the_steps_of_both_plans_for_the_same_values() -> None:
     library, generated = planned(), planned("all")
     found = matmul_choices(library, generated)
     assert [choice.matmuls for choice in found] == [("a",), ("c",), ("q",)]
@@ -72,7 +72,7 @@ def test_plans_that_agree_leave_no_choice() -> None:
     assert [choice.matmuls for choice in matmul_choices(planned(), planned("c"))] == [("c",)]
 
 
-def test_what_saves_time_is_generated_and_the_plan_made_of_it_has_those_kernels() -> None:
+def test_matmuls_that_save_time_are_generated() -> None:
     library, generated = planned(), planned("all")
     times = {"call a": 5.0, "b": 2.0, "a b": 6.0, "call c": 5.0, "s m o": 3.0, "c s": 6.0, "m o": 3.0}
     times |= {"call q": 5.0, "q": 4.9}
@@ -86,7 +86,7 @@ def test_what_saves_time_is_generated_and_the_plan_made_of_it_has_those_kernels(
     assert [choice.matmuls for choice in matmul_choices(library, made)] == [("a",)]
 
 
-def test_parts_that_are_alike_are_timed_once() -> None:
+def test_equal_steps_are_timed_once() -> None:
     again = "  %p = contraction.matmul aten.mm.default(%x, %v) -> bf16[512, 96] fixed flops 1\n"
     text = LAYERS.replace("  %q =", f"{again}  %q =").replace("%q, %e)", "%q, %p, %e)")
     both = [
@@ -104,26 +104,26 @@ def test_parts_that_are_alike_are_timed_once() -> None:
     assert len(choices) == 4 and len(asked) == 2 * len(choices) - 2
 
 
-def test_close_parts_are_tuned_once_those_that_take_longest_first() -> None:
+def test_close_matmuls_are_tuned_once_the_slowest_first() -> None:
     both = planned(), planned("all")
     called, made = {"a": 1.0, "c": 3.0, "q": 2.0}, {"a": 1.2, "c": 3.0, "q": 4.0}
     tuned: list[str] = []
 
-    def product(plan: Plan, steps: tuple[int, ...]) -> str:
+    def matmul(plan: Plan, steps: tuple[int, ...]) -> str:
         return next(name for name in called if any(name in nodes_of(plan.steps[k]) for k in steps))
 
     def seconds(plan: Plan, steps: tuple[int, ...]) -> float:
-        return (called if plan is both[0] else made)[product(plan, steps)]
+        return (called if plan is both[0] else made)[matmul(plan, steps)]
 
     def with_tiles(plan: Plan, steps: tuple[int, ...]) -> float:
-        tuned.append(product(plan, steps))
+        tuned.append(matmul(plan, steps))
         return 0.9 * seconds(plan, steps)
 
     assert worth_generating(*both, seconds, with_tiles) == {"c"}
-    assert tuned == ["c", "a"], "what takes twice as long is not worth a try"
+    assert tuned == ["c", "a"], "a matmul that takes twice as long is not tuned"
 
 
-def test_what_surrounds_products_runs_alone_while_they_are_compared() -> None:
+def test_epilogues_are_not_fused_horizontally_while_matmuls_are_compared() -> None:
     graph = """
 graph pair on cuda(
   %x: bf16[512, 96] fixed, %u: bf16[96, 96] fixed, %y: f32[64, 32], %v: bf16[32, 64] fixed
@@ -134,13 +134,11 @@ graph pair on cuda(
   %q = contraction.matmul aten.mm.default(%b, %v) -> bf16[64, 64] fixed flops 1
 }
 """
-    beside = PassContext({CUDA: replace(MACHINE, max_subkernels=64)})
-    together = schedule(parse_graph(graph), beside, SchedulerOptions())
-    assert "o b" in described(together, tuple(range(len(together.steps)))), (
-        "one launch, unless they are compared"
-    )
+    context = PassContext({CUDA: replace(MACHINE, max_subkernels=64)})
+    fused = schedule(parse_graph(graph), context, SchedulerOptions())
+    assert "o b" in described(fused, tuple(range(len(fused.steps)))), "one launch, unless they are compared"
     library, generated = (
-        schedule(parse_graph(graph), beside, comparison_options(SchedulerOptions(), products))
-        for products in (frozenset[str](), frozenset({"all"}))
+        schedule(parse_graph(graph), context, comparison_options(SchedulerOptions(), matmuls))
+        for matmuls in (frozenset[str](), frozenset({"all"}))
     )
     assert [choice.matmuls for choice in matmul_choices(library, generated)] == [("p",), ("q",)]

@@ -1,4 +1,4 @@
-"""Which plans may take the place of one another while their graph is called."""
+"""Plans that may replace one another between calls of their graph."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def plan(text: str = PLAN) -> Plan:
     return found
 
 
-def test_what_is_shown_twice_or_given_is_not_alone() -> None:
+def test_results_that_share_memory_are_not_alone() -> None:
     assert alone(plan()) == {2}
 
 
@@ -43,11 +43,11 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_a_plan_that_differs_in_what_others_rely_on_takes_no_place(name: str) -> None:
+def test_a_plan_with_other_layouts_or_sharing_is_no_replacement(name: str) -> None:
     assert not may_replace(plan(OTHERS[name]), plan())
 
 
-def test_a_plan_may_hold_more_alone_and_write_over_less() -> None:
+def test_a_replacement_may_share_less_memory_and_overwrite_less() -> None:
     assert may_replace(plan(), plan())
     assert may_replace(plan(), plan(OTHERS["in another result's memory"]))
     assert may_replace(plan(), replace(plan(), donated=("x",)))

@@ -1,4 +1,4 @@
-"""The cache on disk: whole entries or none, and nothing from folders that others can write."""
+"""The cache on disk: complete entries or none, and nothing from folders that others can write."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_damage_is_a_miss(tmp_path: Path, damage: str, caplog: pytest.LogCapture
     assert store.read("a") == {"plan.json": b"new"}
 
 
-def test_writers_race_and_one_entry_stands(tmp_path: Path) -> None:
+def test_of_concurrent_writes_one_entry_stays(tmp_path: Path) -> None:
     store = Store(tmp_path / "cache")
     results: list[bool] = []
     threads = [
@@ -80,20 +80,20 @@ def test_folders_that_others_can_write_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("opened", ["folder", "entry", "file", "manifest"])
-def test_nothing_is_read_from_where_others_can_write(
+def test_nothing_that_others_can_write_is_read(
     tmp_path: Path, opened: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = Store(tmp_path / "cache")
     store.write("a", {"unit.so": b"\x7fELF"})
-    places = {"folder": store.folder, "entry": store.folder / "a"}
+    folders = {"folder": store.folder, "entry": store.folder / "a"}
     names = {"file": "unit.so", "manifest": MANIFEST}
-    place = places[opened] if opened in places else store.path("a", names[opened])
-    place.chmod(place.stat().st_mode | 0o020)
+    path = folders[opened] if opened in folders else store.path("a", names[opened])
+    path.chmod(path.stat().st_mode | 0o020)
     assert store.read("a") is None
     assert "others may write to it" in caplog.text
 
 
-def test_files_are_their_owners_to_write_whatever_the_umask(tmp_path: Path) -> None:
+def test_files_are_writable_by_their_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         store = Store(tmp_path / "cache")
@@ -105,7 +105,7 @@ def test_files_are_their_owners_to_write_whatever_the_umask(tmp_path: Path) -> N
 
 
 def owned(monkeypatch: pytest.MonkeyPatch, owner: int, folder: Path) -> None:
-    """Have all that lies in a folder belong to an owner, for a process of another user."""
+    """Simulate that everything in a folder belongs to ``owner``, for a process of another user."""
     stat, fstat = os.stat, os.fstat
 
     def by_owner(state: os.stat_result) -> os.stat_result:
@@ -152,7 +152,7 @@ def test_a_folder_that_cannot_be_written_is_read(
     assert "nothing is added to the cache" in caplog.text
 
 
-def test_a_folder_that_cannot_be_used_is_told_of_once(
+def test_a_folder_that_cannot_be_used_is_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -167,7 +167,7 @@ NOBODY = 65534
 
 @contextlib.contextmanager
 def another_user() -> Iterator[None]:
-    """What runs inside runs as a user who owns nothing; skips the test where this process may not become one."""
+    """Run as a user who owns nothing; skip the test where this process cannot become one."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         pytest.skip("only root can be another user")
     os.seteuid(NOBODY)
@@ -179,7 +179,7 @@ def another_user() -> Iterator[None]:
 
 @pytest.fixture
 def layer() -> Iterator[Path]:
-    """A folder that other users can reach, unlike those of pytest."""
+    """A folder that other users can reach, unlike pytest's."""
     with tempfile.TemporaryDirectory(prefix="litz-layer-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -187,12 +187,12 @@ def layer() -> Iterator[Path]:
 
 
 def opened_to_others(folder: Path) -> None:
-    """Do as ``chmod -R a+rX``."""
+    """Change permissions as ``chmod -R a+rX`` does."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))
 
 
-def test_another_user_runs_what_root_compiled(layer: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_another_user_loads_graphs_that_root_compiled(layer: Path, caplog: pytest.LogCaptureFixture) -> None:
     def result() -> torch.Tensor:
         torch._dynamo.reset()
         found: torch.Tensor = torch.compile(lambda x: x.sin() + 1, backend="litz")(torch.zeros(64))
@@ -204,18 +204,16 @@ def test_another_user_runs_what_root_compiled(layer: Path, caplog: pytest.LogCap
         before = sorted(layer.rglob("*"))
         log_once.cache_clear()
         with caplog.at_level(logging.INFO, logger="litz"), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(pipeline, "lower", None)  # nothing is compiled anew
+            patch.setattr(pipeline, "lower", None)  # nothing is compiled again
             with another_user():
                 for _ in range(2):
                     assert result().tolist() == [1.0] * 64
     assert sorted(layer.rglob("*")) == before
-    told = [record.message for record in caplog.records if record.name.startswith("litz")]
-    assert told == [f"litz: {layer} cannot be written: nothing is added to the cache"]
+    messages = [record.message for record in caplog.records if record.name.startswith("litz")]
+    assert messages == [f"litz: {layer} cannot be written: nothing is added to the cache"]
 
 
-def test_another_user_does_not_read_what_is_not_for_him(
-    layer: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_another_user_does_not_read_private_entries(layer: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = Store(layer / "graphs")
     store.write("a", {"f": b"1"})
     store.folder.chmod(0o755)

@@ -1,4 +1,4 @@
-"""`litz.bench` on the CPU, and on stand-ins for a GPU's events and profiler."""
+"""`litz.bench` on the CPU, and on stand-ins for CUDA events and the profiler."""
 
 from __future__ import annotations
 
@@ -28,21 +28,19 @@ def test_a_call_is_timed_by_the_clock() -> None:
     assert str(found).endswith("calls by host)")
 
 
-def test_a_few_calls_are_made_however_little_time_there_is() -> None:
+def test_a_minimum_of_calls_is_made_without_time() -> None:
     assert litz.bench(torch.ones, 3, seconds=0.0).calls == LEAST_CALLS
 
 
 @pytest.mark.parametrize("clock", ["events", "profiler"])
-def test_a_clock_that_is_not_there_is_refused(
-    clock: litz.timing.Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_clock_is_refused(clock: litz.timing.Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(RuntimeError, match=f"nothing can be timed by {clock}"):
         litz.bench(torch.ones, 3, clock=clock)
 
 
 class Device:
-    """A stand-in for a GPU that notes what it is told, in order; each event is a second after the one before."""
+    """A stand-in for a GPU that notes its calls in order; each event is a second after the previous one."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -86,7 +84,7 @@ def test_the_cache_is_emptied_before_the_first_event(device: Device, flush: bool
     assert device.seen == ["flush"] * flush + ["event", "call", "event", "wait"]
 
 
-def test_the_profiler_counts_what_ran_on_the_device(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_profiler_counts_gpu_activities(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     def event(kind: str, micro: float, named: bool = False) -> SimpleNamespace:
         return SimpleNamespace(
             device_type=SimpleNamespace(name=kind),

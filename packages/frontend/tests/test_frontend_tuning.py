@@ -1,4 +1,4 @@
-"""Tuning: which kernels, when, on what, and what is kept. The device is the CPU, on a stopwatch that the test sets."""
+"""Autotuning on the CPU, by a stopwatch that the test sets: kernels, times, inputs and cached choices."""
 
 from __future__ import annotations
 
@@ -49,25 +49,25 @@ Function = Callable[..., Sequence[Tensor]]
 
 
 def two_kernels(x: Tensor, y: Tensor) -> Sequence[Tensor]:
-    """A sum, and after a product that a library makes, a map."""
+    """Compute a sum, and an elementwise function of a matmul that a library runs."""
     return [x.sum(1), torch.tanh(y @ y)]
 
 
 def written(x: Tensor, y: Tensor) -> Sequence[Tensor]:
-    """What is given is overwritten by something that depends on it."""
+    """Overwrite an input by a value that depends on it."""
     return [x.copy_(x * 2 + y)]
 
 
 @dataclass
 class Process:
-    """A compiled function as one process has it."""
+    """A compiled function in one simulated process."""
 
     compiled: Compiled
     target: TunableCpu
     watch: Stopwatch
 
     def __call__(self, *args: Tensor) -> Sequence[Any]:
-        """A call; ``target.launched`` holds what it launched."""
+        """Call the function; ``target.launched`` then contains its launches."""
         self.target.launched.clear()
         return self.compiled.call(list(args))
 
@@ -78,7 +78,7 @@ class Process:
 
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Process]:
-    """Compiles a function for arguments in what counts as a new process: only the disk is shared."""
+    """Return a function that compiles in a new simulated process: only the disk is shared."""
 
     def make(
         function: Function,
@@ -105,7 +105,7 @@ def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Pr
 X, Y = torch.linspace(-1, 1, 6000).reshape(60, 100), torch.linspace(0, 1, 3600).reshape(60, 60)
 
 
-def test_the_first_call_runs_as_it_is_and_later_ones_the_quickest(process: Callable[..., Process]) -> None:
+def test_the_first_call_runs_unchanged_and_later_ones_the_fastest(process: Callable[..., Process]) -> None:
     made = process(two_kernels, X, Y)
     assert_close(made(X, Y), two_kernels(X, Y))
     assert made.launched == {UNTUNED} and made.watch.samples == 0
@@ -118,16 +118,14 @@ def test_the_first_call_runs_as_it_is_and_later_ones_the_quickest(process: Calla
 
 
 @pytest.mark.parametrize(("other", "kept"), [(0.98, UNTUNED), (0.96, 2)])
-def test_less_than_three_in_a_hundred_is_no_gain(
-    process: Callable[..., Process], other: float, kept: int
-) -> None:
+def test_less_than_three_percent_is_no_gain(process: Callable[..., Process], other: float, kept: int) -> None:
     made = process(two_kernels, X, Y, seconds={UNTUNED: 1.0, 2: other})
     for _ in range(3):
         made(X, Y)
     assert made.launched == {kept}
 
 
-def test_nothing_that_a_caller_sees_is_written_in_a_trial(process: Callable[..., Process]) -> None:
+def test_benchmarks_write_nothing_that_a_caller_reads(process: Callable[..., Process]) -> None:
     x, y = X.clone(), X + 1
     made = process(written, x.clone(), y)
     for calls in range(1, 5):
@@ -138,7 +136,7 @@ def test_nothing_that_a_caller_sees_is_written_in_a_trial(process: Callable[...,
     assert made.launched == {2}
 
 
-def test_a_second_process_begins_with_the_winner(process: Callable[..., Process]) -> None:
+def test_a_second_process_starts_with_the_fastest_schedule(process: Callable[..., Process]) -> None:
     first = process(two_kernels, X, Y)
     for _ in range(2):
         first(X, Y)
@@ -156,10 +154,10 @@ def test_a_second_process_begins_with_the_winner(process: Callable[..., Process]
     assert (said.tiles, said.tuned) == ("unroll 2", "was unroll 1, 2.00 times as long")
     untuned = process(two_kernels, X, Y, autotune=False)
     untuned(X, Y)
-    assert untuned.launched == {UNTUNED}, "the graph itself is kept as it is without tuning"
+    assert untuned.launched == {UNTUNED}, "the artifact itself is cached without tuned schedules"
 
 
-def test_that_the_rule_was_best_is_kept_too(process: Callable[..., Process]) -> None:
+def test_a_default_that_was_fastest_is_cached_too(process: Callable[..., Process]) -> None:
     slow = {UNTUNED: 1.0, 2: 2.0}
     first = process(two_kernels, X, Y, seconds=slow)
     for _ in range(2):
@@ -172,7 +170,7 @@ def test_that_the_rule_was_best_is_kept_too(process: Callable[..., Process]) -> 
 
 
 @pytest.mark.parametrize("damage", ["", "{}", '{"version": 0}'])
-def test_choices_that_cannot_be_read_are_found_again(
+def test_unreadable_choices_are_searched_for_again(
     process: Callable[..., Process], tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = process(two_kernels, X, Y)
@@ -201,21 +199,21 @@ def test_choices_are_json(tmp_path: Path) -> None:
     assert data["schedules"] == ["foreach warps 8", text] and data["version"] == 4
 
 
-def test_candidates_that_cannot_be_made_are_left_out(process: Callable[..., Process]) -> None:
+def test_candidates_that_cannot_be_built_are_skipped(process: Callable[..., Process]) -> None:
     made = process(two_kernels, X, Y, seconds={UNTUNED: 1.0, BROKEN: 0.1, 2: 0.5})
     for _ in range(3):
         assert_close(made(X, Y), two_kernels(X, Y))
     assert made.launched == {2}
 
 
-def test_without_time_everything_stays(process: Callable[..., Process]) -> None:
+def test_without_time_schedules_stay(process: Callable[..., Process]) -> None:
     made = process(two_kernels, X, Y, autotune_seconds=0.0)
     for _ in range(3):
         assert_close(made(X, Y), two_kernels(X, Y))
         assert made.launched == {UNTUNED}
 
 
-def test_without_memory_everything_stays(process: Callable[..., Process]) -> None:
+def test_without_memory_schedules_stay(process: Callable[..., Process]) -> None:
     def clock() -> Timer:
         raise torch.OutOfMemoryError
 
@@ -225,30 +223,32 @@ def test_without_memory_everything_stays(process: Callable[..., Process]) -> Non
     assert made.launched == {UNTUNED}
 
 
-def test_what_is_not_tuned_in_time_stays(process: Callable[..., Process], tmp_path: Path) -> None:
+def test_kernels_not_tuned_in_time_keep_their_schedules(
+    process: Callable[..., Process], tmp_path: Path
+) -> None:
     made = process(two_kernels, X, Y)
     loader = made.compiled.loader
     assert loader is not None
-    subjects = tunable_kernels(loader.artifact.plan, made.target)
-    assert [each.kernel.name for each in subjects] == ["k1_tanh", "k0_sum"], "the dearest come first"
+    tunable = tunable_kernels(loader.artifact.plan, made.target)
+    assert [each.kernel.name for each in tunable] == ["k1_tanh", "k0_sum"], "the slowest come first"
     cache = ArtifactCache(None, None)
-    trials = 3 * ROUNDS + 2 * LAST_ROUNDS
-    # Time passes by one with each launch that is timed: there is enough of it for the first kernel that is launched.
+    timings = 3 * ROUNDS + 2 * LAST_ROUNDS
+    # Each timed launch takes one second: there is enough time for the first kernel that is launched.
     search = TileSearch(
-        loader, subjects, cache, made.watch, 1.5 * trials, now=lambda: float(made.watch.samples)
+        loader, tunable, cache, made.watch, 1.5 * timings, now=lambda: float(made.watch.samples)
     )
     assert_close(search.run([X, Y]), two_kernels(X, Y))
-    assert made.watch.samples < 1.5 * trials + 3
+    assert made.watch.samples < 1.5 * timings + 3
     assert list(search.found) == ["k0_sum"] and len(cache.tiles.known) == 1 and search.over
 
 
-def test_what_was_built_too_late_is_not_kept(
+def test_choices_without_late_candidates_are_not_cached(
     process: Callable[..., Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = process(two_kernels, X, Y)
     loader = made.compiled.loader
     assert loader is not None
-    subjects = tunable_kernels(loader.artifact.plan, made.target)
+    tunable = tunable_kernels(loader.artifact.plan, made.target)
     build, slow = made.target.build, threading.Event()
 
     def building(unit: SourceUnit, folder: Path) -> Path:
@@ -265,18 +265,18 @@ def test_what_was_built_too_late_is_not_kept(
     monkeypatch.setattr("litz.tuning.search.wait", waiting)
     monkeypatch.setattr(made.target, "prepare", lambda: 8, raising=False)
     cache = ArtifactCache(None, None)
-    search = TileSearch(loader, subjects, cache, made.watch, 1000.0)
+    search = TileSearch(loader, tunable, cache, made.watch, 1000.0)
     assert_close(search.run([X, Y]), two_kernels(X, Y))
     slow.set()
     assert {each.unroll for choice in search.found.values() for each in choice.schedules} == {2}
     assert not cache.tiles.known
 
 
-def test_kernels_that_move_little_are_left_alone(process: Callable[..., Process]) -> None:
+def test_kernels_that_move_few_bytes_are_not_tuned(process: Callable[..., Process]) -> None:
     made = process(two_kernels, X, Y)
     assert made.compiled.artifact is not None
     plan = made.compiled.artifact.plan
-    moved = {site.kernel.name: site.nbytes for site in planned_launches(plan)}
+    moved = {launch.kernel.name: launch.nbytes for launch in planned_launches(plan)}
     assert moved == {"k0_sum": 4 * (6000 + 60), "k1_tanh": 4 * 2 * 3600}
     names = [each.kernel.name for each in tunable_kernels(plan, made.target, least=25e-3)]
     assert names == ["k1_tanh"]
@@ -301,10 +301,10 @@ plan growing on cpu "avx2" (%x: f32[s0] fixed) -> (%o) {
 """
 
 
-def test_sizes_of_another_class_are_not_what_is_tuned() -> None:
-    (subject,) = tunable_kernels(parse_plan(GROWING), TunableCpu())
-    assert subject.classes == (10,)
-    assert [size for size in (1, 512, 513, 1000, 1024, 1025) if subject.fits([size])] == [513, 1000, 1024]
+def test_launches_of_another_size_class_do_not_fit() -> None:
+    (tunable,) = tunable_kernels(parse_plan(GROWING), TunableCpu())
+    assert tunable.classes == (10,)
+    assert [size for size in (1, 512, 513, 1000, 1024, 1025) if tunable.fits([size])] == [513, 1000, 1024]
 
 
 KERNEL = """
@@ -327,13 +327,15 @@ kernel k({parameters}) {{
         ("inout %b: f32", "%b[i0] = %b[indirect(i64(%b[i0]), size=9, assumed)];", False),
     ],
 )
-def test_what_is_written_must_not_say_where_to_read(parameters: str, statement: str, tried: bool) -> None:
+def test_kernels_whose_outputs_decide_addresses_cannot_be_benchmarked(
+    parameters: str, statement: str, tried: bool
+) -> None:
     kernel = parse_kernel(KERNEL.format(parameters=parameters, statement=statement))
     assert can_benchmark(kernel) == tried
 
 
-PACK = """
-kernel pack(in %a: f32, out %b: f32, inout %c: f32, inout %n: i64) {{
+FUSED = """
+kernel fused(in %a: f32, out %b: f32, inout %c: f32, inout %n: i64) {{
   kernel copy(in %p0: f32, out %p1: f32) {{
     outer [i0: 8]
     phase [] {{ %p1[i0] = %p0[i0]; }}
@@ -354,12 +356,14 @@ kernel pack(in %a: f32, out %b: f32, inout %c: f32, inout %n: i64) {{
 @pytest.mark.parametrize(
     ("access", "statement", "tried"), [("in", "", True), ("inout", "%p1[i0] = %p1[i0] + 1;", False)]
 )
-def test_a_pack_is_tried_if_all_its_loops_can_be(access: str, statement: str, tried: bool) -> None:
-    text = PACK.format(access=access, statement=statement).replace("inout %n", f"{access} %n")
+def test_a_horizontal_fusion_is_benchmarked_if_all_its_subkernels_can_be(
+    access: str, statement: str, tried: bool
+) -> None:
+    text = FUSED.format(access=access, statement=statement).replace("inout %n", f"{access} %n")
     assert can_benchmark(parse_kernel(text)) == tried
 
 
-def test_a_trial_reads_what_is_there_and_writes_elsewhere() -> None:
+def test_a_benchmark_reads_the_buffers_and_writes_to_copies() -> None:
     kernel = parse_kernel(
         KERNEL.format(parameters="in %a: f32, out %b: f32", statement="%b[i0 + 500] = %a[i0];")
     )
@@ -369,20 +373,20 @@ def test_a_trial_reads_what_is_there_and_writes_elsewhere() -> None:
     assert read == 4096
     first, last = write + 500 * 4, write + 1500 * 4
     assert memory.data_ptr() <= first and last <= memory.data_ptr() + memory.nbytes
-    assert (memory.data_ptr() - write) % 256 == 0, "what is aligned stays aligned"
+    assert (memory.data_ptr() - write) % 256 == 0, "alignment is preserved"
 
 
-# --- when -----------------------------------------------------------------------------------------------
+# --- calls -----------------------------------------------------------------------------------------------
 
 
-class Rehearsal:
-    """A loader and a search that note who is called; the search is over after so many calls."""
+class FakeLoader:
+    """A loader and a search that note their calls; the search is over after ``calls`` calls."""
 
     def __init__(self, calls: int = 1, kind: str = "cpu") -> None:
         self.seen: list[str] = []
         self.found: dict[str, TunedTiles] = {}
         self.spent = 0.0
-        self.name = "rehearsal"
+        self.name = "fake"
         self.failures = Failures(Config())
         self.artifact = SimpleNamespace(
             plan=SimpleNamespace(device=SimpleNamespace(kind=kind), name="g", kernels=())
@@ -404,8 +408,8 @@ class Rehearsal:
         return self._left == 0
 
     def with_cuda_graphs(self, call: Callable[..., Any]) -> Callable[[list[Any]], Sequence[Any]]:
-        assert self.over, "nothing is recorded before"
-        return partial(self._note, "recorded")
+        assert self.over, "nothing is captured before"
+        return partial(self._note, "captured")
 
     def tuned(self) -> TunedGraph:
         return TunedGraph(
@@ -417,39 +421,41 @@ class Rehearsal:
         return []
 
 
-@pytest.fixture(autouse=True)
-def no_changes(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """A rehearsal's plan has no kernels to change."""
-    if "rehears" in request.node.name:
-        monkeypatch.setattr("litz.tuning.tuned_graph.changes", lambda *_: {})
+@pytest.fixture
+def no_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tuning change nothing: the plan of a fake loader has no kernels."""
+    monkeypatch.setattr("litz.tuning.tuned_graph.changes", lambda *_: {})
 
 
-def test_rehearsed_recording_waits_for_the_end_of_the_search() -> None:
-    stage = Rehearsal(calls=2)
-    call = stage.tuned()
+@pytest.mark.usefixtures("no_changes")
+def test_capture_waits_for_the_end_of_the_search() -> None:
+    fake = FakeLoader(calls=2)
+    call = fake.tuned()
     for _ in range(5):
         call([])
-    assert stage.seen == ["plain", "search", "search", "recorded", "recorded"]
+    assert fake.seen == ["plain", "search", "search", "captured", "captured"]
 
 
-def test_rehearsed_calls_that_somebody_records_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("no_changes")
+def test_calls_that_are_being_captured_do_not_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
-    stage = Rehearsal(kind="cuda")
-    call = stage.tuned()
+    fake = FakeLoader(kind="cuda")
+    call = fake.tuned()
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     for _ in range(3):
         call([])
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     call([])
-    assert stage.seen == ["plain", "plain", "plain", "search"]
+    assert fake.seen == ["plain", "plain", "plain", "search"]
 
 
-def test_rehearsed_threads_do_not_wait_for_one_that_searches() -> None:
-    stage = Rehearsal()
-    call = stage.tuned()
+@pytest.mark.usefixtures("no_changes")
+def test_other_threads_do_not_wait_for_the_search() -> None:
+    fake = FakeLoader()
+    call = fake.tuned()
     call([])
-    inside = stage.run
+    inside = fake.run
 
     def searching(args: list[Any]) -> Sequence[Any]:
         other = threading.Thread(target=call, args=([],))
@@ -457,18 +463,18 @@ def test_rehearsed_threads_do_not_wait_for_one_that_searches() -> None:
         other.join(timeout=20)
         return inside(args)
 
-    stage.run = searching  # type: ignore[method-assign]  # another thread calls meanwhile
+    fake.run = searching  # type: ignore[method-assign]  # another thread calls meanwhile
     call([])
     call([])
-    assert stage.seen == ["plain", "plain", "search", "recorded"]
+    assert fake.seen == ["plain", "plain", "search", "captured"]
 
 
-def test_what_no_call_launches_is_waited_for_so_long(process: Callable[..., Process]) -> None:
+def test_a_search_ends_for_kernels_that_no_call_launches(process: Callable[..., Process]) -> None:
     made = process(two_kernels, X, Y)
     loader = made.compiled.loader
     assert loader is not None
-    (subject, *_) = tunable_kernels(loader.artifact.plan, made.target)
-    elsewhere = replace(subject, kernel=replace(subject.kernel, name="elsewhere"))
+    (kernel, *_) = tunable_kernels(loader.artifact.plan, made.target)
+    elsewhere = replace(kernel, kernel=replace(kernel.kernel, name="elsewhere"))
     search = TileSearch(loader, [elsewhere], ArtifactCache(None, None), made.watch, 60.0)
     calls = 0
     while not search.over:
@@ -477,7 +483,7 @@ def test_what_no_call_launches_is_waited_for_so_long(process: Callable[..., Proc
     assert calls == PATIENCE and not search.found
 
 
-def test_a_target_that_offers_no_candidates_is_not_tuned(tmp_path: Path) -> None:
+def test_a_target_without_candidates_is_not_tuned(tmp_path: Path) -> None:
     graph = make_fx(two_kernels, tracing_mode="fake")(X, Y)
     config = Config(fallback="error", cache_dir=str(tmp_path), autotune=True)
     compiled = Compilation(graph, "graph", config, ArtifactCache.open(config)).run()

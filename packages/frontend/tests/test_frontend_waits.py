@@ -1,4 +1,4 @@
-"""Which launches of a run wait for those before them."""
+"""Dependencies between launches of a segment."""
 
 from __future__ import annotations
 
@@ -52,21 +52,24 @@ KERNELS = {each.name: each for each in (COPY, UPDATE, LOOKUP)}
         ("lookup a b, copy c d, copy e f", [False, True, False]),
     ],
 )
-def test_only_what_meets_waits(launches: str, expected: list[bool]) -> None:
+def test_launches_wait_for_earlier_ones_on_the_same_memory(launches: str, expected: list[bool]) -> None:
     steps = [Launch(name, (x, o)) for name, x, o in (each.split() for each in launches.split(", "))]
     assert list(launch_dependencies(steps, KERNELS, lambda name: name.removeprefix("view_of_"))) == expected
 
 
-def test_a_kernel_fails_by_a_check_or_for_want_of_memory() -> None:
+def test_kernels_that_check_or_allocate_may_fail() -> None:
     assert not may_fail(COPY)
     assert may_fail(LOOKUP)
     assert not may_fail(kernel("small", load("x", (I0,), f32), ScratchArray("l", f32, 64)))
     assert may_fail(kernel("large", load("x", (I0,), f32), ScratchArray("l", f32, symbol("n"))))
 
 
-def test_a_pack_looks_up_what_its_loops_do() -> None:
-    parts = (Subkernel(COPY, (Invocation(("x", "o"), ()),)), Subkernel(LOOKUP, (Invocation(("x", "p"), ()),)))
+def test_a_horizontal_fusion_has_the_indirect_indices_of_its_subkernels() -> None:
+    subkernels = (
+        Subkernel(COPY, (Invocation(("x", "o"), ()),)),
+        Subkernel(LOOKUP, (Invocation(("x", "p"), ()),)),
+    )
     parameters = (*LOOKUP.parameters, Parameter("p", f32, "out"))
-    pack = Kernel("pack", parameters, (), (), (), (), CpuLoops(), parts)
-    assert may_fail(pack)
-    assert indirect_indices(pack) == indirect_indices(LOOKUP)
+    fused = Kernel("fused", parameters, (), (), (), (), CpuLoops(), subkernels)
+    assert may_fail(fused)
+    assert indirect_indices(fused) == indirect_indices(LOOKUP)

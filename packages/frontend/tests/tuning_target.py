@@ -1,6 +1,6 @@
 """The CPU as a target that can be tuned, for tests.
 
-Schedules differ in how far loops are unrolled, and a clock that the test sets says which is how quick.
+Schedules differ in the unroll factor of loops, by which a clock that the test sets gives the time of a launch.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from litz_ir.plan import Kernel, Plan
 from litz_ir.target import LaunchFunction, SourceUnit
 
 BROKEN = 7
-"""A candidate that is unrolled so far is refused."""
+"""Unroll factor of a candidate that is refused."""
 
 
 class Watched:
-    """A module that notes how far each kernel is unrolled that it launches."""
+    """A module that notes the unroll factor of each kernel that it launches."""
 
     def __init__(self, module: CpuModule, kernels: Mapping[str, Kernel], launched: list[int]) -> None:
         self._module = module
@@ -39,7 +39,7 @@ class Watched:
 
 
 class TunableCpu(CpuTarget):
-    """``launched`` are the launches so far, trials among them, each by how far its kernel is unrolled."""
+    """A CPU target; ``launched`` are the unroll factors of all launches so far, timed ones included."""
 
     def __init__(self, unrolls: Sequence[int] = (2, 4)) -> None:
         super().__init__()
@@ -63,14 +63,14 @@ class TunableCpu(CpuTarget):
         said = tuple(f"unrolled {each}" for each in unrolled)
         return tuple(replace(unit, flags=(*unit.flags, *said)) for unit in super().emit(plan))
 
-    def load(  # type: ignore[override]  # what wraps a module is none
+    def load(  # type: ignore[override]  # the wrapper is no module
         self, units: Sequence[SourceUnit], binaries: Sequence[Path], kernels: Mapping[str, Kernel]
     ) -> Watched:
         return Watched(super().load(units, binaries, kernels), kernels, self.launched)
 
 
 class Stopwatch:
-    """Says how long a launch takes by how far its kernel is unrolled; ``samples`` counts."""
+    """Gives the time of a launch by its unroll factor; ``samples`` counts the timed launches."""
 
     def __init__(self, target: TunableCpu, seconds: Mapping[int, float]) -> None:
         self.samples = 0
