@@ -95,6 +95,7 @@ def mark_step_begin() -> None:
 
 
 def _current() -> Config:
+    """Return the options in force."""
     return config.current()
 
 

@@ -130,9 +130,9 @@ class Failures:
         """Return the folder of the failure's report, or the reason that there is none."""
         if self.source is None:
             return "none, since the graph is unknown"
-        shown = error if found.__cause__ is None else found
+        raised = error if found.__cause__ is None else found
         try:
-            folder: Path = import_module(REPRO).write_report(self.config, self.source, shown, text, loops)
+            folder: Path = import_module(REPRO).write_report(self.config, self.source, raised, text, loops)
             return folder
         except Exception as problem:  # a failure to write the report costs the report alone
             return f"none, since writing it failed: {type(problem).__name__}: {problem}"

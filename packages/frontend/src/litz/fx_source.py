@@ -62,10 +62,10 @@ class _Writer:
             lines += self._attribute(gm, name)
         for node in gm.graph.nodes:
             target = self._function(node.target) if node.op == "call_function" else repr(str(node.target))
-            told = (
+            arguments = (
                 f"{node.op!r}, {target}, {self.spelled(tuple(node.args))}, {self.spelled(dict(node.kwargs))}"
             )
-            lines.append(f"n[{node.name!r}] = g.create_node({told}, {node.name!r})")
+            lines.append(f"n[{node.name!r}] = g.create_node({arguments}, {node.name!r})")
         return "\n".join([*lines, "made = torch.fx.GraphModule(root, g)"])
 
     def _attribute(self, gm: GraphModule, path: str) -> Iterable[str]:

@@ -140,30 +140,30 @@ PREFIX = "LITZ_"
 def _validate(name: str, value: object) -> None:
     """Raise :class:`ConfigError` for an unknown option or a value of the wrong type."""
     if name not in _TYPES:
-        near = _near(name)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"options are {', '.join(_TYPES)}"
+        nearest = _nearest(name)
+        hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"options are {', '.join(_TYPES)}"
         raise ConfigError(f"unknown option {name!r}", hint=hint)
-    wanted = _TYPES[name]
-    choices = get_args(wanted)
+    expected = _TYPES[name]
+    choices = get_args(expected)
     if choices and isinstance(choices[0], str):
         accepted = value in choices
         text = " or ".join(map(repr, choices))
     elif choices:
         accepted = isinstance(value, choices)
         text = " or ".join("None" if c is type(None) else c.__name__ for c in choices)
-    elif wanted is float:
+    elif expected is float:
         accepted = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
         text = "a number that is not negative"
     else:
-        accepted = isinstance(value, wanted)
-        text = wanted.__name__
+        accepted = isinstance(value, expected)
+        text = expected.__name__
     if not accepted:
         raise ConfigError(f"option {name!r} takes {text}, got {value!r}")
     if name == "force":
         forced(str(value))
 
 
-def _near(name: str) -> list[str]:
+def _nearest(name: str) -> list[str]:
     """Return the options that are spelled like a name, the nearest first."""
     return difflib.get_close_matches(name, _TYPES, n=3, cutoff=0.4)
 
@@ -173,8 +173,10 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     known = {f"{PREFIX}{name.upper()}" for name in _TYPES}
     lines = []
     for variable in sorted(each for each in environment if each.startswith(PREFIX) and each not in known):
-        near = _near(variable.removeprefix(PREFIX).lower())
-        hint = f"did you mean {PREFIX}{near[0].upper()}?" if near else f"options are {', '.join(_TYPES)}"
+        nearest = _nearest(variable.removeprefix(PREFIX).lower())
+        hint = (
+            f"did you mean {PREFIX}{nearest[0].upper()}?" if nearest else f"options are {', '.join(_TYPES)}"
+        )
         lines.append(f"litz: {variable} in the environment names no option and is ignored: {hint}")
     return lines
 
@@ -283,19 +285,21 @@ def _forced_field(word: str) -> tuple[str, int | str | frozenset[str]]:
     """Parse one ``name=value``; raise :class:`ConfigError` for an unknown name or a wrong value."""
     name, _, value = word.partition("=")
     if name not in _SCHEDULER_TYPES:
-        near = difflib.get_close_matches(name, _SCHEDULER_TYPES, n=1) or list(_SCHEDULER_TYPES)
-        raise ConfigError(f"the scheduler has no option {name!r}", hint=f"did you mean {' or '.join(near)}?")
+        nearest = difflib.get_close_matches(name, _SCHEDULER_TYPES, n=1) or list(_SCHEDULER_TYPES)
+        raise ConfigError(
+            f"the scheduler has no option {name!r}", hint=f"did you mean {' or '.join(nearest)}?"
+        )
     if _SCHEDULER_TYPES[name] == frozenset[str]:
         return name, frozenset(filter(None, value.split(",")))
     names = get_args(_SCHEDULER_TYPES[name])
     if names:
-        accepted, wanted = value in names, " or ".join(names)
+        accepted, expected = value in names, " or ".join(names)
     elif _SCHEDULER_TYPES[name] is bool:
-        accepted, wanted = value in ("0", "1"), "0 or 1"
+        accepted, expected = value in ("0", "1"), "0 or 1"
     else:
-        accepted, wanted = value.isdecimal(), "a number"
+        accepted, expected = value.isdecimal(), "a number"
     if not accepted:
-        raise ConfigError(f"the scheduler's option {name!r} takes {wanted}, got {value!r}")
+        raise ConfigError(f"the scheduler's option {name!r} takes {expected}, got {value!r}")
     if names:
         return name, value
     return name, value == "1" if _SCHEDULER_TYPES[name] is bool else int(value)

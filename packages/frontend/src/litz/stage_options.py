@@ -48,6 +48,7 @@ def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:
 
 
 def chooses_matmuls(config: Config, targets: TargetSet, gpus: Gpus) -> bool:
-    """Report whether matmuls are generated or called by timing both: with ``autotune``, on one GPU."""
+    """Report whether matmuls are timed as calls and as loops: with ``autotune``, on one GPU, unless the options name
+    them."""
     alone = "cuda" in targets.by_kind and gpus == ONE_GPU
     return config.autotune and alone and not scheduler_options(config, targets).generated_matmuls

@@ -142,7 +142,7 @@ class ArtifactCache:
             plan = from_json(files[PLAN].decode())
             summary = json.loads(files[SUMMARY])
             units = tuple(_unit(item) for item in summary["units"])
-            left = tuple(AtenFallback(**item) for item in summary["fallbacks"])
+            fallbacks = tuple(AtenFallback(**item) for item in summary["fallbacks"])
             assert isinstance(plan, Plan)
             devices = devices_of(units, plan)
             binaries = tuple(self.binary(unit, targets[at[0]]) for unit, at in zip(units, devices))
@@ -151,7 +151,7 @@ class ArtifactCache:
         except Exception as error:
             self._refuse(self.graphs, key, error)
             return None
-        return Artifact(key, plan, units, binaries, left, cached=True)
+        return Artifact(key, plan, units, binaries, fallbacks, cached=True)
 
     def write(self, artifact: Artifact) -> None:
         """Store an artifact; :meth:`binary` stores binaries as they are built."""
@@ -160,8 +160,8 @@ class ArtifactCache:
         summary: dict[str, Any] = {
             "units": [_unit_data(unit) for unit in artifact.units],
             "fallbacks": [
-                {"target": left.target, "reason": left.reason, "line": left.line}
-                for left in artifact.fallbacks
+                {"target": fallback.target, "reason": fallback.reason, "line": fallback.line}
+                for fallback in artifact.fallbacks
             ],
         }
         self.graphs.write(
@@ -270,6 +270,7 @@ def _stored_binary(store: Store | None, key: str, path: Path) -> Path | None:
 
 
 def _remove(folder: Path) -> None:
+    """Delete a folder."""
     shutil.rmtree(folder, ignore_errors=True)
 
 

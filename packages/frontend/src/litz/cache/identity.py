@@ -39,7 +39,7 @@ LITERALS = (
 )  # fmt: skip
 """Types whose values are identified by their text."""
 
-TOLD = (torch._ops.OperatorBase, torch._ops.OpOverloadPacket, types.GenericAlias, types.UnionType)
+TEXTUAL = (torch._ops.OperatorBase, torch._ops.OpOverloadPacket, types.GenericAlias, types.UnionType)
 """Types of objects whose text says everything."""
 
 BUILT_IN = (
@@ -48,7 +48,7 @@ BUILT_IN = (
 )  # fmt: skip
 """Types of functions implemented in C."""
 
-PICKERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 """Types of the callables of :mod:`operator` with arguments."""
 
 GENERATED = frozenset(
@@ -142,7 +142,7 @@ class _Reader:
         elif isinstance(value, type):
             self._class(value, path)
         elif isinstance(value, types.ModuleType):
-            self._stands_by_name(value.__name__, value.__name__)
+            self._is_identified_by_name(value.__name__, value.__name__)
         elif isinstance(value, dict | types.MappingProxyType | tuple | list | set | frozenset):
             self._collection(value, path)
         elif not self._object(value, path):
@@ -179,7 +179,7 @@ class _Reader:
             parts = value.fget, value.fset, value.fdel
         elif isinstance(value, re.Pattern):
             parts = value.pattern, value.flags
-        elif isinstance(value, PICKERS):
+        elif isinstance(value, GETTERS):
             parts = value.__reduce__()[1:]
         elif dataclasses.is_dataclass(value):
             fields = ((each.name, getattr(value, each.name)) for each in dataclasses.fields(value))
@@ -187,10 +187,10 @@ class _Reader:
         elif isinstance(value, BUILT_IN):
             owner = getattr(value, "__self__", None)
             parts = value.__qualname__, None if isinstance(owner, types.ModuleType) else owner
-            self._stands_by_name(getattr(value, "__module__", None) or "builtins", value.__qualname__)
+            self._is_identified_by_name(getattr(value, "__module__", None) or "builtins", value.__qualname__)
         elif isinstance(value, logging.Logger):
             parts = (value.name,)
-        elif isinstance(value, TOLD) or type(value).__module__ == "typing":
+        elif isinstance(value, TEXTUAL) or type(value).__module__ == "typing":
             parts = (str(value),)
         else:
             return self._is_published(value)
@@ -208,7 +208,7 @@ class _Reader:
                         return True
         return False
 
-    def _stands_by_name(self, module: str, name: str) -> bool:
+    def _is_identified_by_name(self, module: str, name: str) -> bool:
         """Feed the name of an object in a module; return True where the name identifies it.
 
         It does where the module has a version in every key, or belongs to another installed package, whose version
@@ -227,7 +227,7 @@ class _Reader:
 
     def _function(self, function: types.FunctionType, path: str) -> None:
         """Feed a function: by name, or with defaults, closure and code."""
-        named = self._stands_by_name(function.__module__ or "", function.__qualname__)
+        named = self._is_identified_by_name(function.__module__ or "", function.__qualname__)
         if named and _resolved(function) is function:
             return
         self.read(function.__defaults__, f"a default of {path}")
@@ -253,27 +253,27 @@ class _Reader:
             else:
                 self.read(constant, f"a constant of {path}")
         steps = list(dis.get_instructions(code))
-        asked = {s.argval for s in steps if s.opname in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")}
+        attributes = {s.argval for s in steps if s.opname in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")}
         named = {s.argval for s in steps if s.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
         for name in sorted(named & scope.keys()):
-            self._named(name, scope[name], asked, path)
+            self._named(name, scope[name], attributes, path)
         for name, module in _imported(steps, scope, path):
-            self._named(name, module, asked, path)
+            self._named(name, module, attributes, path)
 
-    def _named(self, name: str, value: object, asked: set[str], path: str) -> None:
-        """Feed the global ``name``; of a module that is read also the attributes that are ``asked`` of it."""
+    def _named(self, name: str, value: object, attributes: set[str], path: str) -> None:
+        """Feed the global ``name``; of a module that is read also the ``attributes`` that the code may read."""
         self.feed(name)
         self.read(value, f"{name}, which {path} names,")
-        if not isinstance(value, types.ModuleType) or self._stands_by_name(value.__name__, name):
+        if not isinstance(value, types.ModuleType) or self._is_identified_by_name(value.__name__, name):
             return
-        for attribute in sorted(asked & vars(value).keys()):
+        for attribute in sorted(attributes & vars(value).keys()):
             inner = vars(value)[attribute]
             if id(inner) not in self.seen:
-                self._named(attribute, inner, asked, f"{path} of {name}")
+                self._named(attribute, inner, attributes, f"{path} of {name}")
 
     def _class(self, cls: type, path: str) -> None:
         """Feed a class: by name, or with bases, fields and attributes."""
-        if self._stands_by_name(cls.__module__, cls.__qualname__):
+        if self._is_identified_by_name(cls.__module__, cls.__qualname__):
             return
         self.read(cls.__bases__, f"a base of {path}")
         fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()

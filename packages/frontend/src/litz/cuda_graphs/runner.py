@@ -138,7 +138,7 @@ class CudaGraphRunner:
         self._peak = peak
         self._overwritten = overwritten
         self._shared = shared or {}
-        self._seen: list[int] = []
+        self._last_addresses: list[int] = []
         self._steady: set[int] = set()
         self._calls = 0
         self._captures = 0
@@ -193,9 +193,9 @@ class CudaGraphRunner:
         captured.
         """
         addresses = [each.data_ptr() for each in args]
-        steady = {k for k, (a, b) in enumerate(zip(addresses, self._seen, strict=False)) if a == b}
+        steady = {k for k, (a, b) in enumerate(zip(addresses, self._last_addresses, strict=False)) if a == b}
         settled = steady == self._steady or self._calls == WARMUP_CALLS + MAX_SETTLING_CALLS
-        self._seen, self._steady = addresses, steady
+        self._last_addresses, self._steady = addresses, steady
         self._calls += 1
         return settled and self._calls > WARMUP_CALLS
 

@@ -30,8 +30,8 @@ class GraphBreak:
     @property
     def lines(self) -> tuple[str, ...]:
         """The message line by line, without its web address: title, explanation, hints and context."""
-        told = self.reason.partition(_ADDRESS)[0].splitlines()
-        return tuple(line.strip() for line in told if line.strip())
+        lines = self.reason.partition(_ADDRESS)[0].splitlines()
+        return tuple(line.strip() for line in lines if line.strip())
 
 
 class GraphBreaks:

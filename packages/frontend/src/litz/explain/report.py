@@ -198,7 +198,7 @@ class Explanation:
     @property
     def fallbacks(self) -> tuple[AtenFallback, ...]:
         """Operations without a lowering."""
-        return tuple(left for graph in self.graphs for left in graph.fallbacks)
+        return tuple(fallback for graph in self.graphs for fallback in graph.fallbacks)
 
     @property
     def decisions(self) -> tuple[Decision, ...]:

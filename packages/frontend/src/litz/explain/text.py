@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 WIDTH = 120
 """Columns of the text."""
 
-UNTOLD = (
+NO_REASON = (
     "Dynamo gives no reason: the function computes nothing with tensors, Dynamo is disabled for it, or skips it "
     "after an earlier graph break; call torch._dynamo.reset() to have it traced again"
 )
@@ -43,7 +43,7 @@ def _breaks(console: Console, explanation: Explanation) -> None:
     if not explanation.graphs and not explanation.uncompiled:
         console.print("no graph was compiled: PyTorch runs the whole call as it is written")
         if not explanation.breaks:
-            console.print(UNTOLD)
+            console.print(NO_REASON)
     for each in explanation.breaks:
         title, *more = each.lines or ("without a reason",)
         times = f" ({each.count} times)" if each.count > 1 else ""
@@ -82,8 +82,8 @@ def _graph(console: Console, graph: GraphReport) -> None:
     for missed in graph.near_misses:
         reason = REASONS.get(missed.reason, missed.reason)
         console.print(f"left as written: {missed.subject}: {reason} ({missed.note})")
-    for left in graph.fallbacks:
-        console.print(f"fallback to ATen: {left.target}: {left.reason} ({left.line})")
+    for fallback in graph.fallbacks:
+        console.print(f"fallback to ATen: {fallback.target}: {fallback.reason} ({fallback.line})")
 
 
 def _fused(report: KernelReport) -> Iterator[tuple[str, str, str]]:
@@ -103,14 +103,14 @@ def _launches(console: Console, graph: GraphReport) -> None:
     from rich.table import Table  # noqa: PLC0415  see above
 
     rows = [_launch_cells(report) for report in graph.kernels if report.tiles or report.seconds is not None]
-    shown = [
+    titles = [
         title
         for title in dict.fromkeys(title for row in rows for title in row)
         if any(r[title] for r in rows)
     ]
-    table = Table(*shown)
+    table = Table(*titles)
     for row in rows:
-        table.add_row(*(row[title] for title in shown))
+        table.add_row(*(row[title] for title in titles))
     if rows:
         console.print(table)
 

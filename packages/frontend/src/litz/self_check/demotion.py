@@ -50,8 +50,8 @@ def demoted(compilation: Compilation, made: Compiled, reference: Reference, wron
     by_aten = Compiled(_by_aten(compilation.gm, plan), None)
     if not blamed:
         return by_aten
-    anew = partial(_replacement, compilation, plan)
-    return compilation.failures.attempt("self-check", anew, None, whole) or by_aten
+    recompile = partial(_replacement, compilation, plan)
+    return compilation.failures.attempt("self-check", recompile, None, whole) or by_aten
 
 
 def _faulty_nodes(compilation: Compilation, plan: Plan, reference: Reference) -> frozenset[str]:

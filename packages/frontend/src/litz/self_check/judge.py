@@ -49,8 +49,8 @@ def difference(
     if not wrong:
         return ""
     runs = [aten, *nearby()]
-    said = (_wrong(label, found, runs, truth, largest) for label in wrong)
-    return next(filter(None, said), "")
+    errors = (_wrong(label, found, runs, truth, largest) for label in wrong)
+    return next(filter(None, errors), "")
 
 
 def _wrong(label: str, found: Values, runs: Sequence[Values], exact: Values, largest: float) -> str:
@@ -67,8 +67,8 @@ def _wrong(label: str, found: Values, runs: Sequence[Values], exact: Values, lar
     others = [each for each in others if each.shape == own.shape]
     if own.is_complex():
         own, truth, *others = (torch.view_as_real(each.resolve_conj()) for each in (own, truth, *others))
-    said = _inexact(own, others, truth, largest) if own.is_floating_point() else _unequal(own, others, truth)
-    return f"{label} {said}" if said else ""
+    error = _inexact(own, others, truth, largest) if own.is_floating_point() else _unequal(own, others, truth)
+    return f"{label} {error}" if error else ""
 
 
 def _kind(value: object) -> str:
@@ -107,8 +107,8 @@ def _inexact(own: Tensor, runs: Sequence[Tensor], truth: Tensor, largest: float)
 
 def _equal(own: Tensor, other: Tensor) -> Tensor:
     """Return the elements that are equal, for values without a distance."""
-    near = (own - other).abs() <= HUGE_TOLERANCE * other.abs()
-    return (own == other) | (own.isnan() & other.isnan()) | (near & other.isfinite())
+    close = (own - other).abs() <= HUGE_TOLERANCE * other.abs()
+    return (own == other) | (own.isnan() & other.isnan()) | (close & other.isfinite())
 
 
 def _distance(own: Tensor, exact: Tensor, measured: Tensor) -> float:

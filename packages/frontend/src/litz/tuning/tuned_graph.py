@@ -150,15 +150,15 @@ class TunedGraph:
         """Run a call that searches, unless another thread has just ended the search."""
         if self._final is not None:
             return self._final(args)
-        attempt, kept = self._loader.failures.attempt, f"{self._loader.name} keeps its plan"
+        attempt, instead = self._loader.failures.attempt, f"{self._loader.name} keeps its plan"
         if self._better is not None:
             better, self._better = self._better, None
-            attempt("tuning", partial(self._improve, better), None, kept)
-        if self._search is not None and not attempt("tuning", self._search.begun, False, kept):
+            attempt("tuning", partial(self._improve, better), None, instead)
+        if self._search is not None and not attempt("tuning", self._search.begun, False, instead):
             self._search = None
         results = self._plain(args) if self._search is None else self._search.run(args)
         if self._search is None or self._search.over:
-            self._final = attempt("tuning", partial(self._settled, self._search), self._plain, kept)
+            self._final = attempt("tuning", partial(self._settled, self._search), self._plain, instead)
         return results
 
     def _improve(self, better: Better) -> None:
@@ -181,7 +181,7 @@ class TunedGraph:
             return loader.with_cuda_graphs(self._plain)
         found, plan = search.found, loader.artifact.plan
         gains = changes(plan, found)
-        said = "litz: %s: %d kernels tuned in %.1f s, %d of them faster"
-        log.info(said, plan.name, len(found), search.spent, len(gains))
+        text = "litz: %s: %d kernels tuned in %.1f s, %d of them faster"
+        log.info(text, plan.name, len(found), search.spent, len(gains))
         tuned = _with_choices(loader, found, self._cache) if gains else loader
         return tuned.with_cuda_graphs(tuned.call() if gains else self._plain)
