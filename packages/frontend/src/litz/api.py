@@ -13,7 +13,8 @@ from torch.fx.graph import _PyTreeCodeGen
 from torch.utils import _pytree as pytree
 
 from litz.cache.artifacts import ArtifactCache
-from litz.capture.aot import CompileSession, Observer, aot_backend, compile_or_fall_back
+from litz.capture.aot import CompileSession, Observer, aot_backend
+from litz.capture.graph_fallback import compile_or_fall_back
 from litz.failures import GraphSource
 from litz.loading import Compiled
 from litz.options import variable_notices

@@ -154,7 +154,7 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 import litz
 from litz.cache.artifacts import ArtifactCache
-from litz.capture.aot import compile_or_fall_back
+from litz.capture.graph_fallback import compile_or_fall_back
 
 OPTIONS = litz.config.current().replaced({{**{options}, "fallback": "error", "cache": False}})
 NAMES = {{name: frozenset(nodes) for name, nodes in {names}.items()}}

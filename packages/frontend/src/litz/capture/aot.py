@@ -6,9 +6,8 @@ import contextlib
 import gc
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -26,12 +25,12 @@ from litz.capture.bases import as_long_as, bases, layouts
 from litz.capture.descriptors import leading_tokens, parameter_inputs, parameter_positions
 from litz.capture.donated import SavedTensors, allow_retained_graphs, saved_alone
 from litz.capture.fx_graph_cache import fx_graph_key, own_views, plain_device
+from litz.capture.graph_fallback import compile_or_fall_back, run_in_aten
 from litz.capture.layouts import expect, given_as_traced, saved_in_any_layout
 from litz.capture.plain import PlainGraph, with_gradients
 from litz.capture.runtime_wrappers import Strides, with_own_results
 from litz.capture.strided_results import strides_a_view
 from litz.capture.tokens import make_undeclared_tokens
-from litz.compilation import Compilation
 from litz.failures import GraphSource
 from litz.host.devices import first_gpu
 from litz.host.load import HostFunction
@@ -50,12 +49,6 @@ Observer = Callable[[Compiled], None]
 """Function called with every compiled graph, such as that of ``litz.explain``."""
 
 _COUNT = itertools.count()
-
-SELF_CHECK = "litz.self_check.checked"
-"""Module that compares calls with ATen; imported where the options ask for it."""
-
-NAN_ASSERTS = "litz.nan_asserts"
-"""Module of NaN checks; imported where the options ask for them."""
 
 
 @dataclass(slots=True)
@@ -277,41 +270,6 @@ def collection_paused() -> Iterator[None]:
         gc.enable()
 
 
-def compile_or_fall_back(
-    gm: GraphModule,
-    name: str,
-    config: Config,
-    cache: ArtifactCache,
-    frozen: frozenset[str] = frozenset(),
-    donated: frozenset[str] = frozenset(),
-    saved: frozenset[str] = frozenset(),
-) -> Compiled:
-    """Compile a graph; where that fails as a whole, run it as ATen operations, unless ``config.fallback`` is
-    ``error``.
-
-    The options decide whether calls are checked for NaN and compared with ATen.
-    """
-    made = _compiled_or_aten(Compilation(gm, name, config, cache, frozen, donated, saved))
-    if not config.nan_asserts:
-        return made
-    asserted: HostFunction = import_module(NAN_ASSERTS).without_nan(gm, name, made.call)
-    return replace(made, call=asserted)
-
-
-def _compiled_or_aten(compilation: Compilation) -> Compiled:
-    """Compile a graph, or return it to run as ATen operations."""
-    try:
-        made = compilation.run()
-        if compilation.config.self_check == "off":
-            return made
-        checked: Compiled = import_module(SELF_CHECK).checked(compilation, made)
-        return checked
-    except Exception as error:
-        instead = f"graph {compilation.name} runs as ATen operations"
-        compilation.failures.report(error, "compilation", instead, compilation.loops)
-        return Compiled(run_in_aten(compilation.gm), None)
-
-
 def _with_resolved_tangents(
     gm: GraphModule, call: Callable[[list[Any]], Sequence[Any]]
 ) -> Callable[[list[Any]], Sequence[Any]]:
@@ -326,18 +284,6 @@ def _with_resolved_tangents(
             if isinstance(given, torch.Tensor) and given.is_neg():
                 args[position] = given.resolve_neg()
         return call(args)
-
-    return run
-
-
-def run_in_aten(gm: GraphModule) -> HostFunction:
-    """Return a graph as a function that torch runs, node by node."""
-
-    def run(args: list[Any]) -> Sequence[Any]:
-        given = list(args)
-        args.clear()
-        results: Sequence[Any] = gm(*given)
-        return results
 
     return run
 
