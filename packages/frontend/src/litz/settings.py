@@ -71,8 +71,9 @@ class Config:
     then never stored."""
 
     sort_rows: bool = False
-    """Generated sort kernels on a GPU for rows of up to 2,048 elements, where there are many rows. Values and indices
-    are the same. Default off: they have not been timed against the sorts of the library."""
+    """Generated sort kernels on a GPU for rows of 65 to 2,048 elements of at most 32 bits, where there are at least
+    128 rows; ``topk`` of more than 8 elements uses them too. Values and indices are the same. Default off: they have
+    not been timed against the sorts of the library."""
 
     freezing: bool = False
     """Assumption that parameters never change after the first call, so that calls do not test for a change. Default
