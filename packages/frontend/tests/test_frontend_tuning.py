@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import threading
@@ -11,8 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -29,19 +27,17 @@ from litz.cache.store import Store
 from litz.cache.tiles import FILE, TileChoices
 from litz.compilation import Compilation
 from litz.explain.report import graph_report
-from litz.failures import Failures
-from litz.loading import Compiled, Loader
+from litz.loading import Compiled
 from litz.settings import Config
 from litz.targets import TargetSet
 from litz.timing import Timer
-from litz.tuning.benchmark_launch import benchmark_buffers, can_benchmark
 from litz.tuning.launches import planned_launches
 from litz.tuning.search import LAST_ROUNDS, PATIENCE, ROUNDS, TileSearch
 from litz.tuning.tunable_kernels import tunable_kernels
 from litz.tuning.tuned_graph import TunedGraph, load_tuned
 from litz_ir.plan import Foreach, InnerTile, Kernel, Tile, TileLoops, TileRequest
 from litz_ir.target import SourceUnit
-from litz_ir.text import parse_kernel, parse_plan
+from litz_ir.text import parse_plan
 
 UNTUNED = 1
 QUICK = {UNTUNED: 1.0, 2: 0.5, 4: 0.9}
@@ -305,168 +301,6 @@ def test_launches_of_another_size_class_do_not_fit() -> None:
     (tunable,) = tunable_kernels(parse_plan(GROWING), TunableCpu())
     assert tunable.classes == (10,)
     assert [size for size in (1, 512, 513, 1000, 1024, 1025) if tunable.fits([size])] == [513, 1000, 1024]
-
-
-KERNEL = """
-kernel k({parameters}) {{
-  outer [i0: 1000]
-  phase [] {{
-    {statement}
-  }}
-}}
-"""
-
-
-@pytest.mark.parametrize(
-    ("parameters", "statement", "tried"),
-    [
-        ("in %a: f32, inout %b: f32", "%b[i0] = %b[i0] + %a[i0];", True),
-        ("in %a: f32, in %n: i64, out %b: f32", "%b[i0] = %a[indirect(%n[i0], size=9, raised)];", True),
-        ("in %n: i64, inout %b: f32", "%b[indirect(%n[i0], size=9, raised)] add = 1.0;", True),
-        ("in %a: f32, inout %n: i64", "%n[i0] = i64(%a[indirect(%n[i0], size=9, raised)]);", False),
-        ("inout %b: f32", "%b[i0] = %b[indirect(i64(%b[i0]), size=9, assumed)];", False),
-    ],
-)
-def test_kernels_whose_outputs_decide_addresses_cannot_be_benchmarked(
-    parameters: str, statement: str, tried: bool
-) -> None:
-    kernel = parse_kernel(KERNEL.format(parameters=parameters, statement=statement))
-    assert can_benchmark(kernel) == tried
-
-
-FUSED = """
-kernel fused(in %a: f32, out %b: f32, inout %c: f32, inout %n: i64) {{
-  kernel copy(in %p0: f32, out %p1: f32) {{
-    outer [i0: 8]
-    phase [] {{ %p1[i0] = %p0[i0]; }}
-  }}
-    invoke (%a, %b)
-  kernel follow(inout %p0: f32, {access} %p1: i64) {{
-    outer [i0: 8]
-    phase [] {{
-      %p0[indirect(%p1[i0], size=8, raised)] add = 1.0;
-      {statement}
-    }}
-  }}
-    invoke (%c, %n)
-}}
-"""
-
-
-@pytest.mark.parametrize(
-    ("access", "statement", "tried"), [("in", "", True), ("inout", "%p1[i0] = %p1[i0] + 1;", False)]
-)
-def test_a_horizontal_fusion_is_benchmarked_if_all_its_subkernels_can_be(
-    access: str, statement: str, tried: bool
-) -> None:
-    text = FUSED.format(access=access, statement=statement).replace("inout %n", f"{access} %n")
-    assert can_benchmark(parse_kernel(text)) == tried
-
-
-def test_a_benchmark_reads_the_buffers_and_writes_to_copies() -> None:
-    kernel = parse_kernel(
-        KERNEL.format(parameters="in %a: f32, out %b: f32", statement="%b[i0 + 500] = %a[i0];")
-    )
-    found = benchmark_buffers(kernel, [4096, 8192], [], torch.device("cpu"))
-    assert found is not None
-    (read, write), (memory,) = found
-    assert read == 4096
-    first, last = write + 500 * 4, write + 1500 * 4
-    assert memory.data_ptr() <= first and last <= memory.data_ptr() + memory.nbytes
-    assert (memory.data_ptr() - write) % 256 == 0, "alignment is preserved"
-
-
-# --- calls -----------------------------------------------------------------------------------------------
-
-
-class FakeLoader:
-    """A loader and a search that note their calls; the search is over after ``calls`` calls."""
-
-    def __init__(self, calls: int = 1, kind: str = "cpu") -> None:
-        self.seen: list[str] = []
-        self.found: dict[str, TunedTiles] = {}
-        self.spent = 0.0
-        self.name = "fake"
-        self.failures = Failures(Config())
-        self.artifact = SimpleNamespace(
-            plan=SimpleNamespace(device=SimpleNamespace(kind=kind), name="g", kernels=())
-        )
-        self._left = calls
-
-    def call(self) -> Callable[[list[Any]], Sequence[Any]]:
-        return partial(self._note, "plain")
-
-    def begun(self) -> bool:
-        return True
-
-    def run(self, args: list[Any]) -> Sequence[Any]:
-        self._left -= 1
-        return self._note("search", args)
-
-    @property
-    def over(self) -> bool:
-        return self._left == 0
-
-    def with_cuda_graphs(self, call: Callable[..., Any]) -> Callable[[list[Any]], Sequence[Any]]:
-        assert self.over, "nothing is captured before"
-        return partial(self._note, "captured")
-
-    def tuned(self) -> TunedGraph:
-        return TunedGraph(
-            cast(Loader, self), cast(TileSearch, self), ArtifactCache(None, None), lambda: lambda _: 0.0
-        )
-
-    def _note(self, what: str, args: list[Any]) -> Sequence[Any]:
-        self.seen.append(what)
-        return []
-
-
-@pytest.fixture
-def no_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let tuning change nothing: the plan of a fake loader has no kernels."""
-    monkeypatch.setattr("litz.tuning.tuned_graph.changes", lambda *_: {})
-
-
-@pytest.mark.usefixtures("no_changes")
-def test_capture_waits_for_the_end_of_the_search() -> None:
-    fake = FakeLoader(calls=2)
-    call = fake.tuned()
-    for _ in range(5):
-        call([])
-    assert fake.seen == ["plain", "search", "search", "captured", "captured"]
-
-
-@pytest.mark.usefixtures("no_changes")
-def test_calls_that_are_being_captured_do_not_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
-    fake = FakeLoader(kind="cuda")
-    call = fake.tuned()
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    for _ in range(3):
-        call([])
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    call([])
-    assert fake.seen == ["plain", "plain", "plain", "search"]
-
-
-@pytest.mark.usefixtures("no_changes")
-def test_other_threads_do_not_wait_for_the_search() -> None:
-    fake = FakeLoader()
-    call = fake.tuned()
-    call([])
-    inside = fake.run
-
-    def searching(args: list[Any]) -> Sequence[Any]:
-        other = threading.Thread(target=call, args=([],))
-        other.start()
-        other.join(timeout=20)
-        return inside(args)
-
-    fake.run = searching  # type: ignore[method-assign]  # another thread calls meanwhile
-    call([])
-    call([])
-    assert fake.seen == ["plain", "plain", "search", "captured"]
 
 
 def test_a_search_ends_for_kernels_that_no_call_launches(process: Callable[..., Process]) -> None:

@@ -34,9 +34,9 @@ class Config:
 
     fallback: Literal["warn", "silent", "error"] = "warn"
     """Treatment of operations that should be generated and are not, or that fail to compile: ``warn`` runs them as
-    ATen kernels and logs that once, ``silent`` runs them so without a log line, ``error`` raises. Default ``warn``: a
-    missing rule costs speed, not the program. Operations that litz always calls from ATen (sorts, linear algebra,
-    results of data-dependent size; ``docs/operators.md`` names all) are not affected."""
+    ATen kernels and logs that once, ``silent`` runs them so without a log line, ``error`` raises. Default ``warn``:
+    a missing rule costs speed, not the program. Operations that litz calls from ATen by design (most sorts, linear
+    algebra, results of data-dependent size; ``docs/operators.md`` names all) are not affected."""
 
     rng: Literal["eager", "fast"] = "eager"
     """Source of random numbers: ``eager`` draws from ATen's generator in program order, ``fast`` generates Philox
@@ -80,9 +80,9 @@ class Config:
     off: a training step or ``load_state_dict`` changes parameters."""
 
     cuda_graphs: bool = False
-    """CUDA graphs: the launches of a call on a GPU are captured, then replayed by one call of the driver, where sizes
-    are fixed and no value is read by the host. Results are never overwritten while they are in use. Default off, as
-    in eager and in Inductor's default mode, since each captured graph has memory of its own."""
+    """CUDA graphs: the launches of a call on a GPU are captured, then replayed by one call of the driver, where
+    sizes are fixed and no value is read by the host. Results are never overwritten while they are in use. Default
+    off, since each captured graph has memory of its own."""
 
     autotune: bool = False
     """Autotuning: from the second call on, candidate configs of the kernels that move most data on a GPU are timed,
@@ -95,8 +95,8 @@ class Config:
     not tuned in time keep their schedule. Default 10, by ``docs/decisions/0013-tuning.md``."""
 
     fuse: bool = True
-    """Fusion of operations. Default on. Off makes one kernel per operation, which is slow and helps to find a wrong
-    kernel."""
+    """Fusion of operations. Default on, since fused operations need not store their intermediate values. Off makes
+    one kernel per operation, which is slow and helps to find a wrong kernel."""
 
     force: str = ""
     """Options of the scheduler that are set instead of chosen by its cost model, as words ``name=value`` with spaces
@@ -115,7 +115,7 @@ class Config:
     """Comparison of the results of compiled graphs with ATen's: ``off``, in the first call (``first``), or in that
     and each 64th after it (``sample``). A kernel with wrong results is reported, and its operations run as ATen from
     then on, also in later processes with the same cache (``docs/self-check.md``). Default ``off``, since a checked
-    call runs the graph twice."""
+    call also runs the graph by ATen, several times where results differ."""
 
     nan_asserts: bool = False
     """Test of inputs and results of compiled graphs for NaN, which raises ``NanFound``. Default off: every call waits
