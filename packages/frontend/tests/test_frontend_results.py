@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from litz.results import alone, may_replace
+from litz.results import may_replace, unshared_results
 from litz_ir.plan import Plan
 from litz_ir.text import from_text
 
@@ -31,8 +31,8 @@ def plan(text: str = PLAN) -> Plan:
     return found
 
 
-def test_results_that_share_memory_are_not_alone() -> None:
-    assert alone(plan()) == {2}
+def test_results_that_share_memory() -> None:
+    assert unshared_results(plan()) == {2}
 
 
 OTHERS = {

@@ -40,7 +40,7 @@ class _Checked:
             raise NanFound(f"{self.what} of {name} contains NaN", origin=self.origin, hint=hint)
 
 
-def without_nan(gm: GraphModule, name: str, call: HostFunction) -> HostFunction:
+def with_nan_checks(gm: GraphModule, name: str, call: HostFunction) -> HostFunction:
     """Return the call of graph ``name``, compiled from ``gm``, with NaN checks.
 
     Inputs are checked before the call; results and overwritten inputs after it. It waits for the device and raises

@@ -8,7 +8,7 @@ from litz_ir.loops import Output, Ref, TensorType
 from litz_ir.plan import Plan, memory_root
 
 
-def alone(plan: Plan) -> frozenset[int]:
+def unshared_results(plan: Plan) -> frozenset[int]:
     """Return the positions of the results that each have a storage of the plan to themselves."""
     placements = dict(plan.buffers)
     names = [output.name if isinstance(output, Ref) else None for output in plan.outputs]
@@ -31,7 +31,11 @@ def may_replace(plan: Plan, other: Plan) -> bool:
     overwrites.
     """
     equal = [_described(k, plan) == _described(k, other) for k in range(len(other.outputs))]
-    return all(equal) and alone(plan) >= alone(other) and set(plan.donated) <= set(other.donated)
+    return (
+        all(equal)
+        and unshared_results(plan) >= unshared_results(other)
+        and set(plan.donated) <= set(other.donated)
+    )
 
 
 def _described(position: int, plan: Plan) -> tuple[type, TensorType] | Output:

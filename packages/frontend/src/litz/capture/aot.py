@@ -21,7 +21,7 @@ from torch.fx import GraphModule
 from litz.artifact import Artifact, CompiledCapture
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.key import option_facts
-from litz.capture.bases import as_long_as, bases, layouts
+from litz.capture.bases import bases, layouts, with_extent_guard
 from litz.capture.descriptors import leading_tokens, parameter_inputs, parameter_positions
 from litz.capture.donated import SavedTensors, allow_retained_graphs, saved_alone
 from litz.capture.fx_graph_cache import fx_graph_key, own_views, plain_device
@@ -187,8 +187,10 @@ class CompileSession:
         plain = run_in_aten(gm)
         if kind != "backward":
             # An inference graph overwrites only the inputs' elements of a base; a forward returns the whole base.
-            return as_long_as(call, bases(gm), plain, or_longer=kind == "inference")
-        return as_long_as(call, layouts(gm), _with_resolved_tangents(gm, given_as_traced(plain, traced)))
+            return with_extent_guard(call, bases(gm), plain, or_longer=kind == "inference")
+        return with_extent_guard(
+            call, layouts(gm), _with_resolved_tangents(gm, given_as_traced(plain, traced))
+        )
 
     def _take(self, plain: PlainGraph, gm: GraphModule, compiled: Compiled, kind: str) -> None:
         """Note the compiled form of a plain graph, and cache it; for a training graph once both halves are compiled."""

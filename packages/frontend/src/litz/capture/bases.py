@@ -58,7 +58,7 @@ def layouts(gm: GraphModule) -> dict[int, Extent]:
     return {k: _extent(value)[:-1] for k, value in values if isinstance(value, torch.Tensor)}
 
 
-def as_long_as(
+def with_extent_guard(
     call: HostFunction, extents: Mapping[int, Extent], otherwise: HostFunction, *, or_longer: bool = False
 ) -> HostFunction:
     """Return ``call`` for inputs of these ``extents``, ``otherwise`` for others.

@@ -18,7 +18,7 @@ from litz.capture.descriptors import saved_results
 from litz.capture.runtime_wrappers import Strides, as_traced
 from litz.host.load import HostFunction
 from litz.host.torch_memory import copied
-from litz.results import alone
+from litz.results import unshared_results
 from litz_ir.loops import Value
 from litz_ir.plan import Plan
 
@@ -81,7 +81,7 @@ def _halved(strides: Strides) -> Strides:
 
 def saved_alone(forward: GraphModule, plan: Plan) -> frozenset[str]:
     """Return the nodes that a forward saves, each in a storage of its ``plan`` that contains nothing else."""
-    own = alone(plan)
+    own = unshared_results(plan)
     return frozenset(node.name for k, node in saved_results(forward) if k in own)
 
 

@@ -39,7 +39,7 @@ def compile_or_fall_back(
     made = _compiled_or_aten(Compilation(gm, name, config, cache, frozen, donated, saved))
     if not config.nan_asserts:
         return made
-    asserted: HostFunction = import_module(NAN_ASSERTS).without_nan(gm, name, made.call)
+    asserted: HostFunction = import_module(NAN_ASSERTS).with_nan_checks(gm, name, made.call)
     return replace(made, call=asserted)
 
 

@@ -15,7 +15,7 @@ from torch.fx import GraphModule
 from litz.compilation import EVERYTHING, Compilation
 from litz.host.load import HostFunction
 from litz.loading import Compiled
-from litz.results import alone, may_replace
+from litz.results import may_replace, unshared_results
 from litz.self_check.bisection import faulty_nodes, regions
 from litz.self_check.judge import difference
 from litz.self_check.reference import Reference
@@ -105,7 +105,7 @@ def _replacement(compilation: Compilation, first: Plan) -> Compiled | None:
 
 def _by_aten(gm: GraphModule, plan: Plan) -> HostFunction:
     """Return the graph run by ATen, with results of the layout and ownership that a plan gives them."""
-    own, strides = alone(plan), [_strides(plan, k) for k in range(len(plan.outputs))]
+    own, strides = unshared_results(plan), [_strides(plan, k) for k in range(len(plan.outputs))]
 
     def run(args: list[Any]) -> Sequence[Any]:
         given = list(args)
