@@ -30,6 +30,8 @@ class GraphSource:
     """A graph as litz received it, from Dynamo or from AOTAutograd."""
 
     gm: GraphModule
+    """The graph itself."""
+
     name: str
     """Name of the graph in warnings and reports."""
 
@@ -51,6 +53,8 @@ class Failures:
     """The failure policy of one call of the backend, and the failures that were reported."""
 
     config: Config
+    """Options of the call, of which ``fallback`` decides."""
+
     source: GraphSource | None = None
     """The graph being compiled, for the repro in a report; ``None`` where it is unknown."""
 

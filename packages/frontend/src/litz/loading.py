@@ -72,11 +72,17 @@ class Loader:
     """Makes an artifact callable, as often as needed."""
 
     artifact: Artifact
+    """The compiled graph."""
+
     name: str
     """Name of the graph in tracebacks."""
 
     targets: TargetSet
+    """Targets that load its binaries."""
+
     config: Config
+    """Options, for CUDA graphs and freezing."""
+
     program: HostProgram
     """Host program of the artifact's plan."""
 
@@ -90,6 +96,7 @@ class Loader:
     """Ordinals of the graph's GPUs, where there are several; the first is the current device while loading."""
 
     failures: Failures
+    """Failure policy of the graph."""
 
     def call(self, watch: Watch | None = None) -> HostFunction:
         """Return the call of the graph on the current device, without CUDA graphs.

@@ -46,7 +46,11 @@ class CapturedGraph:
     """A graph as AOTAutograd captured it."""
 
     gm: GraphModule
+    """The graph of ATen operations."""
+
     name: str
+    """Name of the graph in messages and tracebacks."""
+
     frozen: frozenset[str] = frozenset()
     """Placeholders that are parameters, or otherwise likely equal from call to call."""
 
@@ -62,8 +66,13 @@ class Progress:
     """Results of the stages so far, in one run of them."""
 
     lowered: LoweredGraph | None = None
+    """Result of lowering."""
+
     plan: Plan | None = None
+    """Result of scheduling."""
+
     artifact: Artifact | None = None
+    """Result of compilation."""
 
 
 Finish = Callable[[LoweredGraph, Artifact], Better | None]
@@ -78,10 +87,20 @@ class Stages:
     """
 
     captured: CapturedGraph
+    """The graph to compile."""
+
     config: Config
+    """Options of the compilation."""
+
     cache: ArtifactCache
+    """Cache of compiled sources."""
+
     targets: TargetSet
+    """Targets of the graph's device kinds."""
+
     failures: Failures
+    """Failure policy of the graph."""
+
     gpus: Gpus = ONE_GPU
     """Ordinals of the GPUs that the graph is on."""
 
@@ -104,6 +123,7 @@ class Stages:
     """The loop graph of the last lowering."""
 
     timings: Timings = field(default_factory=Timings)
+    """Time of each stage so far, in seconds."""
 
     def run(self, progress: Progress, forced: frozenset[str], finish: Finish) -> Compiled:
         """Compile and load the graph, with the nodes ``forced`` to run as ATen; ``progress`` receives the stages'

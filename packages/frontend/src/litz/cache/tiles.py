@@ -29,7 +29,10 @@ class TileChoices:
     """Tuned schedules by key: those of this process and, where there is a ``store``, of earlier ones."""
 
     store: Store | None = None
+    """Folder of the entries; ``None`` to keep them in memory alone."""
+
     known: dict[str, TunedTiles] = field(default_factory=dict)
+    """Choices read or written so far, by key."""
 
     def read(self, key: str) -> TunedTiles | None:
         """Return the choice of a key, or ``None``."""

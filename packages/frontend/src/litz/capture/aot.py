@@ -56,7 +56,11 @@ class CompileSession:
     """One call of the backend: options and cache, shared by a forward and its later backward."""
 
     config: Config
+    """Options of the call, also for a later backward."""
+
     cache: ArtifactCache
+    """Cache of compiled graphs."""
+
     observers: Sequence[Observer] = ()
     """Functions called with every compiled graph."""
 

@@ -21,6 +21,7 @@ class DeviceKeys:
     """The spelling of devices in the key of a graph whose inputs are all on ``base_device``."""
 
     base_device: torch.device
+    """Device of all inputs of the graph."""
 
     def spelled(self, device: torch.device) -> str:
         """Return a device as text: ``base`` for ``base_device``, else torch's text."""

@@ -43,6 +43,8 @@ class CachedGraph:
     """The cache entries of one graph."""
 
     stages: Stages
+    """Stages of the graph, which get the results of the lookup."""
+
     demotion_key: str = field(init=False, default="")
     """Key of the graph's demoted operations; empty where the graph is not cached."""
 

@@ -31,9 +31,17 @@ class Compilation:
     """The compilation of one graph. An instance belongs to one thread."""
 
     gm: GraphModule
+    """Graph of ATen operations."""
+
     name: str
+    """Name of the graph in messages and tracebacks."""
+
     config: Config
+    """Options of the compilation."""
+
     cache: ArtifactCache
+    """Cache of compiled graphs."""
+
     frozen: frozenset[str] = frozenset()
     """Placeholders assumed equal from call to call; see :class:`~litz.pipeline.CapturedGraph`."""
 

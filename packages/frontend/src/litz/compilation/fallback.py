@@ -32,6 +32,8 @@ class Fallback:
     """Runs the stages of a graph until no operation fails."""
 
     stages: Stages
+    """Stages of the graph."""
+
     cached: CachedGraph
     """Cache entries of the graph."""
 

@@ -54,6 +54,8 @@ class KernelReport:
     """A launch of a kernel."""
 
     kernel: Kernel
+    """The kernel, as scheduled."""
+
     operations: tuple[str, ...]
     """Operations that the kernel fuses."""
 
@@ -130,10 +132,20 @@ class GraphReport:
     """
 
     name: str
+    """Name of the graph, such as ``forward_0``."""
+
     plan: Plan
+    """Its plan."""
+
     kernels: tuple[KernelReport, ...]
+    """Launches, in order."""
+
     calls: tuple[CallReport, ...]
+    """Library calls, in order."""
+
     decisions: tuple[Decision, ...]
+    """Choices of the rewrites and of the scheduler, with their reasons."""
+
     fallbacks: tuple[AtenFallback, ...]
     """Operations that run as ATen for want of a lowering, or after a failure."""
 
@@ -150,6 +162,8 @@ class GraphReport:
     """Sources of the kernels."""
 
     regions: tuple[RegionReport, ...] = ()
+    """Higher-order operators and frozen regions, in order."""
+
     cuda_graph: str = ""
     """Description of its CUDA graphs, or the reason that it has none; empty where the option is off."""
 

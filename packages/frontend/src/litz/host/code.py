@@ -11,6 +11,8 @@ class Code:
     """An expression or a statement."""
 
     text: str
+    """The source text."""
+
     uses: tuple[str, ...] = ()
     """Local variables that it mentions, in order."""
 

@@ -25,6 +25,7 @@ class Gpus:
     """
 
     ordinals: tuple[int, ...] = ()
+    """Ordinals of the GPUs as torch counts them."""
 
     def current(self, device: Device) -> AbstractContextManager[object]:
         """Return a context in which a device of the graph is current; without effect for the first."""

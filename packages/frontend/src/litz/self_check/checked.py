@@ -54,6 +54,8 @@ class Comparison:
     """The comparison of a call with ATen's."""
 
     compilation: Compilation
+    """Compilation of the graph, for its FX graph, options and demotion."""
+
     made: Compiled
     """The compiled graph that is called at present; replaced after a wrong result."""
 

@@ -16,7 +16,11 @@ class PlannedLaunch:
     """A launch of a plan."""
 
     launch: Launch
+    """The step of the plan."""
+
     kernel: Kernel
+    """Its kernel."""
+
     values: tuple[int | float, ...]
     """Values of the kernel's symbols at typical sizes, which are the hints of the plan's symbols."""
 
@@ -24,6 +28,7 @@ class PlannedLaunch:
     """Bytes that it reads and writes of its buffers at these sizes, each element counted once."""
 
     device: Device
+    """Its device."""
 
 
 def planned_launches(plan: Plan) -> Iterator[PlannedLaunch]:

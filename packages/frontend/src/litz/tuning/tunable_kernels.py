@@ -21,6 +21,8 @@ class TunableKernel:
     """A kernel to tune at sizes of some classes."""
 
     kernel: Kernel
+    """The kernel, with its default schedule."""
+
     key: str
     """Cache key of its choice."""
 
