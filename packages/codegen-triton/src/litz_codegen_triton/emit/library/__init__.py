@@ -1,1 +1,1 @@
-"""Triton functions of our own, as text: what a kernel calls is written in front of it."""
+"""Triton functions of litz, as text; a kernel's module starts with those that the kernel calls."""

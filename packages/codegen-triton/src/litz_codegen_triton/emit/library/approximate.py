@@ -1,4 +1,4 @@
-"""Functions by short ways, where what is lost on them does not reach the result."""
+"""Approximate functions, for uses in which the error does not reach the rounded result."""
 
 SOURCE = """
 @triton.jit
@@ -13,13 +13,13 @@ def litz_reciprocal_of_normal(x):
 
 @triton.jit
 def litz_sigmoid(x):
-    # a power that is flushed to zero is lost beside 1 anyway
+    # an exponential that is flushed to zero would vanish when added to 1
     return 1.0 / (1.0 + litz_exp_flushed(x * -1.0))
 
 
 @triton.jit
 def litz_brief_tanh(x):
-    # good to 2^-21, both ways without a branch
+    # relative error 2^-21; both ranges are computed, so that no branch is needed
     size = tl.abs(x)
     square = x * x
     series = tl.fma(square, tl.fma(square, 0.021869488, -0.053968254), 0.13333333)
@@ -46,4 +46,4 @@ def litz_reciprocal_of_normal(x):
     )
 """.strip(),
 }
-"""What a GPU has an instruction for; each is right to two units in the last place for results that are normal."""
+"""Functions that are one NVIDIA instruction in the compiled form: error at most 2 ulp where the result is normal."""

@@ -1,4 +1,4 @@
-"""Division, remainders, powers and the like, with eager's answers at the edges. Used in both forms of a kernel."""
+"""Division, remainders and powers with the edge cases of eager PyTorch, for both forms of a kernel."""
 
 SOURCE = """
 @triton.jit

@@ -1,4 +1,4 @@
-"""Shifts, and floats taken apart by their bits. Used in both forms of a kernel."""
+"""Shifts and operations on the bits of floats, for both forms of a kernel."""
 
 SOURCE = """
 @triton.jit

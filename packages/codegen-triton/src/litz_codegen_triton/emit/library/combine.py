@@ -1,4 +1,4 @@
-"""What reductions and scans combine with: each takes the parts of both sides and gives those of their combination."""
+"""Merge functions of reductions and scans: the components of two states in, those of the merged state out."""
 
 SOURCE = """
 @triton.jit
@@ -38,7 +38,7 @@ def litz_xor(a, b):
 
 @triton.jit
 def litz_argmin(value_a, index_a, value_b, index_b):
-    # the first index wins a tie, and NaN wins over numbers: a comparison with it that is turned round holds
+    # the lower index wins a tie, and NaN wins over numbers: a negated comparison with NaN is true
     wins_a = ((value_a >= value_b) == 0) & (value_b == value_b)
     wins_b = ((value_b >= value_a) == 0) & (value_a == value_a)
     first = wins_a | ((wins_b == 0) & (index_a < index_b))
@@ -47,7 +47,7 @@ def litz_argmin(value_a, index_a, value_b, index_b):
 
 @triton.jit
 def litz_argmax(value_a, index_a, value_b, index_b):
-    # the first index wins a tie, and NaN wins over numbers: a comparison with it that is turned round holds
+    # the lower index wins a tie, and NaN wins over numbers: a negated comparison with NaN is true
     wins_a = ((value_a <= value_b) == 0) & (value_b == value_b)
     wins_b = ((value_b <= value_a) == 0) & (value_a == value_a)
     first = wins_a | ((wins_b == 0) & (index_a < index_b))
@@ -64,7 +64,7 @@ def litz_welford(mean_a, square_a, count_a, mean_b, square_b, count_b):
 
 @triton.jit
 def litz_welford_step(mean, square, value, share):
-    # one more value, the same number of them everywhere: its share of the mean is 1 / number
+    # add one value to every state; all have the same count, so share = 1 / count
     delta = value - mean
     mean = mean + delta * share
     return mean, square + delta * (value - mean)
@@ -78,7 +78,7 @@ def litz_finite_or_zero(x):
 @triton.jit
 def litz_online_softmax(max_a, sum_a, max_b, sum_b):
     top = tl.maximum(max_a, max_b, propagate_nan=tl.PropagateNan.ALL)
-    # the side of the maximum keeps its scale; where both are equal, infinite ones too, both do
+    # the state with the larger maximum is not rescaled; of equal maxima, infinite ones too, neither is
     scale = tl.exp(tl.where(max_a == max_b, 0.0, tl.abs(max_a - max_b) * -1.0))
     return top, tl.where(max_a >= max_b, sum_a + sum_b * scale, sum_a * scale + sum_b)
 

@@ -1,8 +1,8 @@
-"""Words that programs leave for those after them."""
+"""The encoding of words that a CTA of a look-back scan publishes for later CTAs."""
 
 SOURCE = """
 @triton.jit
 def litz_word(bits):
-    # 32 bits, and above them that they are there
+    # the payload in the low 32 bits, and bit 32 as the flag that says it was written
     return (bits.to(tl.int64) & 4294967295) | 4294967296
 """

@@ -1,4 +1,4 @@
-"""Narrow floats by their bits: those of eight in both forms of a kernel, ``bfloat16`` in the interpreted one alone."""
+"""Conversions of low-precision floats by their bits: fp8 in both forms of a kernel, ``bfloat16`` when interpreted."""
 
 SOURCE = """
 @triton.jit

@@ -1,4 +1,4 @@
-"""Rows in order. Triton's own network stands in the compiled form; its interpreter takes minutes for that."""
+"""Sorting along an axis: ``tl.sort`` when compiled; by ranks when interpreted, where ``tl.sort`` takes minutes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from types import MappingProxyType
 SOURCE = """
 @triton.jit
 def litz_sort(x, axis: tl.constexpr):
-    # each element goes to the place that its rank says: how many are above it, or equal and before it
-    places = tl.arange(0, x.shape[axis])
+    # the rank of an element, its position in the result, counts those above it, or equal and before it
+    positions = tl.arange(0, x.shape[axis])
     other = tl.expand_dims(x, axis)
     own = tl.expand_dims(x, axis + 1)
-    earlier = places[None, :] < places[:, None]
+    earlier = positions[None, :] < positions[:, None]
     above = (other > own) | ((other == own) & earlier)
     rank = tl.sum(above.to(tl.int32), axis + 1)
-    held = tl.expand_dims(rank, axis) == places[:, None]
-    return tl.sum(tl.where(held, other, 0), axis + 1)
+    chosen = tl.expand_dims(rank, axis) == positions[:, None]
+    return tl.sum(tl.where(chosen, other, 0), axis + 1)
 """
 
 COMPILED: Mapping[str, str] = MappingProxyType(
     {"litz_sort": "@triton.jit\ndef litz_sort(x, axis: tl.constexpr):\n    return tl.sort(x, axis, True)"}
 )
-"""The compiled form: a network in which neighbours at distances of powers of two are compared, the largest first."""
+"""Source of the compiled form, which calls Triton's bitonic sort in descending order."""

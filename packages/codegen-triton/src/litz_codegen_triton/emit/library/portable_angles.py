@@ -1,4 +1,4 @@
-"""Trigonometric functions and their inverses, for the interpreted form."""
+"""Trigonometric functions and their inverses, which replace libdevice in the interpreted form."""
 
 SOURCE = """
 @triton.jit

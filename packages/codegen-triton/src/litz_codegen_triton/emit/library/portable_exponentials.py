@@ -1,4 +1,4 @@
-"""Rounding, powers, exponentials, logarithms and hyperbolic functions, for the interpreted form."""
+"""Rounding, powers, exponentials, logarithms and hyperbolic functions, which replace libdevice when interpreted."""
 
 SOURCE = """
 @triton.jit

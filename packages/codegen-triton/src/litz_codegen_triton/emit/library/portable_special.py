@@ -1,4 +1,4 @@
-"""Error functions and the logarithm of gamma, for the interpreted form."""
+"""Error functions and ``lgamma``, which replace libdevice in the interpreted form."""
 
 SOURCE = """
 @triton.jit

@@ -1,4 +1,4 @@
-"""Random numbers of a seed and a counter: four words of Philox for each counter."""
+"""Random numbers from a seed and a counter: four 32-bit Philox words for each counter."""
 
 SOURCE = """
 @triton.jit

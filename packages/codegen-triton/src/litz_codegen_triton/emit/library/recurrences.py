@@ -1,9 +1,9 @@
-"""Series, a continued fraction and sequences that go on until every lane has settled."""
+"""Power series, continued fractions and recurrences, iterated until every lane has converged."""
 
 SOURCE = """
 @triton.jit
 def litz_anywhere(condition):
-    # a condition on values that no axis of the kernel moves is no block
+    # a condition on values that are the same for the whole kernel is a scalar, not a block
     if condition.type.is_block():
         return tl.max(condition.to(tl.int32), axis=None) > 0
     else:

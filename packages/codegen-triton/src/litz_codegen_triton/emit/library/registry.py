@@ -1,8 +1,8 @@
-"""Every function of the library by name, and the text of those that a kernel needs.
+"""The library functions by name, and the text of those that a kernel needs.
 
-Two kinds live in this room: operations that Triton lacks, used in both forms of a kernel, and what stands in for
-libdevice (and for conversions that Triton's interpreter gets wrong) in the interpreted form. The latter compute in
-``float64`` and round once, since the interpreter is there to be right, not fast.
+The library has operations that Triton lacks, for both forms of a kernel, and replacements for libdevice and for
+conversions that Triton's interpreter gets wrong, for the interpreted form alone. The latter compute in ``float64`` and
+round once: the interpreter serves correctness, not speed.
 """
 
 from __future__ import annotations
@@ -64,18 +64,18 @@ COMPILED_FUNCTIONS: Mapping[str, str] = MappingProxyType(
         **order.COMPILED,
     }
 )
-"""What the compiled form has instead of the function of the same name."""
+"""Sources of the compiled form that replace the function of the same name in ``FUNCTIONS``."""
 
 _CALL = re.compile(r"\blitz_\w+")
 
 
 def called(text: str) -> tuple[str, ...]:
-    """The functions of the library that ``text`` calls, each once, in order of appearance."""
+    """Return the names of the library functions that ``text`` calls, each once, in order of appearance."""
     return tuple(dict.fromkeys(name for name in _CALL.findall(text) if name in FUNCTIONS))
 
 
 def library_source(names: Iterable[str], *, compiled: bool) -> tuple[str, ...]:
-    """The source of functions and of all that they call, callees first; deterministic."""
+    """Return the sources of functions and of all that they call, callees first, in an order set by ``names`` alone."""
     done: dict[str, str] = {}
 
     def visit(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Special functions that neither Triton nor libdevice has: digamma and Hurwitz's zeta, in ``float64``."""
+"""Special functions that neither Triton nor libdevice has: digamma and the Hurwitz zeta function, in ``float64``."""
 
 SOURCE = """
 @triton.jit
@@ -32,15 +32,15 @@ def litz_zeta_power(q, x):
 
 
 @triton.jit
-def litz_zeta_step(total, factor, term, q, y, constant: tl.constexpr):
-    factor = factor * y
+def litz_zeta_step(total, rising, term, q, y, constant: tl.constexpr):
+    rising = rising * y
     term = term / q
-    return total + factor * term / constant, factor * (y + 1.0), term / q
+    return total + rising * term / constant, rising * (y + 1.0), term / q
 
 
 @triton.jit
 def litz_zeta_of_positive(x, q):
-    # ten terms, then Euler and Maclaurin's formula, whose constants are (2k)! over Bernoulli's numbers
+    # ten terms, then the Euler-Maclaurin formula, whose constants are (2k)! over Bernoulli numbers
     terms = litz_zeta_power(q, x)
     term = terms
     for _ in range(9):
@@ -48,16 +48,16 @@ def litz_zeta_of_positive(x, q):
         term = litz_zeta_power(q, x)
         terms = terms + term
     total = terms + term * q / (x - 1.0) - 0.5 * term
-    factor = x * 0.0 + 1.0
-    total, factor, rest_0 = litz_zeta_step(total, factor, term, q, x + 0.0, 12.0)
-    total, factor, rest_1 = litz_zeta_step(total, factor, rest_0, q, x + 2.0, -720.0)
-    total, factor, rest_2 = litz_zeta_step(total, factor, rest_1, q, x + 4.0, 30240.0)
-    total, factor, rest_3 = litz_zeta_step(total, factor, rest_2, q, x + 6.0, -1209600.0)
-    total, factor, rest_4 = litz_zeta_step(total, factor, rest_3, q, x + 8.0, 47900160.0)
-    total, factor, rest_5 = litz_zeta_step(total, factor, rest_4, q, x + 10.0, -1892437580.3183792)
-    total, factor, rest_6 = litz_zeta_step(total, factor, rest_5, q, x + 12.0, 74724249600.0)
-    total, factor, rest_7 = litz_zeta_step(total, factor, rest_6, q, x + 14.0, -2950130727918.164)
-    total, factor, rest_8 = litz_zeta_step(total, factor, rest_7, q, x + 16.0, 116467828143500.67)
+    rising = x * 0.0 + 1.0
+    total, rising, rest_0 = litz_zeta_step(total, rising, term, q, x + 0.0, 12.0)
+    total, rising, rest_1 = litz_zeta_step(total, rising, rest_0, q, x + 2.0, -720.0)
+    total, rising, rest_2 = litz_zeta_step(total, rising, rest_1, q, x + 4.0, 30240.0)
+    total, rising, rest_3 = litz_zeta_step(total, rising, rest_2, q, x + 6.0, -1209600.0)
+    total, rising, rest_4 = litz_zeta_step(total, rising, rest_3, q, x + 8.0, 47900160.0)
+    total, rising, rest_5 = litz_zeta_step(total, rising, rest_4, q, x + 10.0, -1892437580.3183792)
+    total, rising, rest_6 = litz_zeta_step(total, rising, rest_5, q, x + 12.0, 74724249600.0)
+    total, rising, rest_7 = litz_zeta_step(total, rising, rest_6, q, x + 14.0, -2950130727918.164)
+    total, rising, rest_8 = litz_zeta_step(total, rising, rest_7, q, x + 16.0, 116467828143500.67)
     return tl.where(tl.abs(term) < tl.abs(terms) * 1.1102230246251565e-16, terms, total)
 
 
@@ -68,7 +68,7 @@ def litz_zeta(x, q):
     below = start < 0
     whole = tl.floor(start)
     fraction = tl.where(below, start - whole, start)
-    # the terms of the steps from a negative start up to its fraction mirror those from 1 - fraction
+    # the terms from a negative q up to its fractional part are, up to sign, those from 1 - fraction
     steps = litz_zeta_of_positive(s, 1.0 - fraction) - litz_zeta_of_positive(s, 1.0 - start)
     steps = tl.where(tl.floor(s * 0.5) * 2.0 == s, steps, steps * -1.0)
     value = litz_zeta_of_positive(s, fraction) + tl.where(below, steps, 0.0)
