@@ -1,7 +1,7 @@
-"""Combining into memory that other programs combine into at the same time.
+"""Atomic updates of memory: native atomics where the device has them, else loops of compare-and-swap.
 
-The device adds, and takes extremes of integers, by itself. Anything else is tried until nobody came between: the word
-that holds the element is read, a new one is made of it, and put in its place if it still is what was read.
+GPUs have atomic additions, and atomic minima and maxima of integers. Any other update reads the word around the
+element, computes the new word, and repeats until a compare-and-swap finds the word unchanged.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ _NATIVE: Mapping[str, str] = MappingProxyType(
 )
 _FLOATS: Mapping[str, str] = MappingProxyType(
     {
-        "add": "held + value",
-        "mul": "held * value",
-        "min": "tl.minimum(held, value, propagate_nan=tl.PropagateNan.ALL)",
-        "max": "tl.maximum(held, value, propagate_nan=tl.PropagateNan.ALL)",
+        "add": "current + value",
+        "mul": "current * value",
+        "min": "tl.minimum(current, value, propagate_nan=tl.PropagateNan.ALL)",
+        "max": "tl.maximum(current, value, propagate_nan=tl.PropagateNan.ALL)",
     }
 )
 _INTEGERS: Mapping[str, str] = MappingProxyType(
     {
-        "add": "held + value",
-        "mul": "held * value",
-        "min": "tl.minimum(held, value)",
-        "max": "tl.maximum(held, value)",
+        "add": "current + value",
+        "mul": "current * value",
+        "min": "tl.minimum(current, value)",
+        "max": "tl.maximum(current, value)",
     }
 )
 _BOOLS: Mapping[str, str] = MappingProxyType(
-    {"add": "held | value", "mul": "held & value", "min": "held & value", "max": "held | value"}
+    {"add": "current | value", "mul": "current & value", "min": "current & value", "max": "current | value"}
 )
 
 
 def native(mode: str, dtype: DType, form: Form) -> str | None:
-    """Triton's own function for a way of combining, where the device has it and it does as eager.
+    """Return Triton's atomic function for a mode; ``None`` where there is none that agrees with eager PyTorch.
 
-    Its extremes of floats take a NaN for a number, and the interpreter's sums of bf16 are wrong.
+    Triton's minima and maxima of floats do not propagate NaN, and its interpreter's additions of bf16 are wrong.
     """
     if mode == "add":
         has = dtype.bits in (32, 64) or (dtype.is_float and dtype.bits == 16)
@@ -49,14 +49,17 @@ def native(mode: str, dtype: DType, form: Form) -> str | None:
 
 
 def swapping(mode: str, dtype: DType, form: Form) -> tuple[str, str]:
-    """The name and the source of a function of (pointer, offsets, values, mask), all blocks but the pointer, that
-    combines by compare and swap. Elements of less than 32 bits change within the word around them."""
+    """Return the name and the source of a function that updates elements by compare-and-swap.
+
+    Its arguments are a pointer and blocks of offsets, values and masks. Elements of less than 32 bits are updated
+    within the 32-bit word around them.
+    """
     name = f"litz_atomic_{mode}_{dtype.name}"
     table = _BOOLS if dtype.is_bool else _FLOATS if dtype.is_float else _INTEGERS
-    wide = dtype.bits >= 32
-    bits = dtype.bits if wide else 32
+    whole_word = dtype.bits >= 32
+    bits = dtype.bits if whole_word else 32
     stored = casts.stored_type(dtype, form)
-    if wide:
+    if whole_word:
         bits_type = f"tl.int{bits}"
         words = [f"words = pointer.to(tl.pointer_type(tl.int{bits}), bitcast=True) + offset"]
         field = "old"
@@ -65,24 +68,24 @@ def swapping(mode: str, dtype: DType, form: Form) -> tuple[str, str]:
         bits_type = f"tl.uint{width}"
         largest = (1 << width) - 1
         words = [
-            "place = (pointer + offset).to(tl.int64)",
-            "words = (place & -4).to(tl.pointer_type(tl.int32))",
-            "shift = ((place & 3) * 8).to(tl.int32)",
+            "address = (pointer + offset).to(tl.int64)",
+            "words = (address & -4).to(tl.pointer_type(tl.int32))",
+            "shift = ((address & 3) * 8).to(tl.int32)",
         ]
         field = f"((old >> shift) & {largest}).to({bits_type})"
-    held = field if stored == bits_type else f"{field}.to({stored}, bitcast=True)"
-    made = casts.encode("joined", dtype, form)
-    made = made if stored == bits_type else f"{made}.to({bits_type}, bitcast=True)"
-    new = made if wide else f"(old & ~({largest} << shift)) | ({made}.to(tl.int32) << shift)"
+    element = field if stored == bits_type else f"{field}.to({stored}, bitcast=True)"
+    updated = casts.encode("updated", dtype, form)
+    updated = updated if stored == bits_type else f"{updated}.to({bits_type}, bitcast=True)"
+    new = updated if whole_word else f"(old & ~({largest} << shift)) | ({updated}.to(tl.int32) << shift)"
     lines = [
         "offset = tl.where(mask, offset, 0)",
         *words,
         "pending = mask",
         "old = tl.load(words, mask=pending, other=0)",
-        # What is done swaps nothing for nothing.
+        # Elements that are done compare and swap zero with zero.
         "while tl.max(pending.to(tl.int32)) > 0:",
-        f"    held = {casts.decode(held, dtype, form)}",
-        f"    joined = {table[mode]}",
+        f"    current = {casts.decode(element, dtype, form)}",
+        f"    updated = {table[mode]}",
         f"    new = {new}",
         '    seen = tl.atomic_cas(words, tl.where(pending, old, 0), tl.where(pending, new, 0), sem="relaxed")',
         "    pending = pending & (seen != old)",

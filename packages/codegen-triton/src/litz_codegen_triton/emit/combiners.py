@@ -1,8 +1,8 @@
-"""How combinations run on tiles: what their state is, how two states are merged, what results a state stands for.
+"""Combiners on tiles: the components of a state, the function that merges two states, and the results of a state.
 
-While a reduction or a scan runs its *state* is one tile per component: one for sums and the like, (value, index) for
+The state of a reduction or a scan is one tile per component: one for sums and the like, (value, index) for
 ``argmax``, (mean, squares, count) for Welford's method, (maximum, sum) for the online softmax, (maximum, sum, weighted
-sum) for ``softmax_sum``. Points outside the loop nest are given the identity, so merging two states needs no mask.
+sum) for ``softmax_sum``. Points outside the loop nest have the identity, so merging two states needs no mask.
 """
 
 from __future__ import annotations
@@ -23,23 +23,30 @@ _LAST_INDEX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class CombinerSpec:
-    """How states are merged: their dtypes and identities, the function that merges two of them, and where they exist
-    the spellings of merging (``step``), of a whole reduction and of a scan."""
+    """A combiner over values of given dtypes, spelt in Triton. A format is empty where Triton has no such spelling."""
 
     dtypes: tuple[DType, ...]
+    """The dtype of each component of a state."""
     identity: tuple[str, ...]
+    """The identity of each component, as a literal."""
     function: str
+    """The name of the function that merges two states: components of the first, then of the second."""
     step: str = ""
+    """A format of the merge of two components ``{0}`` and ``{1}``."""
     whole: str = ""
+    """A format of the reduction of ``{0}`` along ``{axis}``."""
     running: str = ""
+    """A format of the scan of ``{0}`` along ``{axis}``."""
 
 
+# By combiner: identity, function, step, whole, running.
 _FLOATS: Mapping[str, tuple[str, str, str, str, str]] = {
     "sum": ("0.0", "litz_add", "{0} + {1}", "tl.sum({0}, {axis})", "tl.cumsum({0}, {axis})"),
     "prod": ("1.0", "litz_mul", "{0} * {1}", "", "tl.cumprod({0}, {axis})"),
     "min": ('float("inf")', "litz_min", "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", "", ""),
     "max": ('float("-inf")', "litz_max", "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", "", ""),
 }
+# By combiner: function, step, whole, running.
 _INTEGERS: Mapping[str, tuple[str, str, str, str]] = {
     "sum": ("litz_add", "{0} + {1}", "tl.sum({0}, {axis})", "tl.cumsum({0}, {axis})"),
     "prod": ("litz_mul", "{0} * {1}", "", "tl.cumprod({0}, {axis})"),
@@ -53,13 +60,14 @@ _INTEGERS: Mapping[str, tuple[str, str, str, str]] = {
 
 
 def _state_dtype(dtype: DType) -> DType:
-    """Bools and short integers are combined in 32 bits, as Triton's own reductions do; narrow floats in ``f32``."""
+    """Return the dtype of a state: i32 for bools and short integers, as in Triton's own, f32 for narrow floats."""
     if dtype.is_bool or (dtype.is_integer and dtype.bits < 32):
         return i32
     return compute_dtype(dtype)
 
 
 def _extreme(dtype: DType, largest: bool) -> str:
+    """Return the largest or least value of a dtype as a literal, an infinity for floats."""
     if dtype.is_float:
         return 'float("inf")' if largest else 'float("-inf")'
     top = 2 ** (dtype.bits - (dtype.kind == "int")) - 1
@@ -79,8 +87,10 @@ def _integer_identity(kind: str, state: DType) -> str:
 
 
 def combiner_spec(combiner: Combiner, dtypes: Sequence[DType], function: str = "") -> CombinerSpec:
-    """How to merge states of a combiner over values that have these dtypes; ``function`` names the merging function of
-    a :class:`UserCombiner`."""
+    """Return the Triton spelling of a combiner over values of these dtypes.
+
+    ``function`` names the merge function of a :class:`UserCombiner`.
+    """
     if isinstance(combiner, UserCombiner):
         own = tuple(expr.dtype for expr in combiner.identity)
         return CombinerSpec(own, tuple(_literal_text(expr) for expr in combiner.identity), function)
@@ -112,7 +122,7 @@ def _literal_text(expr: Expr) -> str:
 def initial_state(
     body: TileEmitter, combiner: Combiner, found: CombinerSpec, values: Sequence[Expr]
 ) -> tuple[EmittedValue, ...]:
-    """The state of a single point."""
+    """Write the state of one point, a tile per component."""
     written = []
     for expr, dtype in zip(values, found.dtypes):
         value = body.value(expr)
@@ -130,7 +140,7 @@ def initial_state(
 def combiner_results(
     body: TileEmitter, combiner: Combiner, state: Sequence[EmittedValue], found: CombinerSpec
 ) -> tuple[tuple[EmittedValue, DType], ...]:
-    """The results that a state stands for, with their dtypes."""
+    """Write the results of a state, each with its dtype."""
     if isinstance(combiner, NamedCombiner) or _finishes_as_it_is(combiner):
         return tuple(zip(state, found.dtypes))
     names = [body.writer.names.fresh("finished") for _ in combiner.finish]
@@ -142,27 +152,28 @@ def combiner_results(
 
 
 def _finishes_as_it_is(combiner: UserCombiner) -> bool:
+    """True where the results are the components of the state."""
     same = tuple(Param(k, expr.dtype) for k, expr in enumerate(combiner.identity))
     return combiner.finish == same
 
 
 def converted(body: TileEmitter, value: EmittedValue, source: DType, result: DType) -> EmittedValue:
-    """A result in the dtype that is wanted of it."""
+    """Convert a result from the dtype of the state to that of the result."""
     text = casts.cast(body.typed(value, source), source, result, body.form)
     return value if text == value.text else body.writer.define("result", text, value.dims, value.depth)
 
 
 def combine_functions(name: str, combiner: UserCombiner, form: Form) -> tuple[str, ...]:
-    """The source of the function that merges two states of a user-given combination, and of the one that makes results
-    of a state where that takes more than naming them."""
+    """Return the source of a user's merge function, and of its finish function unless results are the state itself."""
     count = combiner.inputs
-    merge = _function(name, [f"{side}{k}" for side in "ab" for k in range(count)], combiner.body, form)
+    merge = _function(name, [f"{state}{k}" for state in "ab" for k in range(count)], combiner.body, form)
     if _finishes_as_it_is(combiner):
         return (merge,)
     return merge, _function(f"{name}_finish", [f"a{k}" for k in range(count)], combiner.finish, form)
 
 
 def _function(name: str, params: Sequence[str], results: Sequence[Expr], form: Form) -> str:
+    """Return the source of a function that computes expressions of its parameters."""
     body = TileEmitter(EmitSettings(form, {}, {}, frozenset(), {}, False, ()))
     body.params = tuple(EmittedValue(body.writer.names.fresh(param)) for param in params)
     returned = [body.typed(body.value(expr), expr.dtype) for expr in results]
@@ -171,9 +182,10 @@ def _function(name: str, params: Sequence[str], results: Sequence[Expr], form: F
 
 
 def last_column(body: TileEmitter, name: str, dtype: DType) -> str:
-    """The column of a tile's last point: the sum of a tile that is zero elsewhere.
+    """Return the text of the column of a scanned tile's last valid point, as the sum of a tile that is zero elsewhere.
 
-    Points past it were filled up with the identity, which need not be one on the right of a user-given combination.
+    The last column of the tile itself may differ: its points past the end are the identity, and a user's combiner
+    need not leave a state unchanged when the identity is on its right.
     """
     zero = "0.0" if dtype.is_float else "0"
     axis = len(body.setting.dims) - 1
@@ -181,6 +193,6 @@ def last_column(body: TileEmitter, name: str, dtype: DType) -> str:
 
 
 def keep_dims(body: TileEmitter, text: str) -> str:
-    """A reduced tile, its dimension kept."""
+    """Return the text of a reduced tile with the reduced dimension as one of size 1."""
     axis = len(body.setting.dims) - 1
     return text + (f"[{':, ' * axis}None]" if axis else "")

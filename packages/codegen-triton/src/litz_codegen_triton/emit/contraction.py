@@ -1,4 +1,4 @@
-"""The matmul of a kernel, as its tiles compute it: its orientation, and the dtype that operands are multiplied in."""
+"""Recognition of matmul kernels: which operand is on the left of ``tl.dot``, and in which dtype it multiplies."""
 
 from __future__ import annotations
 
@@ -14,63 +14,72 @@ from litz_ir.scalar import Expr, Scalar, walk
 from litz_ir.symbols import SymbolTable, bounds, coefficient, product
 
 MIN_TILE: Mapping[DType, int] = MappingProxyType({bf16: 2, f16: 2, f8e4m3fn: 2, f8e5m2: 2, i8: 2, f32: 16})
-"""The least M, N and K of which tiles are multiplied, by the operands' dtype: tensor cores gain even where most of a
-tile is empty, f32 has none that are exact."""
+"""The least M, N and K for which ``tl.dot`` is used, by the operands' dtype.
+
+Tensor cores pay even where most of a tile is padding. Exact f32 has none, so its tiles must be mostly full.
+"""
 
 MAX_INT8_POINTS = 1 << 17
-"""The least K of which a sum of products of 8-bit integers may not fit 32 bits."""
+"""The least K for which an int8 matmul may overflow its int32 accumulator: each term is at most 2**14."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """The phase of a kernel that is a matmul, whose result has rows and columns.
+    """The phase of a kernel that is a matmul, and its orientation.
 
-    Neighbours in a row are neighbours in memory where that can be: the left operand is A, or B where that is
-    ``swapped``.
+    The left operand is A, the rows are M and the columns are N; or B, N and M where that makes the columns contiguous
+    in the stored result.
     """
 
     phase: int
+    """The number of the phase in its kernel, from 0."""
     nest: MatmulNest
+    """The matmul: its operands A and B, and its axes."""
     swapped: bool
+    """True where the left operand is B."""
     dtype: DType
-    """The dtype that the left operand is multiplied in."""
+    """The dtype in which ``tl.dot`` takes the left operand."""
 
     @property
     def batch(self) -> tuple[Axis, ...]:
-        """The outer axes of neither operand alone."""
+        """The batch axes: outer axes that both operands depend on, or neither."""
         return self.nest.batch
 
     @property
     def rows(self) -> tuple[Axis, ...]:
-        """The outer axes of the left operand alone."""
+        """The outer axes that the left operand alone depends on."""
         return self.nest.n if self.swapped else self.nest.m
 
     @property
     def columns(self) -> tuple[Axis, ...]:
-        """The outer axes of the right operand alone."""
+        """The outer axes that the right operand alone depends on."""
         return self.nest.m if self.swapped else self.nest.n
 
     @property
     def accumulator(self) -> DType:
-        """The dtype of the sum."""
+        """The dtype of the accumulator."""
         return self.nest.accumulator
 
     @property
     def multiply(self) -> str:
-        """The scalar operation that multiplies."""
+        """The name of the scalar operation that multiplies, such as ``mul`` or ``mul_tf32``."""
         return self.nest.multiply
 
     def operands(self, statement: Accumulate) -> tuple[Expr, Expr]:
-        """Return the left and the right operand of its statement, or of that over other indices, as multiplied."""
+        """Return the left and the right operand of the matmul's statement, over any indices, as multiplied."""
         (value,) = statement.values
         found = operands(value)
-        assert found is not None, "a matmul sums products"
-        left, right = as_multiplied(*found, self.multiply)
-        return (right, left) if self.swapped else (left, right)
+        assert found is not None, "a matmul multiplies two operands"
+        a, b = as_multiplied(*found, self.multiply)
+        return (b, a) if self.swapped else (a, b)
 
 
 def contraction(kernel: Kernel, known: SymbolTable) -> Contraction | None:
-    """Return the matmul that a kernel computes and whose result its other phases use point by point, if it is one."""
+    """Match a kernel with one reduction phase that is a matmul and whose other phases are pointwise.
+
+    ``known`` has the hints of the kernel's symbols. Returns ``None`` for any other kernel, and for a matmul that is too
+    small for tensor cores or whose accumulator could overflow.
+    """
     inner = [number for number, phase in enumerate(kernel.phases) if phase.axes]
     if len(inner) != 1 or not all(is_point(s) for p in kernel.phases if not p.axes for s in p.statements):
         return None
@@ -91,7 +100,7 @@ def contraction(kernel: Kernel, known: SymbolTable) -> Contraction | None:
 
 
 def _matmul(kernel: Kernel, number: int) -> MatmulNest | None:
-    """Return the matmul that the only statement of a phase is, if it is one that holds no other reductions."""
+    """Return the matmul of a phase with one statement, if it is one without nested reductions or weights."""
     phase = kernel.phases[number]
     (statement, *others) = phase.statements
     if others or not isinstance(statement, Accumulate) or not by_index_alone(kernel, statement):
@@ -101,24 +110,24 @@ def _matmul(kernel: Kernel, number: int) -> MatmulNest | None:
 
 
 def _fits(summed: Sequence[Axis], known: SymbolTable) -> bool:
-    """True where sums of products of 8-bit integers fit 32 bits: tensor cores do not wrap around."""
-    most = bounds(product(axis.size for axis in summed), known.ranges()).high
-    return most is not None and most < MAX_INT8_POINTS
+    """True where an int8 matmul fits its int32 accumulator, since tensor cores saturate where eager wraps around."""
+    points = bounds(product(axis.size for axis in summed), known.ranges()).high
+    return points is not None and points < MAX_INT8_POINTS
 
 
 def is_point(statement: Statement) -> bool:
-    """True for what happens to a tile of results as it happens to each of them."""
+    """True for a statement that a tile of results can run elementwise: a plain store."""
     return isinstance(statement, Store) and statement.mode == "set"
 
 
 def by_index_alone(kernel: Kernel, statement: Accumulate) -> bool:
-    """True where the value reads nothing that earlier phases left behind."""
+    """True where the values read no result of an earlier phase."""
     symbols = {info.name for info in kernel.symbols}
     return all(not isinstance(node, Scalar) or node.name in symbols for node in walk(*statement.values))
 
 
 def _fastest(kernel: Kernel) -> frozenset[str]:
-    """The outer axes along which a result's neighbours are neighbours in memory."""
+    """Return the names of the outer axes along which some store is contiguous."""
     stores = (s for phase in kernel.phases for s in phase.statements if isinstance(s, Store))
     offsets = [store.offset for store in stores]
     return frozenset(a.name for a in kernel.outer if any(coefficient(o, a.name) == 1 for o in offsets))

@@ -1,4 +1,4 @@
-"""Grid sizes: the programs of a launch, over a kernel's symbols."""
+"""Grid sizes of launches, as terms of a kernel's symbols."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from litz_ir.symbols import Size, add, substitute
 
 
 def grid_size(kernel: Kernel) -> Size:
-    """The programs of a launch of a scheduled kernel. Raises ``CodegenError``."""
+    """Return the number of CTAs of a launch. Raises ``CodegenError`` for a kernel that is not scheduled for a GPU."""
     if not kernel.subkernels:
         return tiling(kernel).grid_size
-    return add(*subkernel_grids(kernel, [tiling(part.kernel) for part in kernel.subkernels]))
+    return add(*subkernel_grids(kernel, [tiling(each.kernel) for each in kernel.subkernels]))
 
 
 def subkernel_grids(kernel: Kernel, tilings: Sequence[Tiling]) -> Iterator[Size]:
-    """The programs of each loop of a foreach kernel, whose kinds have these tiles, over the kernel's symbols."""
-    for part, tiles in zip(kernel.subkernels, tilings, strict=True):
-        for binding in part.invocations:
-            names = (info.name for info in part.kernel.symbols)
-            yield substitute(tiles.grid_size, dict(zip(names, binding.symbols, strict=True)))
+    """Yield the number of CTAs of each invocation of a foreach kernel; ``tilings`` has one entry per subkernel."""
+    for subkernel, tiles in zip(kernel.subkernels, tilings, strict=True):
+        for invocation in subkernel.invocations:
+            names = (info.name for info in subkernel.kernel.symbols)
+            yield substitute(tiles.grid_size, dict(zip(names, invocation.symbols, strict=True)))

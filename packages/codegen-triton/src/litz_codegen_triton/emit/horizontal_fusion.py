@@ -1,8 +1,8 @@
-"""A pack's function: from a program's number to its loop, and to its place there.
+"""The function of a foreach kernel, which maps a program id to a subkernel, an invocation and a tile of it.
 
-Loops that are alike are one function, which is written once: for which of them a program works, and so on which
-buffers and sizes, is found by a few comparisons, the same for all its threads. What is known of addresses and sizes
-stays known, so that accesses are as wide as in a launch of their own.
+Each subkernel is one function, called with the buffers and sizes of the invocation, which a binary search over program
+ids finds by a few comparisons, uniform over the threads of a CTA. Facts about the alignment of addresses and sizes
+survive it, so that accesses are vectorised as in a launch of their own.
 """
 
 from __future__ import annotations
@@ -23,11 +23,16 @@ from litz_ir.symbols import Size, add
 def dispatch(
     kernel: Kernel, tilings: tuple[Tiling, ...], functions: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """The arguments and the lines of a pack's function, which calls those of its parts by name."""
+    """Return the arguments and the lines of a foreach kernel's function.
+
+    ``functions`` names the function of each subkernel. Raises ``CodegenError`` for a size that is read from memory.
+    """
     return _Dispatch(kernel, tilings, functions).write()
 
 
 class _Dispatch:
+    """Writes the function of a foreach kernel."""
+
     def __init__(self, kernel: Kernel, tilings: tuple[Tiling, ...], functions: Sequence[str]) -> None:
         self.kernel = kernel
         self.functions = functions
@@ -43,15 +48,15 @@ class _Dispatch:
         kinds = {info.name: info.kind for info in kernel.symbols}
         given = [
             term
-            for _, binding in invocations_of(kernel)
-            for term in binding.symbols
+            for _, invocation in invocations_of(kernel)
+            for term in invocation.symbols
             if kinds.get(str(term)) != "float"
         ]
         self.index = IndexTerms(Masks(writer, ()), ranges, fits_narrow((*self.ends, *given), ranges), _loaded)
         self.kinds: Mapping[str, str] = kinds
 
     def write(self) -> tuple[list[str], list[str]]:
-        """Arguments and lines."""
+        """Return the arguments and the lines."""
         for info in self.kernel.symbols:
             name = self.symbols[info.name]
             self.index.symbols[info.name] = EmittedValue(name)
@@ -61,55 +66,58 @@ class _Dispatch:
         ends = [self.index.unit(end).text for end in self.ends]
         calls: list[list[str]] = []
         bounds: list[str] = ["0"]
-        at = 0
-        for part, function in zip(self.kernel.subkernels, self.functions, strict=True):
-            last = at + len(part.invocations)
-            calls.append(list(self._called(part, function, ends[at : last + 1])))
+        first = 0
+        for subkernel, function in zip(self.kernel.subkernels, self.functions, strict=True):
+            last = first + len(subkernel.invocations)
+            calls.append(list(self._call(subkernel, function, ends[first : last + 1])))
             bounds.append(ends[last])
-            at = last
-        lines = [*self.writer.scopes[0].lines, *_chosen(calls, bounds)]
+            first = last
+        lines = [*self.writer.scopes[0].lines, *_choice(calls, bounds)]
         return [*self.pointers.values(), *self.symbols.values()], lines
 
-    def _called(self, part: Subkernel, function: str, ends: Sequence[str]) -> Iterator[str]:
-        """The call of the function of loops that are alike, on what the program's loop has."""
-        targets = ["first", *(p.name for p in part.kernel.parameters), *(s.name for s in part.kernel.symbols)]
-        values = [[self._number(end), *self._given(part, each)] for end, each in zip(ends, part.invocations)]
-        # What all of them have needs no choice, and branches that are not taken give names of their own.
+    def _call(self, subkernel: Subkernel, function: str, ends: Sequence[str]) -> Iterator[str]:
+        """Yield the lines that choose the arguments of the program's invocation and call the subkernel's function."""
+        kernel = subkernel.kernel
+        targets = ["first", *(p.name for p in kernel.parameters), *(s.name for s in kernel.symbols)]
+        values = [
+            [self._number(end), *self._arguments(each)] for end, each in zip(ends, subkernel.invocations)
+        ]
+        # Arguments that all invocations share need no choice. Names are prefixed, since branches share one scope.
         same = [len({row[k] for row in values}) == 1 for k in range(len(targets))]
-        names = [f"{part.kernel.name}_{target}" for target in targets]
+        names = [f"{kernel.name}_{target}" for target in targets]
         rows = [
             [f"{name} = {value}" for name, value, fixed in zip(names, row, same) if not fixed]
             for row in values
         ]
-        yield from _chosen(rows, ends)
+        yield from _choice(rows, ends)
         first, *others = (row if fixed else name for name, row, fixed in zip(names, values[0], same))
         if same[0]:
             first = ends[0]
         program = "program" if first == "0" else f"program - {first}"
         yield f"{function}({', '.join([program, *others])})"
 
-    def _given(self, part: Subkernel, binding: Invocation) -> Iterator[str]:
-        """A loop's arguments."""
-        for name in binding.buffers:
+    def _arguments(self, invocation: Invocation) -> Iterator[str]:
+        """Yield the arguments of an invocation: its buffers, then its sizes."""
+        for name in invocation.buffers:
             yield self.pointers[name]
-        for term in binding.symbols:
+        for term in invocation.symbols:
             if self.kinds.get(str(term)) == "float":
                 yield self.symbols[str(term)]
             else:
                 yield self._number(self.index.unit(term).text)
 
     def _number(self, text: str) -> str:
-        """A number, in the type that all its likes have."""
+        """Write a literal as a scalar tensor, so that all branches of a choice give a variable the same type."""
         return f"tl.full([], {text}, {self.index.type})" if text.isdecimal() else text
 
 
-def _chosen(choices: Sequence[Sequence[str]], ends: Sequence[str]) -> list[str]:
-    """The lines of the choice whose programs this one is among: those of the ``k``-th begin at ``ends[k]``."""
+def _choice(choices: Sequence[Sequence[str]], ends: Sequence[str]) -> list[str]:
+    """Return nested ``if`` statements that run the choice of the program id: the ``k``-th begins at ``ends[k]``."""
     if len(choices) == 1:
         return list(choices[0])
     middle = len(choices) // 2
-    before = _chosen(choices[:middle], ends[: middle + 1])
-    after = _chosen(choices[middle:], ends[middle:])
+    before = _choice(choices[:middle], ends[: middle + 1])
+    after = _choice(choices[middle:], ends[middle:])
     if not before:
         return []
     indented = ["    " + line for line in before], ["    " + line for line in after]
@@ -117,4 +125,5 @@ def _chosen(choices: Sequence[Sequence[str]], ends: Sequence[str]) -> list[str]:
 
 
 def _loaded(atom: Indirect) -> EmittedValue:
-    raise CodegenError("a size of a pack is read from memory", hint="define it as a symbol")
+    """Refuse a size that is read from memory."""
+    raise CodegenError("a size in a foreach kernel is read from memory", hint="define it as a symbol")

@@ -1,4 +1,4 @@
-"""Index terms as Triton arithmetic on program ids and ranges."""
+"""Index terms as Triton arithmetic on program ids and ranges of indices."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from litz_ir.symbols import (
 )
 
 NARROW = 2**31 - 1
-"""The largest index that 32-bit arithmetic holds."""
+"""The largest index that signed 32-bit arithmetic holds."""
 
-_SUM, _PRODUCT, _UNIT = 0, 1, 2
+_SUM, _TIMES, _UNIT = 0, 1, 2
+"""The operators that a text may be an operand of without parentheses: ``+``, then ``*`` too, then any."""
 
 
 def fits_narrow(terms: Iterable[Size], ranges: Mapping[str, Range]) -> bool:
-    """True when every part of the terms that arithmetic computes is known to fit 32 bits with a sign."""
-    seen: set[Term] = set()
+    """True when every term and subterm is known to fit signed 32-bit arithmetic; an unbounded one does not."""
+    visited: set[Term] = set()
     memo: dict[Term, tuple[int | None, int | None]] = {}
     stack: list[Size] = list(terms)
     while stack:
@@ -39,9 +40,9 @@ def fits_narrow(terms: Iterable[Size], ranges: Mapping[str, Range]) -> bool:
             if abs(term) > NARROW:
                 return False
             continue
-        if term in seen:
+        if term in visited:
             continue
-        seen.add(term)
+        visited.add(term)
         low, high = interval_bounds(term, ranges, memo)
         if low is None or high is None or low < -NARROW or high > NARROW:
             return False
@@ -50,12 +51,12 @@ def fits_narrow(terms: Iterable[Size], ranges: Mapping[str, Range]) -> bool:
 
 
 class IndexTerms:
-    """Writes terms for one kernel.
+    """Writes index terms of one kernel.
 
-    ``symbols`` says what each axis or size symbol is called; it is filled by the owner as tiles come and go.
-    ``names`` gives quotients that are an axis of the kernel that axis' name; ``block_positions`` the block and the
-    place of the program's tile along dimensions, by their index: a quotient that is the same all over the tile is a
-    scalar then, and so is what is read there. ``indirect`` writes an index that was loaded.
+    ``indirect`` writes an index that is loaded from memory. ``symbols`` has the value of each index and size symbol;
+    its owner sets those of tiles as it enters them. ``names`` names quotients and remainders that are an axis of the
+    kernel after that axis. ``block_positions`` has, by index, the block size of a dimension and the number of the CTA's
+    tile along it as text: a quotient that is constant over the tile is written as a scalar, and loads at it as well.
     """
 
     def __init__(
@@ -80,11 +81,11 @@ class IndexTerms:
         return "tl.int32" if self.narrow else "tl.int64"
 
     def value(self, term: Size) -> EmittedValue:
-        """A term as an expression that stands for itself in a sum."""
+        """Write a term as text that may be an operand of ``+``."""
         return self._written(term, _SUM)
 
     def unit(self, term: Size) -> EmittedValue:
-        """A term as an expression that may be an operand of anything."""
+        """Write a term as text that may be an operand of any operator."""
         return self._written(term, _UNIT)
 
     def _written(self, term: Size, strength: int) -> EmittedValue:
@@ -94,74 +95,78 @@ class IndexTerms:
         if isinstance(term, Sum):
             return self._sum(term, strength)
         if isinstance(term, Product):
-            parts = [self._written(factor, _UNIT) for factor in term.factors]
-            return _joined(" * ".join(part.text for part in parts), parts, strength > _PRODUCT)
+            operands = [self._written(operand, _UNIT) for operand in term.factors]
+            text = " * ".join(operand.text for operand in operands)
+            return _combined(text, operands, strength > _TIMES)
         return self._leaf(term)
 
     def _sum(self, term: Sum, strength: int) -> EmittedValue:
-        parts = [self._written(part, _PRODUCT) for part, _ in term.terms]
+        operands = [self._written(operand, _TIMES) for operand, _ in term.terms]
         text = ""
-        for part, (_, factor) in zip(parts, term.terms):
-            piece = part.text if abs(factor) == 1 else f"{part.text} * {abs(factor)}"
+        for operand, (_, scale) in zip(operands, term.terms):
+            scaled = operand.text if abs(scale) == 1 else f"{operand.text} * {abs(scale)}"
             text = (
-                f"{text} {'-' if factor < 0 else '+'} {piece}"
+                f"{text} {'-' if scale < 0 else '+'} {scaled}"
                 if text
-                else f"{'-' if factor < 0 else ''}{piece}"
+                else f"{'-' if scale < 0 else ''}{scaled}"
             )
         if term.constant:
             text += f" {'-' if term.constant < 0 else '+'} {abs(term.constant)}"
         only = len(term.terms) == 1 and not term.constant
-        return _joined(text, parts, strength > (_PRODUCT if only and term.terms[0][1] > 0 else _SUM))
+        return _combined(text, operands, strength > (_TIMES if only and term.terms[0][1] > 0 else _SUM))
 
     def _leaf(self, term: Term) -> EmittedValue:
-        """A symbol, or a name for what is worth computing once."""
+        """Return a symbol's value, or the variable of a quotient, remainder or extremum, written once."""
         if isinstance(term, Symbol):
             return self.symbols[term.name]
         if isinstance(term, Indirect):
             return self._indirect(term)
-        # What was loaded under a condition is good for nothing else.
+        # A value that was loaded under a condition is valid under that condition alone.
         key: Hashable = (term, self.masks.conditions) if indirects_in(term) else term
         found = self.writer.known(key)
         if found is not None:
             return found
         match term:
             case FloorDiv() | Mod():
-                base, text, parts = self._quotient(term)
+                base, text, operands = self._quotient(term)
             case Min() | Max():
-                base, text, parts = self._extremum(term)
+                base, text, operands = self._extremum(term)
             case _:
                 raise TypeError(f"unknown kind of term: {type(term).__name__}")
-        joined = _joined(text, parts, False)
+        value = _combined(text, operands, False)
         name = self.names.get(term, base)
-        return self.writer.remember(key, self.writer.define(name, text, joined.dims, joined.depth))
+        return self.writer.remember(key, self.writer.define(name, text, value.dims, value.depth))
 
     def _quotient(self, term: FloorDiv | Mod) -> tuple[str, str, list[EmittedValue]]:
+        """Return a name, the text and the operands of a quotient or remainder."""
         if isinstance(term, FloorDiv) and isinstance(term.dividend, Symbol) and isinstance(term.divisor, int):
-            block, place = self.block_positions.get(term.dividend.name, (0, ""))
+            block, tile = self.block_positions.get(term.dividend.name, (0, ""))
             if block and term.divisor % block == 0:
-                return "quotient", f"{place} // {term.divisor // block}", []
+                return "quotient", f"{tile} // {term.divisor // block}", []
         dividend, divisor = self.unit(term.dividend), self.unit(term.divisor)
         divides = isinstance(term, FloorDiv)
         low, least = bounds(term.dividend, self.ranges).low, bounds(term.divisor, self.ranges).low
         base = "quotient" if divides else "rest"
         if low is not None and low >= 0 and least is not None and least >= 0:
-            # Triton's own operators round towards zero, which is the same here.
+            # Triton's operators round towards zero, which is rounding down for operands that are not negative.
             text = f"{dividend.text} {'//' if divides else '%'} {divisor.text}"
         else:
             text = f"litz_index_floor_{'div' if divides else 'mod'}({dividend.text}, {divisor.text})"
         return base, text, [dividend, divisor]
 
     def _extremum(self, term: Min | Max) -> tuple[str, str, list[EmittedValue]]:
+        """Return a name, the text and the operands of a minimum or maximum."""
         name = "minimum" if isinstance(term, Min) else "maximum"
-        parts = [self.unit(arg) for arg in term.args]
-        text = parts[0].text
-        for part in parts[1:]:
-            text = f"tl.{name}({text}, {part.text})"
-        return name, text, parts
+        operands = [self.unit(arg) for arg in term.args]
+        text = operands[0].text
+        for operand in operands[1:]:
+            text = f"tl.{name}({text}, {operand.text})"
+        return name, text, operands
 
 
-def _joined(text: str, parts: Iterable[EmittedValue], parenthesised: bool) -> EmittedValue:
-    parts = tuple(parts)
-    dims = frozenset().union(*(part.dims for part in parts))
-    depth = max((part.depth for part in parts), default=0)
+def _combined(text: str, operands: Iterable[EmittedValue], parenthesised: bool) -> EmittedValue:
+    """Return the value of a text with the dimensions and the depth of its operands."""
+    operands = tuple(operands)
+    dims = frozenset().union(*(operand.dims for operand in operands))
+    depth = max((operand.depth for operand in operands), default=0)
     return EmittedValue(f"({text})" if parenthesised else text, dims, depth)

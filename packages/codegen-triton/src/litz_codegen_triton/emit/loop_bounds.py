@@ -1,4 +1,4 @@
-"""Guards: conditions that say how far along an axis there is anything to sum."""
+"""Loop bounds: conditions under which a summed axis ends early, such as a KV length."""
 
 from __future__ import annotations
 
@@ -13,54 +13,60 @@ from litz_ir.symbols import add, free_symbols, mul, symbol
 
 @dataclass(frozen=True, slots=True)
 class LoopBound:
-    """``condition`` holds where ``axis`` is below ``count``, an integer; elsewhere the sums get nothing."""
+    """A condition that ends a summed axis early: points of ``axis`` from ``count`` on add nothing to the sums."""
 
     axis: str
+    """The name of the summed axis."""
     condition: Expr
+    """The condition as it stands in the summed values; it holds exactly where ``axis`` is below ``count``."""
     count: Expr
+    """The number of points of ``axis`` to sum, an integer that does not depend on it; may exceed the axis' size."""
 
 
 def loop_bound_of(axes: Sequence[str], scores: Sequence[Expr], terms: Sequence[Expr]) -> LoopBound | None:
-    """The guard along one of the axes of sums by a softmax of ``scores``, minus infinity where it does not hold, and of
-    sums of ``terms``, zero there; ``None`` if they have none."""
+    """Return a loop bound along one of ``axes`` that all values share; ``None`` if there is none.
+
+    Where its condition does not hold each of ``scores``, which a softmax weights, is minus infinity and each of
+    ``terms``, which are summed, is zero.
+    """
     for node in walk(*scores, *terms):
         found = _bound(node, axes)
         if found is not None:
-            hidden = [_settled(score, node, False) for score in scores]
-            nothing = [_settled(term, node, False) for term in terms]
-            if all(_equals(each, -math.inf) for each in hidden) and all(
-                _equals(each, 0.0) for each in nothing
+            outside_scores = [_assuming(score, node, False) for score in scores]
+            outside_terms = [_assuming(term, node, False) for term in terms]
+            if all(_equals(score, -math.inf) for score in outside_scores) and all(
+                _equals(term, 0.0) for term in outside_terms
             ):
                 return found
     return None
 
 
 def _bound(node: Expr, axes: Sequence[str]) -> LoopBound | None:
-    """What a comparison says of an axis to which something may be added."""
+    """Return the bound that a comparison ``axis + start < count`` gives along one of ``axes``, if it is one."""
     match node:
-        case Op(name="lt", args=(place, count)) if count.dtype.is_integer:
-            while isinstance(place, Op) and place.name == "cast":
-                (place,) = place.args
-            if isinstance(place, Index):
-                for axis in place.free_symbols & set(axes):
-                    ahead = add(place.term, mul(symbol(axis), -1))
-                    if axis not in free_symbols(ahead) and axis not in count.free_symbols:
-                        rest = count if ahead == 0 else op("sub", count, cast(index(ahead), count.dtype))
+        case Op(name="lt", args=(position, count)) if count.dtype.is_integer:
+            while isinstance(position, Op) and position.name == "cast":
+                (position,) = position.args
+            if isinstance(position, Index):
+                for axis in position.free_symbols & set(axes):
+                    start = add(position.term, mul(symbol(axis), -1))
+                    if axis not in free_symbols(start) and axis not in count.free_symbols:
+                        rest = count if start == 0 else op("sub", count, cast(index(start), count.dtype))
                         return LoopBound(axis, node, rest)
     return None
 
 
-def without_bound(guard: LoopBound | None, expr: Expr) -> Expr:
-    """The expression where a guard holds."""
-    return expr if guard is None else _settled(expr, guard.condition, True)
+def without_bound(bound: LoopBound | None, expr: Expr) -> Expr:
+    """Return ``expr`` simplified for points where the bound's condition holds; unchanged without a bound."""
+    return expr if bound is None else _assuming(expr, bound.condition, True)
 
 
 def _equals(expr: Expr, value: float) -> bool:
     return isinstance(expr, Const) and expr.value == value
 
 
-def _settled(root: Expr, condition: Expr, holds: bool) -> Expr:
-    """The expression where a condition holds, or where it does not."""
+def _assuming(root: Expr, condition: Expr, holds: bool) -> Expr:
+    """Simplify an expression with ``condition`` taken for true or false."""
 
     def node(expr: Expr) -> Expr:
         if expr == condition:
