@@ -71,7 +71,7 @@ def test_origins_become_comments() -> None:
 
 
 def test_local_arrays_are_refused() -> None:
-    with pytest.raises(CodegenError, match="wants local arrays"):
+    with pytest.raises(CodegenError, match="has scratch arrays"):
         emitted(replace(copy(8), scratch=(ScratchArray("scratch", f32, 4),)))
 
 

@@ -1,4 +1,8 @@
-"""What the loop over a chain's tiles does with them: sums of products, by a softmax or not, sums of rows, stores."""
+"""Statements of the fused attention loop: PV with or without online softmax, row sums of P, stores of P.
+
+Each class writes its accumulators before the loop when it is made, its part of an iteration by ``step``, and its
+results after the loop by ``end``.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from litz_ir.scalar import Const, Expr, Op
 
 
 class WeightedSum:
-    """A sum of products, which are told ``precision`` besides their operands. Making one writes the accumulator."""
+    """The sum of P times V over the keys; ``precision`` are further arguments of ``tl.dot`` as text."""
 
     def __init__(self, body: TileEmitter, statement: Accumulate, precision: str) -> None:
         self.body = body
@@ -31,16 +35,16 @@ class WeightedSum:
         self.total = body.writer.define(f"{statement.results[-1][0]}_acc", zeros, every, 0)
 
     def probabilities(self) -> EmittedValue:
-        """The left factor's tile."""
-        return operand_tile(self.body, "left", self.statement.values[0])
+        """Return the tile of P of a block of keys."""
+        return operand_tile(self.body, "p", self.statement.values[0])
 
-    def step(self, left: EmittedValue, right: EmittedValue) -> None:
-        """Write what a tile adds."""
-        operands = f"{left.text}, {right.text}, {self.total.text}{self.precision}"
+    def step(self, p: EmittedValue, v: EmittedValue) -> None:
+        """Write the addition of PV of a block of keys."""
+        operands = f"{p.text}, {v.text}, {self.total.text}{self.precision}"
         self.body.writer.line(f"{self.total.text} = tl.dot({operands})")
 
     def end(self) -> None:
-        """Define the results, after the loop."""
+        """Define the results after the loop."""
         self._result(0, self.total)
 
     def _result(self, number: int, value: EmittedValue) -> None:
@@ -49,7 +53,7 @@ class WeightedSum:
 
 
 class ScoreSum:
-    """A sum of what a left factor is. Making one writes the accumulator."""
+    """The sum of P along a row."""
 
     def __init__(self, body: TileEmitter, statement: Accumulate) -> None:
         self.body = body
@@ -58,42 +62,42 @@ class ScoreSum:
         self.total = body.writer.define(f"{statement.results[-1][0]}_acc", zeros, frozenset("y"), 0)
 
     def step(self, body: TileEmitter) -> None:
-        """Write what a tile adds."""
-        tile = operand_tile(body, "left", self.statement.values[0])
+        """Write the addition of the row sums of a block of keys."""
+        tile = operand_tile(body, "p", self.statement.values[0])
         body.writer.line(f"{self.total.text} += tl.sum({tile.text}, 1)")
 
     def end(self) -> None:
-        """Define the result, after the loop."""
+        """Define the result after the loop."""
         ((name, dtype),) = self.statement.results
         total = self.body.writer.define("total", f"{self.total.text}[:, None]", frozenset("y"), 0)
         self.body.scalars[name] = (converted(self.body, total, f32, dtype), dtype)
 
 
 class ScoreStore:
-    """A store of what a left factor is. What adds nothing anywhere is not added there."""
+    """A store of P at every point. An atomic addition is masked where its value is known to be -0.0."""
 
-    def __init__(self, body: TileEmitter, statement: Store) -> None:
-        self.body = body
-        self.statement = statement
-        self.where, value = _wanted(statement)
+    def __init__(self, statement: Store) -> None:
+        self.conditions, value = _effective(statement)
         self.store = replace(statement, value=value)
 
     def step(self, body: TileEmitter) -> None:
-        """Write the store of a tile."""
+        """Write the store of a block of keys."""
         write = prepare(body, self.store)
         every = frozenset(letter for letter, _ in body.setting.dims)
         with ExitStack() as stack:
-            for condition in self.where:
+            for condition in self.conditions:
                 stack.enter_context(body.under(condition, body.value(condition)))
             store(body, write, every)
 
     def end(self) -> None:
-        """Nothing is left to do after the loop."""
+        """Do nothing: a store has no result."""
 
 
-def _wanted(statement: Store) -> tuple[tuple[Expr, ...], Expr]:
-    """The conditions under which a store changes what is there, and what it stores then. Only negative zero changes no
-    number that it is added to."""
+def _effective(statement: Store) -> tuple[tuple[Expr, ...], Expr]:
+    """Return the conditions under which a store changes memory, and the value that it stores there.
+
+    Addition of -0.0 changes no number; addition of +0.0 changes -0.0.
+    """
     conditions, value = [], statement.value
     while statement.mode == "add":
         match value:
@@ -108,8 +112,10 @@ def _wanted(statement: Store) -> tuple[tuple[Expr, ...], Expr]:
 
 
 class OnlineSoftmax(WeightedSum):
-    """A sum weighed by a softmax whose maximum rises on the way. Scores are taken for logarithms to base 2 of weights
-    where none is so large that the factor that makes them such would matter."""
+    """The sum of V weighted by the softmax of scores, with a running maximum and sum of weights (online softmax).
+
+    Scores are multiplied by log2(e) and exponentiated with ``exp2`` where they are moderate (see ``powers``).
+    """
 
     def __init__(self, body: TileEmitter, statement: Accumulate, precision: str) -> None:
         super().__init__(body, statement, precision)
@@ -121,7 +127,7 @@ class OnlineSoftmax(WeightedSum):
         self.weights = body.writer.define("weights", f"tl.full({shape}, 0.0, tl.float32)", rows, 0)
 
     def probabilities(self) -> EmittedValue:
-        """The tile of scores, minus infinity where there is no point."""
+        """Return the tile of scores, minus infinity past the last key."""
         body, every = self.body, frozenset("yr")
         value = body.value(self.score)
         text, tail = body.typed(value, self.score.dtype), body.masks.tails.get("r")
@@ -133,20 +139,20 @@ class OnlineSoftmax(WeightedSum):
             return EmittedValue(text, every, value.depth)
         return body.writer.define("score", text, every, body.writer.depth)
 
-    def step(self, left: EmittedValue, right: EmittedValue) -> None:
-        """Write what a tile adds, and what becomes of the sums that were relative to another maximum."""
+    def step(self, p: EmittedValue, v: EmittedValue) -> None:
+        """Write the addition of a block of keys with scores ``p``, and rescale the sums to the new maximum."""
         top, weights, total = self.top.text, self.weights.text, self.total.text
-        highest = f"tl.reduce({left.text}, 1, litz_max)"
+        highest = f"tl.reduce({p.text}, 1, litz_max)"
         peak = self._row("peak", f"litz_max({top}, {highest})")
         base = self._row("base", f"litz_finite_or_zero({peak})")
         power = "tl.exp2" if self.binary else "tl.exp"
-        weight = self._line("weight", f"{power}({left.text} - {base}[:, None])")
+        weight = self._tile("weight", f"{power}({p.text} - {base}[:, None])")
         scale = self._row("scale", f"{power}({top} - {base})")
         rounded = weight
         if self.value.dtype.is_low_precision:
             convert = casts.encode if self.body.form == "compiled" else casts.round_to
-            rounded = self._line("rounded", convert(weight, self.value.dtype, self.body.form))
-        operands = f"{rounded}, {right.text}, {total} * {scale}[:, None]{self.precision}"
+            rounded = self._tile("rounded", convert(weight, self.value.dtype, self.body.form))
+        operands = f"{rounded}, {v.text}, {total} * {scale}[:, None]{self.precision}"
         self.body.writer.line(f"{total} = tl.dot({operands})")
         self.body.writer.line(f"{weights} = {weights} * {scale} + tl.sum({weight}, 1)")
         self.body.writer.line(f"{top} = {peak}")
@@ -154,7 +160,7 @@ class OnlineSoftmax(WeightedSum):
     def _row(self, base: str, text: str) -> str:
         return self._define(base, text, "y")
 
-    def _line(self, base: str, text: str) -> str:
+    def _tile(self, base: str, text: str) -> str:
         return self._define(base, text, "yr")
 
     def _define(self, base: str, text: str, dims: str) -> str:
@@ -162,7 +168,7 @@ class OnlineSoftmax(WeightedSum):
         return writer.define(base, text, frozenset(dims), writer.depth).text
 
     def end(self) -> None:
-        """Define the results, after the loop."""
+        """Define the results after the loop: maximum in natural units, sum of weights, weighted sum."""
         define, rows = self.body.writer.define, frozenset("y")
         unit = f" * {1 / LOG2_E!r}" if self.binary else ""
         self._result(0, define("maximum", f"{self.top.text}[:, None]{unit}", rows, 0))

@@ -1,5 +1,4 @@
-"""A chain tile by tile: the products that folds are, the left factor around them, its product with the right one, if it
-has one."""
+"""The loop of a fused attention kernel over blocks of keys: QK^T, P, and PV if there is a V."""
 
 from __future__ import annotations
 
@@ -32,17 +31,16 @@ from litz_ir.scalar import Expr, NestedReduction, substitute_expr
 from litz_ir.symbols import Size, bounds, product, symbol
 
 SUBSCRIPTS = ("[None, :]", "[:, None]")
-"""How an index lies in a tile: along its second dimension, and along its first."""
+"""Subscripts that put a one-dimensional index along the second and along the first dimension of a tile."""
 
 
 class AttentionEmitter:
-    """Writes the phase of a chain.
+    """Writes the phase of a fused attention kernel.
 
-    The body's tiles are of rows by columns (``y``, ``x``). Left factors are over rows by summed points (``y``, ``r``),
-    right ones over summed points by columns (``r``, ``x``); of a fold the near factor is over rows by its own points
-    (``y``, ``e``), the far one over these by summed points (``e``, ``r``). Both ``r`` and ``e`` have two indices, since
-    they are the second dimension of one tile and the first one of another, and ``y`` and ``r`` one more for what is
-    written over one dimension.
+    Dimensions of tiles are the rows ``y``, the columns ``x``, the summed points ``r`` and the points ``e`` of a nested
+    reduction. The output is (``y``, ``x``), P is (``y``, ``r``), V is (``r``, ``x``), Q is (``y``, ``e``) and K is
+    (``e``, ``r``). ``r`` and ``e`` have two indices each, since they are the second dimension of one tile and the first
+    of another; ``y`` and ``r`` have a third, one-dimensional one for values that vary along that dimension alone.
     """
 
     def __init__(
@@ -54,88 +52,92 @@ class AttentionEmitter:
         self.inner = inner
         names = coordinates.indices
         self.summed = coordinates.summed
-        self.block_offset = names[f"s{found.phase}"]
-        self.inner_index = coordinates.index("line", inner.size).name
-        rows = {names["y"]: names["rows"]} | ({names["place"]: names["places"]} if found.row_block else {})
-        self.alone: Mapping[str, Mapping[str, str]] = {"y": rows, "r": {self.summed[0]: self.inner_index}}
+        self.serial_index = names[f"s{found.phase}"]
+        self.vector_index = coordinates.index("keys", inner.size).name
+        rows = {names["y"]: names["rows"]}
+        if found.row_block:
+            rows[names["qrow"]] = names["qrows"]
+        self.one_dimensional: Mapping[str, Mapping[str, str]] = {
+            "y": rows,
+            "r": {self.summed[0]: self.vector_index},
+        }
         self.statements: Sequence[Accumulate | Store] = ()
-        self.rights: dict[Expr, EmittedValue] = {}
+        self.v_tiles: dict[Expr, EmittedValue] = {}
         self.tails: tuple[EmittedValue, ...] = ()
-        self.points: dict[int, tuple[EmittedValue, EmittedValue]] = {}
+        self.nested_ranges: dict[int, tuple[EmittedValue, EmittedValue]] = {}
 
     def write(self, statements: Sequence[Accumulate | Store], stages: int) -> None:
-        """Write the loop and define the results; ``stages`` tiles of factors are on their way at a time."""
+        """Write the loop and define the results; ``stages`` is ``num_stages`` of the loop."""
         body, writer = self.body, self.body.writer
         statements = self.statements = [_in_powers_of_two(each) for each in statements]
-        lefts = [p_operand_of(statement) for statement in statements]
-        places = conditions(
-            (*lefts, *(right for right in map(v_operand_of, statements) if right is not None))
-        )
-        assert places is not None, "a fold of a chain is in a place where its product can be computed"
-        nears = [self._near(fold) for fold in places]
-        made = [self._made(statement) for statement in statements]
+        p_operands = [p_operand_of(statement) for statement in statements]
+        v_operands = [v for v in map(v_operand_of, statements) if v is not None]
+        nested = conditions((*p_operands, *v_operands))
+        assert nested is not None, "the matcher takes nested reductions with one set of conditions each"
+        q_tiles = [self._q_tile(each) for each in nested]
+        writers = [self._writer(statement) for statement in statements]
         spans = [tile_range(body, "rspan", "RBLOCK", along) for along in (*SUBSCRIPTS, "")]
         offset, length = writer.names.fresh("roffset"), self._length()
         writer.open(f"for {offset} in tl.range(0, {length}, RBLOCK, num_stages={stages}):")
         least = bounds(self.inner.size, body.setting.ranges).low
         body.load_depth = 0 if least is not None and least > 0 else writer.depth
         self._move(offset, spans)
-        for (fold, under), near in zip(places.items(), nears):
-            self._fold(fold, under, near)
-        known = {letter: frozenset(names) for letter, names in self.alone.items()}
-        for expr, letter in one_dimensional_terms(lefts, known).items():
-            self._line(expr, letter)
-        for each in made:
-            self._step(each)
+        for (each, under), q in zip(nested.items(), q_tiles):
+            self._nested_reduction(each, under, q)
+        known = {letter: frozenset(names) for letter, names in self.one_dimensional.items()}
+        for expr, letter in one_dimensional_terms(p_operands, known).items():
+            self._vector(expr, letter)
+        for statement_writer in writers:
+            self._step(statement_writer)
         body.load_depth = 0
         writer.close()
-        for each in made:
-            each.end()
+        for statement_writer in writers:
+            statement_writer.end()
 
-    def _made(self, statement: Accumulate | Store) -> WeightedSum | ScoreSum | ScoreStore:
-        """What the loop does with a statement's tiles."""
+    def _writer(self, statement: Accumulate | Store) -> WeightedSum | ScoreSum | ScoreStore:
+        """Return the writer of a statement; making it writes the accumulators."""
         if isinstance(statement, Store):
-            return ScoreStore(self.body, statement)
-        right = v_operand_of(statement)
-        if right is None:
+            return ScoreStore(statement)
+        v = v_operand_of(statement)
+        if v is None:
             return ScoreSum(self.body, statement)
         kind = OnlineSoftmax if statement.combiner == SOFTMAX else WeightedSum
-        return kind(self.body, statement, self._precision(right.dtype))
+        return kind(self.body, statement, self._precision(v.dtype))
 
-    def _step(self, each: WeightedSum | ScoreSum | ScoreStore) -> None:
+    def _step(self, writer: WeightedSum | ScoreSum | ScoreStore) -> None:
         with self._over("y", "r"):
-            if not isinstance(each, WeightedSum):
-                each.step(self.body)
+            if not isinstance(writer, WeightedSum):
+                writer.step(self.body)
                 return
-            left = each.probabilities()
-        each.step(left, self._right(each.value))
+            p = writer.probabilities()
+        writer.step(p, self._v_tile(writer.value))
 
     # --- the summed points of a tile ---
 
     def _length(self) -> str:
-        """How many points the loop goes over."""
-        body, count = self.body, self.coordinates.count
+        """Return the number of points that the loop sums, up to the loop bound if there is one."""
+        body, count = self.body, self.coordinates.loop_bound
         sizes = [*(axis.size for axis in self.inner.serial), self.inner.size]
         if count is None:
             return body.index.unit(product(sizes)).text
         value = body.value(count)
-        assert not value.dims, "all rows of a tile have one guard"
+        assert not value.dims, "all rows of a tile have the same loop bound"
         number = f"{body.typed(value, count.dtype)}.to({body.index.type})"
         known = f"tl.minimum({number}, {body.index.unit(sizes[0]).text})"
         each = body.index.unit(product(sizes[1:])).text
         return body.writer.define("length", f"{known} * {each}", frozenset(), 0).text
 
     def _move(self, offset: str, spans: Sequence[EmittedValue]) -> None:
-        """Move the indices of the summed points on to the tile at ``offset``, and the masks of those that exist."""
+        """Define the indices of the summed points for the tile at ``offset``, and the masks of its tail."""
         body, inner, depth = self.body, self.inner, self.body.writer.depth
         start = f"{offset} + "
         size = body.index.unit(inner.size).text
         if inner.serial:
-            place = body.writer.define("rplace", f"{offset} // {size}", frozenset(), depth)
-            body.index.symbols[self.block_offset] = place
+            serial = body.writer.define("rserial", f"{offset} // {size}", frozenset(), depth)
+            body.index.symbols[self.serial_index] = serial
             start = "" if inner.size == inner.block else f"{offset} % {size} + "
         tails = []
-        for name, each in zip((*self.summed, self.inner_index), spans):
+        for name, each in zip((*self.summed, self.vector_index), spans):
             index = each
             if start:
                 index = body.writer.define("rindex", start + each.text, each.dims, depth)
@@ -146,115 +148,118 @@ class AttentionEmitter:
 
     @contextmanager
     def _over(self, *letters: str, points: int = 0) -> Iterator[None]:
-        """Write what follows over a tile of these dimensions; ``points`` are those of the fold that has ``e``."""
-        blocks = {"e": str(_depth(points)), "r": "RBLOCK", **dict(self.body.setting.dims)}
+        """Set the dimensions and masks of the tiles written meanwhile; ``points`` is the size of ``e``."""
+        blocks = {"e": str(_tile_size(points)), "r": "RBLOCK", **dict(self.body.setting.dims)}
         tails, outside = self.body.masks.tails, dict(self.body.masks.tails)
-        # Along its second dimension an index has its first name, and alone it has its third.
+        # Of the three masks of r the first is for tiles with r second, the next with r first, the last with r alone.
         if "r" in letters and self.tails:
             tails["r"] = self.tails[2 if len(letters) == 1 else letters.index("r") == 0]
         if letters == ("y",) and "y" in tails:
             rows = self.body.index.symbols[self.coordinates.indices["rows"]]
             size = self.body.index.unit(self.coordinates.tiles.outer[-2].size).text
             tails["y"] = self.body.writer.define("ymask", f"{rows.text} < {size}", rows.dims, 0)
-        if "e" in letters and _depth(points) != points:
-            index = self._along(points)[letters.index("e") == 0]
+        if "e" in letters and _tile_size(points) != points:
+            index = self._nested_range(points)[letters.index("e") == 0]
             tails["e"] = self.body.writer.define("emask", f"{index.text} < {points}", index.dims, 0)
         with self.body.over(tuple((letter, blocks[letter]) for letter in letters)):
             yield
         tails.clear()
         tails.update(outside)
 
-    # --- factors ---
+    # --- operands ---
 
     def _precision(self, dtype: DType) -> str:
-        """What a product of factors of a dtype is told besides them."""
+        """Return the argument of ``tl.dot`` that sets the precision of operands of a dtype; empty for the default."""
         return f', input_precision="{self.found.precision}"' if dtype == f32 else ""
 
-    def _along(self, points: int) -> tuple[EmittedValue, EmittedValue]:
-        """The points of a fold of so many, along the second dimension of a tile and along the first one."""
-        if points not in self.points:
-            first, second = (
-                tile_range(self.body, "espan", str(_depth(points)), along) for along in SUBSCRIPTS
+    def _nested_range(self, points: int) -> tuple[EmittedValue, EmittedValue]:
+        """Return the index of ``e`` along the second dimension of a tile, and along the first."""
+        if points not in self.nested_ranges:
+            second, first = (
+                tile_range(self.body, "espan", str(_tile_size(points)), along) for along in SUBSCRIPTS
             )
-            self.points[points] = (first, second)
-        return self.points[points]
+            self.nested_ranges[points] = (second, first)
+        return self.nested_ranges[points]
 
-    def _of_fold(self, factor: Expr, fold: NestedReduction, side: int) -> Expr:
-        """A factor of a fold over the index of its points in its tile."""
-        points = _points(fold)
-        index = self.coordinates.index(f"e{points}_{side}", points)
-        self.body.index.symbols[index.name] = self._along(points)[side]
-        return substitute_expr(factor, unflattened(index, [Axis(*axis) for axis in fold.axes]))
+    def _over_tile(self, operand: Expr, nested: NestedReduction, number: int) -> Expr:
+        """Rewrite Q (``number`` 0) or K (1) of a nested reduction over the index of ``e`` in its tile."""
+        points = _points(nested)
+        index = self.coordinates.index(f"e{points}_{number}", points)
+        self.body.index.symbols[index.name] = self._nested_range(points)[number]
+        return substitute_expr(operand, unflattened(index, [Axis(*axis) for axis in nested.axes]))
 
-    def _factors(self, fold: NestedReduction) -> tuple[Expr, Expr]:
-        found = qk_operands(fold, frozenset((self.summed[0], self.block_offset)))
-        assert found is not None, "a fold of a chain is a product"
+    def _qk_operands(self, nested: NestedReduction) -> tuple[Expr, Expr]:
+        found = qk_operands(nested, frozenset((self.summed[0], self.serial_index)))
+        assert found is not None, "the matcher takes nested reductions that are matmuls"
         return found
 
-    def _near(self, fold: NestedReduction) -> EmittedValue:
-        """The near factor's tile: what it is for all summed points."""
-        near, _ = self._factors(fold)
-        with self._over("y", "e", points=_points(fold)):
-            return operand_tile(self.body, "near", self._of_fold(near, fold, 0))
+    def _q_tile(self, nested: NestedReduction) -> EmittedValue:
+        """Load Q, which is the same for all summed points."""
+        q, _ = self._qk_operands(nested)
+        with self._over("y", "e", points=_points(nested)):
+            return operand_tile(self.body, "q", self._over_tile(q, nested, 0))
 
-    def _fold(self, fold: NestedReduction, under: Conditions, near: EmittedValue) -> None:
-        """Write a fold's tile, for the bodies that hold it to find."""
+    def _nested_reduction(self, nested: NestedReduction, under: Conditions, q: EmittedValue) -> None:
+        """Write QK^T of a block, and remember it as the value of the nested reduction."""
         body, depth = self.body, self.body.writer.depth
-        each, far = self._factors(fold)
-        text = f"tl.dot({near.text}, {self._far(fold, far, under)}{self._precision(each.dtype)})"
-        body.writer.remember(fold, body.writer.define("fold", text, frozenset("yr"), depth))
+        each, k = self._qk_operands(nested)
+        text = f"tl.dot({q.text}, {self._k_tile(nested, k, under)}{self._precision(each.dtype)})"
+        body.writer.remember(nested, body.writer.define("qk", text, frozenset("yr"), depth))
 
-    def _line(self, expr: Expr, letter: str) -> None:
-        """Write what knows one dimension alone, for the bodies that hold it to find."""
+    def _vector(self, expr: Expr, letter: str) -> None:
+        """Write an expression that varies along one dimension as a one-dimensional tile, and remember its value."""
         body, along = self.body, SUBSCRIPTS[letter == "y"]
-        moved = substitute_expr(expr, {name: symbol(other) for name, other in self.alone[letter].items()})
+        indices = self.one_dimensional[letter].items()
+        moved = substitute_expr(expr, {name: symbol(other) for name, other in indices})
         with self._over(letter):
             value = body.value(moved)
         if value.dims:
-            line = body.writer.define(value.text, f"{value.text}{along}", value.dims, value.depth)
-            body.writer.remember(expr, line)
+            vector = body.writer.define(value.text, f"{value.text}{along}", value.dims, value.depth)
+            body.writer.remember(expr, vector)
 
-    def _far(self, fold: NestedReduction, far: Expr, under: Conditions) -> str:
-        """The far factor's tile: one that is a right factor too is read once."""
+    def _k_tile(self, nested: NestedReduction, k: Expr, under: Conditions) -> str:
+        """Load K of a block; where K is also the V of a statement, transpose the tile of V instead."""
         body = self.body
         columns, _ = self._columns()
-        same = substitute_expr(far, unflattened(columns, [Axis(*axis) for axis in fold.axes]))
-        if not under and self._columns()[1] == _points(fold):
+        same = substitute_expr(k, unflattened(columns, [Axis(*axis) for axis in nested.axes]))
+        if not under and self._columns()[1] == _points(nested):
             for statement in self.statements:
                 if v_operand_of(statement) == same:
-                    return f"tl.trans({self._right(same).text})"
-        with self._over("e", "r", points=_points(fold)), ExitStack() as stack:
+                    return f"tl.trans({self._v_tile(same).text})"
+        with self._over("e", "r", points=_points(nested)), ExitStack() as stack:
             for condition in under:
                 stack.enter_context(body.under(condition, body.value(condition)))
-            return operand_tile(body, "far", self._of_fold(far, fold, 1)).text
+            return operand_tile(body, "k", self._over_tile(k, nested, 1)).text
 
     def _columns(self) -> tuple[Size, Size]:
-        """The index of the columns, and their number where one program has them all."""
+        """Return the index of the columns, and their number where one tile has them all, else 0."""
         dim = self.coordinates.tiles.outer[-1]
         return symbol(self.coordinates.indices["x"]), dim.size if dim.block_count == 1 else 0
 
-    def _right(self, factor: Expr) -> EmittedValue:
-        """A right factor's tile."""
-        if factor not in self.rights:
-            moved = substitute_expr(factor, {self.summed[0]: symbol(self.summed[1])})
+    def _v_tile(self, v: Expr) -> EmittedValue:
+        """Load V of a block, once for all statements that multiply with it."""
+        if v not in self.v_tiles:
+            moved = substitute_expr(v, {self.summed[0]: symbol(self.summed[1])})
             with self._over("r", "x"):
-                self.rights[factor] = operand_tile(self.body, "right", moved)
-        return self.rights[factor]
+                self.v_tiles[v] = operand_tile(self.body, "v", moved)
+        return self.v_tiles[v]
 
 
 def _in_powers_of_two(statement: Accumulate | Store) -> Accumulate | Store:
-    left = in_powers_of_two(p_operand_of(statement))
+    """Rewrite ``exp`` in the P operand as ``exp2`` where that is safe."""
+    p = in_powers_of_two(p_operand_of(statement))
     if isinstance(statement, Store):
-        return replace(statement, value=left)
-    return replace(statement, values=(left, *statement.values[1:]))
+        return replace(statement, value=p)
+    return replace(statement, values=(p, *statement.values[1:]))
 
 
-def _points(fold: NestedReduction) -> int:
-    size = product(size for _, size in fold.axes)
-    assert isinstance(size, int), "a tile has all points of a fold"
+def _points(nested: NestedReduction) -> int:
+    """Return the number of points of a nested reduction, which is an integer."""
+    size = product(size for _, size in nested.axes)
+    assert isinstance(size, int), "the matcher takes nested reductions of constant size"
     return size
 
 
-def _depth(points: int) -> int:
-    """The length of the dimension of a tile that has so many points."""
+def _tile_size(points: int) -> int:
+    """Return the extent of the dimension of a tile that holds ``points`` points."""
     return max(MIN_TILE_SIZE, next_power_of_two(points))

@@ -1,4 +1,4 @@
-"""Chains without a right factor: scores that are summed along a row as they are, or stored at every point."""
+"""Recognition of fused attention without V: P or its gradient, summed along a row or stored at every point."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from litz_codegen_triton.emit.fused_attention import (
     AttentionMatcher,
     FusedAttention,
     RowBlocks,
-    names,
+    free_symbols_of,
     p_operand_of,
     qk_operands,
 )
@@ -25,12 +25,16 @@ from litz_ir.symbols import SymbolTable
 
 
 def score_kernel(kernel: Kernel, known: SymbolTable) -> FusedAttention | None:
-    """The chain of a kernel that stores scores, or sums them and uses the sums point by point."""
-    searches = _summed(kernel, known) or _stored(kernel, known)
-    return next((found for search in searches for found in search.chains()), None)
+    """Match a kernel that stores scores, or sums them along rows and uses the sums pointwise.
+
+    ``known`` has the hints of the kernel's symbols. Returns ``None`` for any other kernel.
+    """
+    matchers = _summed(kernel, known) or _stored(kernel, known)
+    return next((found for matcher in matchers for found in matcher.matches()), None)
 
 
-def _summed(kernel: Kernel, known: SymbolTable) -> list[_Alone]:
+def _summed(kernel: Kernel, known: SymbolTable) -> list[_ScoreMatcher]:
+    """Return the matcher of a kernel whose only reduction phase sums scores, in a list; else an empty list."""
     inner = [number for number, phase in enumerate(kernel.phases) if phase.axes]
     if len(inner) != 1 or not all(is_point(s) for p in kernel.phases if not p.axes for s in p.statements):
         return []
@@ -43,11 +47,14 @@ def _summed(kernel: Kernel, known: SymbolTable) -> list[_Alone]:
         s.combiner == SUM and by_index_alone(kernel, s) and nested_reductions(*s.values) for s in statements
     ):
         return []
-    return [_Alone(number, kernel.outer, phase.axes, statements, known)]
+    return [_ScoreMatcher(number, kernel.outer, phase.axes, statements, known)]
 
 
-def _stored(kernel: Kernel, known: SymbolTable) -> list[_Alone]:
-    """Any axes may be those of a row: those that one factor of a fold knows and the other one does not."""
+def _stored(kernel: Kernel, known: SymbolTable) -> list[_ScoreMatcher]:
+    """Return the matchers of a kernel that stores scores: one for each operand of QK^T taken for K.
+
+    The axes of the keys are those that K depends on and Q does not.
+    """
     if len(kernel.phases) != 1:
         return []
     (phase,) = kernel.phases
@@ -55,17 +62,17 @@ def _stored(kernel: Kernel, known: SymbolTable) -> list[_Alone]:
     statements = [s for s in phase.statements if isinstance(s, Store)]
     if len(statements) != len(phase.statements) or not nested_reductions(*(s.value for s in statements)):
         return []
-    searches = []
-    for near, far in _sides(statements):
-        axes = [axis for axis in every if axis.name in far - near]
+    matchers = []
+    for q, k in _operand_symbols(statements):
+        axes = [axis for axis in every if axis.name in k - q]
         outer = [axis for axis in every if axis not in axes]
         if axes:
-            searches.append(_Alone(0, outer, axes, statements, known))
-    return searches
+            matchers.append(_ScoreMatcher(0, outer, axes, statements, known))
+    return matchers
 
 
-def _sides(statements: Sequence[Store]) -> Iterator[tuple[frozenset[str], frozenset[str]]]:
-    """What the factors of the first fold know, one or the other taken for the near one."""
+def _operand_symbols(statements: Sequence[Store]) -> Iterator[tuple[frozenset[str], frozenset[str]]]:
+    """Yield the free symbols of both operands of the first nested reduction, in either order."""
     first = next(iter(nested_reductions(*(statement.value for statement in statements))))
     found = operands(first.body)
     if found is not None:
@@ -74,7 +81,9 @@ def _sides(statements: Sequence[Store]) -> Iterator[tuple[frozenset[str], frozen
         yield other, one
 
 
-class _Alone(AttentionMatcher):
+class _ScoreMatcher(AttentionMatcher):
+    """Matches statements that sum or store P without a V."""
+
     def __init__(
         self, number: int, outer: Sequence[Axis], axes: Sequence[Axis],
         statements: Sequence[Accumulate | Store], known: SymbolTable,
@@ -82,34 +91,34 @@ class _Alone(AttentionMatcher):
         super().__init__(number, outer, axes, [p_operand_of(statement) for statement in statements], known)
         self.statements = statements
 
-    def chains(self) -> Iterator[FusedAttention]:
-        """The chains that the statements are, the best first."""
-        guard = loop_bound_of([axis.name for axis in self.axes[:-1]], [], self.values)
-        guards = [guard, None] if guard is not None and self.even and self._only_adds() else [None]
-        for cut in (*self.cuts(), None):
-            for each in guards:
-                found = self._guarded(cut, each)
+    def matches(self) -> Iterator[FusedAttention]:
+        """Yield the ways in which the statements are fused attention: with row blocks first, with a bound first."""
+        bound = loop_bound_of([axis.name for axis in self.axes[:-1]], [], self.values)
+        bounds = [bound, None] if bound is not None and self.has_whole_tiles and self._only_adds() else [None]
+        for blocks in (*self.row_blocks(), None):
+            for each in bounds:
+                found = self._match(blocks, each)
                 if found is not None:
                     yield found
 
     def _only_adds(self) -> bool:
-        """True where nothing happens where there is nothing to sum."""
+        """True where all statements add, so that points with value zero may be left out."""
         return all(isinstance(each, Accumulate) or each.mode == "add" for each in self.statements)
 
-    def _guarded(self, cut: RowBlocks | None, guard: LoopBound | None) -> FusedAttention | None:
-        statements = [_without(guard, statement) for statement in self.statements]
+    def _match(self, blocks: RowBlocks | None, bound: LoopBound | None) -> FusedAttention | None:
+        statements = [_without_bound(bound, statement) for statement in self.statements]
         values = [p_operand_of(statement) for statement in statements]
         if any(isinstance(s, Accumulate) and value.dtype != f32 for s, value in zip(statements, values)):
             return None
-        pairs = [qk_operands(fold, self.summed) for fold in nested_reductions(*values)]
-        near, far = (names((pair[side] for pair in pairs if pair), cut) for side in (0, 1))
-        _, rows, _ = axes_by_operand(self.outer, near, far, self.labels(cut).__getitem__)
-        return self.made(statements, rows, (), guard, cut)
+        pairs = [qk_operands(nested, self.summed) for nested in nested_reductions(*values)]
+        q, k = (free_symbols_of((pair[number] for pair in pairs if pair), blocks) for number in (0, 1))
+        _, rows, _ = axes_by_operand(self.outer, q, k, self.labels(blocks).__getitem__)
+        return self.build(statements, rows, (), bound, blocks)
 
 
-def _without(guard: LoopBound | None, statement: Accumulate | Store) -> Accumulate | Store:
-    """The statement where a guard holds."""
+def _without_bound(bound: LoopBound | None, statement: Accumulate | Store) -> Accumulate | Store:
+    """Simplify a statement for points where the bound's condition holds."""
     if isinstance(statement, Accumulate):
-        return replace(statement, values=tuple(without_bound(guard, value) for value in statement.values))
-    place: Expr = without_bound(guard, Index(statement.offset))
-    return replace(statement, value=without_bound(guard, statement.value), offset=place.terms[0])
+        return replace(statement, values=tuple(without_bound(bound, value) for value in statement.values))
+    offset: Expr = without_bound(bound, Index(statement.offset))
+    return replace(statement, value=without_bound(bound, statement.value), offset=offset.terms[0])

@@ -1,4 +1,4 @@
-"""Scalar expressions over a tile: loads, operations, masked parts, indirect indices."""
+"""Emission of scalar expressions over a tile: loads, operations, masked expressions, indirect indices."""
 
 from __future__ import annotations
 
@@ -39,23 +39,31 @@ from litz_ir.symbols import Range, Size, Term, bounds
 
 @dataclass(frozen=True, slots=True)
 class EmitSettings:
-    """What is fixed for a kernel.
-
-    The form it is written in, its parameters and what their pointers are called, the buffers that it reads, the ranges
-    of symbols, whether 32-bit indices do, and the tile dimensions (letter, block name) from slowest to fastest.
-    """
+    """Settings that hold for a whole kernel, but for ``dims``, which ``TileEmitter.over`` replaces."""
 
     form: Form
+    """The form of the kernel: for Triton's compiler, or for its interpreter."""
     parameters: Mapping[str, Parameter]
+    """The buffer parameters by name."""
     pointers: Mapping[str, str]
+    """The variable that points to each buffer."""
     read: frozenset[str]
+    """The buffers that the kernel reads."""
     ranges: Mapping[str, Range]
+    """The range of each index and symbol."""
     narrow: bool
+    """True where all index arithmetic fits 32 bits."""
     dims: tuple[tuple[str, str], ...]
+    """The dimensions of a tile, slowest first: a letter, and its block as text, such as ``("x", "XBLOCK")``."""
 
 
 class TileEmitter:
-    """Writes expressions and stores for one kernel, computing each value once."""
+    """Writes the expressions of one kernel, each once (common subexpression elimination).
+
+    Its owner sets ``scalars`` (results of earlier phases and symbols, by name), ``params`` (arguments of a combiner's
+    function), ``eviction`` (``eviction_policy`` of loads by buffer) and ``load_depth`` (the least loop depth of loads).
+    It collects ``functions`` (sources by name), ``accesses`` and ``asserts`` (whether indices are checked).
+    """
 
     def __init__(self, setting: EmitSettings) -> None:
         self.setting = setting
@@ -73,17 +81,17 @@ class TileEmitter:
         self.reading: dict[Expr, bool] = {}
         self.asserts = False
         self.eviction: Mapping[str, str] = {}
-        # Loads that would be hoisted out of a loop over no point stay inside it.
+        # Set in loops that may have no iteration, out of which a load must not be hoisted.
         self.load_depth = 0
 
     # --- shapes ---
 
     def shape(self, dims: frozenset[str]) -> str:
-        """The shape of a tile that varies along ``dims``."""
+        """Return the shape of a tile that varies along ``dims``, as text."""
         return f"[{', '.join(block if letter in dims else '1' for letter, block in self.setting.dims)}]"
 
     def spread(self, value: EmittedValue, dims: frozenset[str]) -> str:
-        """The text of ``value`` broadcast to a tile that varies along ``dims``."""
+        """Return the text of ``value`` broadcast to a tile that varies along ``dims``."""
         if dims <= value.dims or not dims:
             return value.text
         if value.literal:
@@ -91,18 +99,21 @@ class TileEmitter:
         return f"tl.broadcast_to({value.text}, {self.shape(dims | value.dims)})"
 
     def typed(self, value: EmittedValue, dtype: DType) -> str:
-        """The text of a value as a tensor, even where it is a literal."""
+        """Return the text of a value as a tensor, also where it is a literal."""
         return f"tl.full([], {value.text}, {triton_type(dtype)})" if value.literal else value.text
 
     # --- expressions ---
 
     def value(self, expr: Expr) -> EmittedValue:
-        """Write what an expression needs and return its value. Raises ``CodegenError``."""
+        """Write an expression and return its value.
+
+        Raises ``CodegenError`` for a scalar that nothing defines, and for an expression that Triton cannot have.
+        """
         self._prepare(expr)
         return self._visit(expr)
 
     def _prepare(self, root: Expr) -> None:
-        """Write operands before what uses them, so that long chains do not become deep recursion."""
+        """Write operands before their users by a stack, since long expressions would exceed the recursion limit."""
         stack: list[tuple[Expr, bool]] = [(root, False)]
         while stack:
             expr, ready = stack.pop()
@@ -118,18 +129,18 @@ class TileEmitter:
                 stack.extend((child, False) for child in reversed(children))
 
     def _key(self, expr: Expr, conditions: tuple[EmittedValue, ...]) -> Hashable:
-        # Under a condition, what was read there is good for nothing outside.
+        # A value that was loaded under a condition is valid under that condition alone.
         return (expr, conditions) if conditions and self._reads(expr) else expr
 
     def _reads(self, expr: Expr) -> bool:
-        """True for an expression that reads a buffer."""
+        """True for an expression that loads from a buffer."""
         found = self.reading.get(expr)
         if found is None:
             found = self.reading[expr] = bool(loads(expr))
         return found
 
     def _known(self, expr: Expr) -> EmittedValue | None:
-        """What an expression's value is known as, here or under fewer conditions."""
+        """Return the value of an expression that has been written under these conditions or under fewer."""
         conditions = self.masks.conditions
         for count in range(len(conditions) if self._reads(expr) else 0, -1, -1):
             found = self.writer.known(self._key(expr, conditions[:count]))
@@ -165,10 +176,10 @@ class TileEmitter:
             case Checked():
                 return self._checked(expr)
             case NestedReduction():
-                return self._fold(expr)
+                return self._nested_reduction(expr)
             case Op():
                 return self._op(expr)
-        raise CodegenError(f"cannot write {type(expr).__name__} in a Triton kernel", node=repr(expr))
+        raise CodegenError(f"a Triton kernel cannot contain {type(expr).__name__}", node=repr(expr))
 
     def _const(self, expr: Const) -> EmittedValue:
         text, plain = _literal(expr.value, expr.dtype)
@@ -182,7 +193,7 @@ class TileEmitter:
         found = self.scalars.get(expr.name)
         if found is None:
             raise CodegenError(
-                f"the kernel reads {expr.name!r}, which nothing before it defines", node=repr(expr)
+                f"the kernel reads {expr.name!r}, which no earlier phase defines", node=repr(expr)
             )
         value, dtype = found
         text = casts.cast(value.text, dtype, expr.dtype, self.form)
@@ -194,8 +205,11 @@ class TileEmitter:
         return self.writer.define(expr.buffer, casts.decode(raw.text, dtype, self.form), raw.dims, raw.depth)
 
     def stored_element(self, expr: Load, other: str = "", as_type: str = "") -> EmittedValue:
-        """The text that reads an element as it is in memory, ``other`` where its tile has no point; ``as_type`` is the
-        Triton type that its bits are taken for, if not that of the pointer."""
+        """Return the text of a load in the representation of memory.
+
+        ``other`` is the value of masked points. ``as_type`` is the Triton type as which memory is read, if not that of
+        the pointer.
+        """
         parameter = self.setting.parameters[expr.buffer]
         offset = self.index.value(expr.index[0])
         dims = offset.dims | self.masks.condition_dims
@@ -211,14 +225,14 @@ class TileEmitter:
         if as_type:
             base += f".to(tl.pointer_type({as_type}), bitcast=True)"
         pointer = f"{base} + {self.spread(offset, dims)}"
-        more = "" if mask is None else f", mask={mask.text}" + (f", other={other}" if other else "")
+        options = "" if mask is None else f", mask={mask.text}" + (f", other={other}" if other else "")
         if "r" in dims and expr.buffer in self.eviction:
-            more += f', eviction_policy="{self.eviction[expr.buffer]}"'
-        return EmittedValue(f"tl.load({pointer}{more})", dims, depth)
+            options += f', eviction_policy="{self.eviction[expr.buffer]}"'
+        return EmittedValue(f"tl.load({pointer}{options})", dims, depth)
 
     @contextmanager
     def over(self, dims: tuple[tuple[str, str], ...]) -> Iterator[None]:
-        """Write what follows over tiles of other dimensions. One that both have must be at the same place in both."""
+        """Set the dimensions of the tiles written meanwhile. Those that stay must keep their position."""
         outside = self.setting
         self._set_dims(replace(outside, dims=dims))
         try:
@@ -231,17 +245,18 @@ class TileEmitter:
         self.masks.order = tuple(letter for letter, _ in setting.dims)
 
     def _settle(self, buffer: str) -> None:
-        """Wait for what other threads of the program stored to ``buffer``."""
+        """Wait for stores of other threads of the CTA to ``buffer``."""
         if buffer in self.stored:
             self.barrier()
 
     def barrier(self) -> None:
-        """Let every thread of the program reach this point before any goes on."""
+        """Write a barrier of all threads of the CTA."""
         self.writer.line("tl.debug_barrier()")
         self.stored.clear()
         self.loaded.clear()
 
     def _masked(self, expr: Masked) -> EmittedValue:
+        """Write ``body`` under the mask of its condition, and select ``other`` where it does not hold."""
         cond = self._visit(expr.cond)
         other = self.value(expr.other)
         body = expr.body
@@ -256,12 +271,11 @@ class TileEmitter:
         text = (
             f"tl.where({cond.text}, {self._operand(value, expr.dtype)}, {self._operand(other, expr.dtype)})"
         )
-        parts = (cond, value, other)
-        return self._define("masked", text, parts)
+        return self._define("masked", text, (cond, value, other))
 
     @contextmanager
     def under(self, condition: Expr, value: EmittedValue) -> Iterator[None]:
-        """Write what follows as wanted only where a condition, whose value this is, holds."""
+        """Mask accesses that are written meanwhile by ``condition``, of which ``value`` is the value."""
         outside = self.conditions
         self.conditions = (*outside, condition)
         with self.masks.under(value):
@@ -271,9 +285,10 @@ class TileEmitter:
     def _operand(self, value: EmittedValue, dtype: DType) -> str:
         return value.text if not value.literal or dtype in (f32, i32) else self.typed(value, dtype)
 
-    def _define(self, base: str, text: str, parts: Sequence[EmittedValue]) -> EmittedValue:
-        dims = frozenset().union(*(part.dims for part in parts))
-        return self.writer.define(base, text, dims, max((part.depth for part in parts), default=0))
+    def _define(self, base: str, text: str, operands: Sequence[EmittedValue]) -> EmittedValue:
+        """Define a variable with the dimensions and the depth of its operands."""
+        dims = frozenset().union(*(operand.dims for operand in operands))
+        return self.writer.define(base, text, dims, max((operand.depth for operand in operands), default=0))
 
     def _op(self, expr: Op) -> EmittedValue:
         if expr.name in ("cast", "bitcast"):
@@ -285,6 +300,7 @@ class TileEmitter:
         return self._spelt(expr, spelling(expr.name, dtype))
 
     def _spelt(self, expr: Op, row: Spelling) -> EmittedValue:
+        """Write an operation by a row of the operations table."""
         rule = OPS[expr.name].rule
         args = [self._visit(arg) for arg in expr.args]
         tensors = (
@@ -295,21 +311,22 @@ class TileEmitter:
             for arg, own in zip(args, expr.args)
         ]
         if self.form == "interpreted" and "litz_" in row.text:
-            texts = [self._alike(text, arg, args) for text, arg in zip(texts, args)]
+            texts = [self._broadcast(text, arg, args) for text, arg in zip(texts, args)]
         text = row.in_form(self.form).format(*texts)
         if expr.dtype.is_low_precision and not row.exact:
             text = casts.round_to(f"({text})", expr.dtype, self.form)
         if self.form == "interpreted" and rule in ("compare", "test") and not any(arg.dims for arg in args):
-            # The interpreter takes a compared scalar for one of the type that was compared, until it meets a choice.
+            # The interpreter gives a comparison of scalars the dtype of its operands; tl.where makes it a bool.
             text = f"tl.where({text}, 1, 0) != 0"
         return self._define(expr.name, text, args)
 
-    def _alike(self, text: str, arg: EmittedValue, args: Sequence[EmittedValue]) -> str:
-        """An argument of a function, as a tile where another one is: inside the function it may be compared."""
+    def _broadcast(self, text: str, arg: EmittedValue, args: Sequence[EmittedValue]) -> str:
+        """Return the text of a function's scalar argument as a tile where another argument is one."""
         dims = frozenset().union(*(other.dims for other in args))
         return f"tl.broadcast_to({text}, {self.shape(dims)})" if dims and not arg.dims else text
 
     def _conversion(self, expr: Op) -> EmittedValue:
+        """Write a cast or bitcast; one that changes nothing is its operand."""
         (source,) = expr.args
         value = self.before_rounding(expr)
         convert = casts.cast if expr.name == "cast" else casts.bitcast
@@ -319,7 +336,7 @@ class TileEmitter:
         return self._define(f"to_{expr.dtype.name}", text, (value,))
 
     def before_rounding(self, conversion: Op) -> EmittedValue:
-        """The value that a conversion converts, good enough for its result."""
+        """Return the operand of a conversion, by an approximation where the conversion rounds away its error."""
         (source,) = conversion.args
         row = self._brief(conversion)
         if row is None:
@@ -334,7 +351,7 @@ class TileEmitter:
         return found
 
     def _brief(self, conversion: Op) -> Spelling | None:
-        """How the operand of a conversion is spelt where the conversion rounds so much that a short way will do."""
+        """Return the approximate spelling of a conversion's operand, for an f32 operation that is rounded to bf16."""
         source = conversion.args[0]
         if conversion.name != "cast" or conversion.dtype != bf16 or source.dtype != f32:
             return None
@@ -343,7 +360,7 @@ class TileEmitter:
         return APPROXIMATE.get(source.name)
 
     def _narrow_compare(self, expr: Op) -> EmittedValue | None:
-        """A comparison of indices, written in the type of indices: 64 bits would double its cost."""
+        """Write a comparison of indices in 32 bits, where they fit, at half the cost of 64 bits; else ``None``."""
         if OPS[expr.name].rule != "compare" or not self.index.narrow:
             return None
         terms: list[Size] = []
@@ -356,12 +373,12 @@ class TileEmitter:
             return None
         if isinstance(terms[0], int):
             return None
-        parts = [self.index.unit(term) for term in terms]
-        return self._define(
-            expr.name, spelling(expr.name, i64).text.format(*(part.text for part in parts)), parts
-        )
+        operands = [self.index.unit(term) for term in terms]
+        text = spelling(expr.name, i64).text.format(*(operand.text for operand in operands))
+        return self._define(expr.name, text, operands)
 
     def _indirect(self, atom: Indirect) -> EmittedValue:
+        """Write an index that is loaded: wrapped, checked or clamped, in the type of indices."""
         key: Hashable = (atom, self.masks.conditions)
         found = self.writer.known(key)
         if found is not None:
@@ -369,7 +386,7 @@ class TileEmitter:
         value = self.value(atom.value)
         size = self.index.unit(atom.size)
         text = self.typed(value, atom.value.dtype)
-        # Sizes are compared where both sides are known to fit.
+        # The index is compared with the size in 64 bits, which hold both.
         if atom.value.dtype != i64:
             value = self._define("index", f"{text}.to(tl.int64)", (value,))
             text = value.text
@@ -389,20 +406,20 @@ class TileEmitter:
             value = self._define("index", text, (value, size))
         return self.writer.remember(key, value)
 
-    def _fold(self, expr: NestedReduction) -> EmittedValue:
-        """A sum, point after point."""
+    def _nested_reduction(self, expr: NestedReduction) -> EmittedValue:
+        """Write a nested reduction as serial loops."""
         writer, depth, load_depth = self.writer, self.writer.depth, self.load_depth
         for name, size in expr.axes:
-            here = writer.names.fresh(name)
-            writer.open(f"for {here} in range(0, {self.index.unit(size).text}):")
-            self.index.symbols[name] = EmittedValue(here, frozenset(), writer.depth)
+            variable = writer.names.fresh(name)
+            writer.open(f"for {variable} in range(0, {self.index.unit(size).text}):")
+            self.index.symbols[name] = EmittedValue(variable, frozenset(), writer.depth)
             least = bounds(size, self.setting.ranges).low
             if least is None or least < 1:
                 self.load_depth = writer.depth
         value = self.value(expr.body)
         text = self.typed(value, expr.dtype)
         zeros = f"tl.full({self.shape(value.dims) if value.dims else '[]'}, 0.0, {triton_type(expr.dtype)})"
-        total = writer.define("fold", zeros, value.dims, depth)
+        total = writer.define("nested", zeros, value.dims, depth)
         writer.line(f"{total.text} = {total.text} + {text}")
         for name, _ in expr.axes:
             writer.close()
@@ -415,6 +432,7 @@ class TileEmitter:
         return self.value(expr.body)
 
     def _assert(self, holds: EmittedValue, fault: Fault) -> None:
+        """Write a device assertion that fails with a fault's message, for points inside the mask."""
         mask = self.masks.access_mask(holds.dims)
         depth = max(holds.depth, mask.depth if mask else 0)
         condition = holds.text if mask is None else f"{holds.text} | ({mask.text} == 0)"
@@ -422,7 +440,7 @@ class TileEmitter:
         self.asserts = True
 
     def forget(self, buffer: str) -> None:
-        """Drop what was computed from a buffer that has been overwritten."""
+        """Forget values that were loaded from a buffer, which has been overwritten since."""
         for scope in self.writer.scopes:
             for key in list(scope.memo):
                 expr = key[0] if isinstance(key, tuple) else key
@@ -431,6 +449,7 @@ class TileEmitter:
 
 
 def _reads(key: object, buffer: str) -> bool:
+    """True for the key of a value that was loaded from a buffer."""
     if isinstance(key, Expr):
         return any(load.buffer == buffer for load in loads(key))
     return isinstance(key, Term) and any(_reads(atom.value, buffer) for atom in indirects_in(key))
@@ -441,7 +460,7 @@ def _parenthesised(text: str) -> str:
 
 
 def _literal(value: int | float | bool, dtype: DType) -> tuple[str, bool]:
-    """A constant's text, and whether Triton gives it the right type where it stands beside nothing but literals."""
+    """Return a constant's text, and whether Triton gives the bare literal the right type."""
     if dtype == b1:
         return str(bool(value)), False
     if dtype.is_integer:
@@ -453,6 +472,6 @@ def _literal(value: int | float | bool, dtype: DType) -> tuple[str, bool]:
         text = 'float("inf")' if number > 0 else 'float("-inf")'
     else:
         text = repr(number)
-    # Triton takes a literal that no normal f32 is near for an f64.
+    # Triton types a literal outside the range of normal f32 values as f64.
     normal = number == 0 or not math.isfinite(number) or 2.0**-126 <= abs(number) <= 3.4028234663852886e38
     return text, triton_type(dtype) == "tl.float32" and normal

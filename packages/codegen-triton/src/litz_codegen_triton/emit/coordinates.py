@@ -1,4 +1,4 @@
-"""From a kernel's axes to the indices of its tiles: every term is rewritten over them and simplified."""
+"""Rewriting of a kernel's statements from its axes to the indices of its tiles."""
 
 from __future__ import annotations
 
@@ -29,13 +29,17 @@ from litz_ir.symbols import (
 
 
 class TileIndices:
-    """A kernel's statements over the indices of its tiles.
+    """A kernel's statements over the indices of its tiles, with terms simplified.
 
-    ``indices`` names the index of each dimension: ``x``, ``y`` and ``z`` for outer ones; ``r0`` for the tile of phase
-    0, ``s0`` for the loop that a scan restarts in; ``piece`` tells programs that share a tile apart. ``summed`` names
-    those of the two factors of a contraction or a chain, and ``count`` is how far along its first axis a chain's guard
-    lets it go. ``mapping`` gives, per phase, each axis as a term of them, ``phases`` the statements so rewritten, and
-    ``ranges`` what is known of all symbols.
+    ``indices`` names the index of each dimension: ``x``, ``y`` and ``z`` for outer ones, ``r0`` for the tile of phase
+    0, ``s0`` for its serial loop, ``partition`` for the number of a CTA among those of one tile. Attention adds
+    ``rows`` (``y``, one-dimensional) and, with row blocks, ``qblock`` (the number of the block), ``qrow`` (the position
+    in it, along ``y``) and ``qrows`` (the same, one-dimensional).
+
+    ``summed`` names the summed index in the tiles of the left and of the right operand of a ``tl.dot``. ``loop_bound``
+    is the number of points to sum along the first summed axis, for attention with a loop bound. ``mapping`` has, for
+    each phase, each axis as a term of the indices, and ``phases`` the statements over them; ``ranges`` has the range
+    of each index and symbol.
     """
 
     def __init__(self, kernel: Kernel, tiles: Tiling) -> None:
@@ -46,22 +50,25 @@ class TileIndices:
             info.name: info.range for info in kernel.symbols if info.kind != "float"
         }
         every = (each for phase in kernel.phases for each in phase.statements)
-        for fold in nested_reductions(*(expr for each in every for expr in expressions(each))):
-            self.ranges |= {name: extent(size) for name, size in fold.axes}
+        for nested in nested_reductions(*(expr for each in every for expr in expressions(each))):
+            self.ranges |= {name: extent(size) for name, size in nested.axes}
         outer = self._outer()
         self.summed = self._summed()
         if tiles.cluster_size > 1 or tiles.lookback:
-            self.index("piece", tiles.ctas_per_tile)
+            self.index("partition", tiles.ctas_per_tile)
         self.mapping = tuple(outer | self._inner(number) for number in range(len(tiles.inner)))
         simplifier = Simplifier(self.ranges)
         self.phases: tuple[tuple[Statement, ...], ...] = tuple(
             tuple(_over(statement, mapping, simplifier) for statement in self._statements(number))
             for number, mapping in enumerate(self.mapping)
         )
-        self.count = self._count(simplifier)
+        self.loop_bound = self._loop_bound(simplifier)
 
     def index(self, letter: str, size: Size) -> Symbol:
-        """The index of a dimension of that size, called after its letter."""
+        """Name the index of a dimension of ``size`` points after its letter, and return it as a symbol.
+
+        Emitted sums have their terms in the order of these names.
+        """
         taken = {info.name for info in self.kernel.symbols}
         name = f"{letter}index"
         while name in taken:
@@ -71,28 +78,28 @@ class TileIndices:
         return symbol(name)
 
     def _outer(self) -> dict[str, Size]:
-        # An axis of one point needs no index, and a tile may leave it out.
+        # A unit axis needs no index, and a tile may leave it out.
         axes = (*self.kernel.outer, *(self.kernel.phases[0].axes if can_flatten(self.kernel) else ()))
         terms: dict[str, Size] = {axis.name: 0 for axis in axes if axis.size == 1}
         for dim in self.tiles.outer:
             index = self.index(dim.letter, dim.size)
             if self.tiles.attention is not None and dim.letter == "y":
                 self.index("rows", dim.size)
-            terms.update(self._pieces(dim) if self._cut(dim) else unflattened(index, dim.axes))
+            terms.update(self._row_blocks(dim) if self._row_block(dim) else unflattened(index, dim.axes))
         return terms
 
-    def _cut(self, dim: TileDim) -> int:
-        """The length of the pieces that a chain's rows are cut into, 0 for other dimensions."""
+    def _row_block(self, dim: TileDim) -> int:
+        """Return the length of the row blocks of attention along its rows, 0 for other dimensions."""
         return self.tiles.attention.row_block if self.tiles.attention is not None and dim.letter == "y" else 0
 
-    def _pieces(self, dim: TileDim) -> dict[str, Size]:
-        """The rows of a chain over the number of their piece, which a tile has one of, and their place in it."""
-        *ahead, last = dim.axes
-        length = self._cut(dim)
-        number = self.index("piece", cdiv(dim.size, length))
-        terms = unflattened(number, (*ahead, Axis(last.name, cdiv(last.size, length))))
-        self.index("places", length)
-        return terms | {last.name: add(mul(terms[last.name], length), self.index("place", length))}
+    def _row_blocks(self, dim: TileDim) -> dict[str, Size]:
+        """Return the rows of attention as terms of their block, the same for a whole tile, and their position in it."""
+        *leading, last = dim.axes
+        length = self._row_block(dim)
+        number = self.index("qblock", cdiv(dim.size, length))
+        terms = unflattened(number, (*leading, Axis(last.name, cdiv(last.size, length))))
+        self.index("qrows", length)
+        return terms | {last.name: add(mul(terms[last.name], length), self.index("qrow", length))}
 
     def _statements(self, number: int) -> Sequence[Statement]:
         found = self.tiles.attention
@@ -100,20 +107,20 @@ class TileIndices:
             return found.statements
         return self.kernel.phases[number].statements
 
-    def _count(self, simplifier: Simplifier) -> Expr | None:
+    def _loop_bound(self, simplifier: Simplifier) -> Expr | None:
         found = self.tiles.attention
         if found is None or found.loop_bound is None:
             return None
         return _expression(found.loop_bound.count, self.mapping[found.phase], simplifier)
 
     def _summed(self) -> tuple[str, str]:
-        """Names for the summed points of a contraction in the tiles of its left factor and of its right one."""
+        """Name the summed index in the tiles of the left and the right operand of a ``tl.dot``."""
         found = self.tiles.contraction or self.tiles.attention
         if found is None:
             return "", ""
         inner = self.tiles.inner[found.phase]
         assert inner is not None
-        letters = f"r{found.phase}", f"r{found.phase}_right"
+        letters = f"r{found.phase}", f"r{found.phase}_rhs"
         self.index(letters[1], inner.size)
         return self.index(letters[0], inner.size).name, self.indices[letters[1]]
 
@@ -126,7 +133,7 @@ class TileIndices:
         return unflattened(serial, inner.serial) | unflattened(tiled, inner.axes)
 
     def space(self, number: int) -> int:
-        """The first phase whose tile is that of this one: values computed there are still in registers."""
+        """Return the first phase of the same persistent tile, whose values are still in registers; else ``number``."""
         inner = self.tiles.inner[number]
         assert inner is not None
         for earlier, other in enumerate(self.tiles.inner[:number]):
@@ -136,14 +143,14 @@ class TileIndices:
         return number
 
     def reads(self, number: int) -> frozenset[str]:
-        """The buffers that a phase reads."""
+        """Return the names of the buffers that a phase reads."""
         found = (load.buffer for statement in self.phases[number] for load in loads(*expressions(statement)))
         return frozenset(found)
 
     def narrow(self) -> bool:
-        """True when 32-bit indices do."""
+        """True when all index arithmetic of the kernel fits 32 bits."""
         terms = {term: None for statements in self.phases for each in statements for term in terms_of(each)}
-        # A tile may stick out past the last point.
+        # A tile may extend past the last point.
         for dim in self.tiles.outer:
             terms[add(dim.size, dim.block)] = None
         for inner in self.tiles.inner:
@@ -156,20 +163,20 @@ class TileIndices:
 
 
 def unflattened(index: Size, axes: Sequence[Axis]) -> dict[str, Size]:
-    """Each axis as a term of the flattened index."""
+    """Return each axis as a term of ``index``, the row-major flattened index of all ``axes``."""
     terms: dict[str, Size] = {}
-    for place, axis in enumerate(axes):
-        step = product(later.size for later in axes[place + 1 :])
+    for number, axis in enumerate(axes):
+        step = product(later.size for later in axes[number + 1 :])
         quotient = index if step in (0, 1) else floordiv(index, step)
         if axis.size in (0, 1):
             terms[axis.name] = 0
         else:
-            terms[axis.name] = quotient if place == 0 else mod(quotient, axis.size)
+            terms[axis.name] = quotient if number == 0 else mod(quotient, axis.size)
     return terms
 
 
 def _over(statement: Statement, mapping: Mapping[str, Size], simplifier: Simplifier) -> Statement:
-    """A statement with its axes replaced, its terms simplified."""
+    """Replace the axes of a statement by the terms of ``mapping``, and simplify its index terms."""
     memo: dict[object, object] = {}
 
     def expression(expr: Expr) -> Expr:

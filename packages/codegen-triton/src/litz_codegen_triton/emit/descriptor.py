@@ -1,6 +1,7 @@
-"""Factors of products of matrices that a descriptor of their memory can give by tiles.
+"""Matmul operands that tensor descriptors can load.
 
-The machine then reads whole tiles, knows where memory ends, and computes no address for a thread.
+With a descriptor the Tensor Memory Accelerator (TMA) copies whole tiles, fills them with zeros past the end of the
+matrix, and spares the threads their address arithmetic.
 """
 
 from __future__ import annotations
@@ -13,87 +14,97 @@ from litz_ir.scalar import Expr, Load, indirects_in, substitute_expr
 from litz_ir.symbols import coefficient, substitute, symbol
 
 DESCRIPTOR_ALIGNMENT = 16
-"""Bytes of which the start of the memory, and the distance between its lines, are multiples."""
+"""Alignment in bytes that TMA requires of the base address and of the stride between rows."""
 
 MAX_BLOCK = 256
-"""The most points of a tile along a dimension."""
+"""The largest extent of a tile along a dimension that TMA supports, in elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class TileDimension:
-    """A dimension of a factor's tile: the name of its index, how many points there are, and how many a tile has."""
+    """A dimension of a matrix that tiles divide."""
 
     index: str
+    """The name of its index."""
     size: int
+    """Points of the dimension."""
     block: int
+    """Points of a tile along it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """Elements of ``buffer`` from ``start`` on: ``slow`` is the dimension whose points are ``stride`` elements apart,
-    the points of ``fast`` are neighbours. ``transposed`` says that a tile's first dimension is the fast one."""
+    """A matrix in memory as a tensor descriptor describes it."""
 
     buffer: str
+    """The buffer that holds it."""
     start: int
+    """The offset of its first element in the buffer, in elements."""
     stride: int
+    """The stride of ``slow``, in elements; that of ``fast`` is 1."""
     slow: TileDimension
+    """The strided dimension."""
     fast: TileDimension
+    """The contiguous dimension."""
     transposed: bool
+    """True where the first dimension of the operand's tile is ``fast``."""
 
 
 def contraction_operands(coordinates: TileIndices) -> tuple[Expr, Expr]:
-    """The left and the right factor of a kernel's contraction, each over the summed points of its own tile."""
+    """Return the left and the right operand of a matmul kernel's ``tl.dot``, each over the summed index of its tile."""
     found = coordinates.tiles.contraction
-    assert found is not None
+    assert found is not None, "the kernel is a matmul"
     (statement,) = coordinates.phases[found.phase]
     assert isinstance(statement, Accumulate)
-    left, right = found.operands(statement)
-    own, other = coordinates.summed
-    return left, substitute_expr(right, {own: symbol(other)})
+    lhs, rhs = found.operands(statement)
+    lhs_index, rhs_index = coordinates.summed
+    return lhs, substitute_expr(rhs, {lhs_index: symbol(rhs_index)})
 
 
 def descriptors(coordinates: TileIndices) -> tuple[Descriptor | None, Descriptor | None]:
-    """What describes the memory of both factors of a kernel's contraction; ``None`` for one that is not read so."""
+    """Return the descriptors of the left and the right operand of a matmul; ``None`` for one that cannot have one."""
     tiles, found = coordinates.tiles, coordinates.tiles.contraction
     inner = None if found is None else tiles.inner[found.phase]
     if inner is None or not isinstance(inner.size, int) or not coordinates.narrow():
         return None, None
-    lines = []
+    dimensions = []
     for dim, index in zip(tiles.outer[-2:], coordinates.summed, strict=True):
         if not isinstance(dim.size, int):
             return None, None
-        own = TileDimension(coordinates.indices[dim.letter], dim.size, dim.block)
-        lines.append((own, TileDimension(index, inner.size, inner.block)))
-    (row, depth), (column, height) = lines
-    left, right = contraction_operands(coordinates)
+        outer = TileDimension(coordinates.indices[dim.letter], dim.size, dim.block)
+        dimensions.append((outer, TileDimension(index, inner.size, inner.block)))
+    (row, lhs_summed), (column, rhs_summed) = dimensions
+    lhs, rhs = contraction_operands(coordinates)
     kernel = coordinates.kernel
-    return _descriptor(kernel, left, row, depth), _descriptor(kernel, right, height, column)
+    return _descriptor(kernel, lhs, row, lhs_summed), _descriptor(kernel, rhs, rhs_summed, column)
 
 
 def _descriptor(
-    kernel: Kernel, factor: Expr, first: TileDimension, second: TileDimension
+    kernel: Kernel, operand: Expr, first: TileDimension, second: TileDimension
 ) -> Descriptor | None:
-    """What describes the memory of a factor over two dimensions of a tile; ``None`` where the machine cannot read it
-    so: it is computed, looked up or written to, no dimension runs along neighbours, or lines do not begin where they
-    must."""
-    if not isinstance(factor, Load) or factor.dtype.itemsize < 2 or any(map(indirects_in, factor.index)):
+    """Return the descriptor of an operand over the two dimensions of its tile; ``None`` where TMA cannot load it.
+
+    TMA cannot load an operand that is computed, gathered or written by the kernel, has elements of less than 2 bytes or
+    no contiguous dimension, or is not aligned.
+    """
+    if not isinstance(operand, Load) or operand.dtype.itemsize < 2 or any(map(indirects_in, operand.index)):
         return None
-    if any(each.name == factor.buffer and each.access != "in" for each in kernel.parameters):
+    if any(each.name == operand.buffer and each.access != "in" for each in kernel.parameters):
         return None
-    (offset,) = factor.index
-    steps = [coefficient(offset, line.index) for line in (first, second)]
+    (offset,) = operand.index
+    strides = [coefficient(offset, dimension.index) for dimension in (first, second)]
     start = substitute(offset, {first.index: 0, second.index: 0})
-    if not isinstance(start, int) or not all(isinstance(step, int) for step in steps) or 1 not in steps:
+    if not isinstance(start, int) or not all(isinstance(each, int) for each in strides) or 1 not in strides:
         return None
-    turned = steps[1] != 1
-    (stride, _), (slow, fast) = (steps[::-1], (second, first)) if turned else (steps, (first, second))
+    transposed = strides[1] != 1
+    (stride, _), (slow, fast) = (strides[::-1], (second, first)) if transposed else (strides, (first, second))
     assert isinstance(stride, int)
-    size = factor.dtype.itemsize
-    whole = (
+    size = operand.dtype.itemsize
+    aligned = (
         start % (DESCRIPTOR_ALIGNMENT // size) == 0
         and stride % (DESCRIPTOR_ALIGNMENT // size) == 0
         and fast.block * size >= DESCRIPTOR_ALIGNMENT
     )
-    if not whole or start < 0 or stride < fast.size or max(slow.block, fast.block) > MAX_BLOCK:
+    if not aligned or start < 0 or stride < fast.size or max(slow.block, fast.block) > MAX_BLOCK:
         return None
-    return Descriptor(factor.buffer, start, stride, slow, fast, turned)
+    return Descriptor(operand.buffer, start, stride, slow, fast, transposed)

@@ -1,6 +1,8 @@
-"""A contraction tile by tile: both factors over tiles of their own, multiplied where the machine does that at once."""
+"""The loop of a matmul kernel over K: tiles of both operands, multiplied by ``tl.dot``."""
 
 from __future__ import annotations
+
+from typing import get_args
 
 from litz_codegen_triton.emit import casts
 from litz_codegen_triton.emit.body import TileEmitter
@@ -11,17 +13,20 @@ from litz_codegen_triton.emit.descriptor import Descriptor, contraction_operands
 from litz_codegen_triton.emit.operand import operand_tile, precision_of, tile_range
 from litz_codegen_triton.emit.ops_table import triton_type
 from litz_codegen_triton.emit.tiles import InnerLoop
-from litz_ir.plan import Accumulate
+from litz_ir.plan import Accumulate, Operand
 from litz_ir.scalar import Expr
 from litz_ir.symbols import bounds
 
+_NAMES = ("lhs", "rhs")
+"""Names of the tiles of the left and the right operand."""
+
 
 class Dot:
-    """Writes the phase of a contraction.
+    """Writes the phase of a matmul.
 
-    The body's tiles are of rows by columns (``y``, ``x``); the left factor's are of rows by summed points (``y``,
-    ``r``), the right one's of summed points by columns (``r``, ``x``). ``prologue`` are the lines that make
-    descriptors of factors: they stand before all tiles.
+    The output tile is rows by columns (``y``, ``x``), that of the left operand rows by summed points (``y``, ``r``),
+    that of the right one summed points by columns (``r``, ``x``). An operand is chosen by its number, 0 or 1.
+    ``prologue`` has the lines that make tensor descriptors; they precede the loop over tiles of a persistent kernel.
     """
 
     def __init__(
@@ -39,25 +44,27 @@ class Dot:
         self.prologue: list[str] = []
 
     def write(self, statement: Accumulate, stages: int) -> None:
-        """Write the loop and define the result; ``stages`` tiles of factors are on their way at a time."""
+        """Write the loop and define the result; ``stages`` is ``num_stages`` of the loop."""
         body, ((name, dtype), *_) = self.body, statement.results
         every = frozenset(letter for letter, _ in body.setting.dims)
-        nothing = "0.0" if self.found.accumulator.is_float else "0"
-        zeros = f"tl.full({body.shape(every)}, {nothing}, {triton_type(self.found.accumulator)})"
+        zero = "0.0" if self.found.accumulator.is_float else "0"
+        zeros = f"tl.full({body.shape(every)}, {zero}, {triton_type(self.found.accumulator)})"
         total = body.writer.define(f"{name}_acc", zeros, every, 0)
-        known = self._descriptors()
+        found = self._descriptors()
         spans = [
-            "" if made else tile_range(body, "rspan", "RBLOCK", subscript).text
-            for made, subscript in zip(known, ("[None, :]", "[:, None]"), strict=True)
+            "" if descriptor else tile_range(body, "rspan", "RBLOCK", subscript).text
+            for descriptor, subscript in zip(found, ("[None, :]", "[:, None]"), strict=True)
         ]
         offset = body.writer.names.fresh("roffset")
         body.writer.open(f"for {offset} in tl.range(0, {self.size}, RBLOCK, num_stages={stages}):")
         least = bounds(self.inner.size, body.setting.ranges).low
         body.load_depth = 0 if least is not None and least > 0 else body.writer.depth
         tiles = [
-            self._described(side, made, offset) if made else self._tile(side, factor, f"{offset} + {at}")
-            for side, (factor, made, at) in enumerate(
-                zip(contraction_operands(self.coordinates), known, spans, strict=True)
+            self._load(number, descriptor, offset)
+            if descriptor
+            else self._tile(number, operand, f"{offset} + {span}")
+            for number, (operand, descriptor, span) in enumerate(
+                zip(contraction_operands(self.coordinates), found, spans, strict=True)
             )
         ]
         operands = f"{tiles[0]}, {tiles[1]}, {total.text}{precision_of(self.found, self.inner.block)}"
@@ -67,42 +74,44 @@ class Dot:
         body.scalars[name] = (converted(body, total, self.found.accumulator, dtype), dtype)
 
     def _descriptors(self) -> tuple[Descriptor | None, Descriptor | None]:
-        """What describes the memory of both factors, ``None`` for one that is read by address."""
-        asked = self.coordinates.tiles.descriptors
-        if not asked:
+        """Return the descriptor of each operand that the schedule loads through one, ``None`` for the others."""
+        chosen = self.coordinates.tiles.descriptors
+        if not chosen:
             return None, None
-        left, right = descriptors(self.coordinates)
-        return left if "left" in asked else None, right if "right" in asked else None
+        lhs, rhs = descriptors(self.coordinates)
+        loads_lhs, loads_rhs = (operand in chosen for operand in get_args(Operand))
+        return lhs if loads_lhs else None, rhs if loads_rhs else None
 
-    def _described(self, side: int, made: Descriptor, offset: str) -> str:
-        """The name of a factor's tile, zero where memory ends, which its descriptor gives."""
-        body, summed = self.body, self.indices[side]
-        letter, block = self.dims[side][side]
-        _, place = body.index.block_positions[self.coordinates.indices[letter]]
-        at, blocks = {summed: offset}, {summed: "RBLOCK"}
-        lines = made.slow, made.fast
-        places = ", ".join(at.get(line.index, f"{place} * {block}") for line in lines)
-        shape = ", ".join(blocks.get(line.index, block) for line in lines)
-        name = body.writer.names.fresh(f"{made.buffer}_tiles")
-        memory = f"{body.setting.pointers[made.buffer]}{f' + {made.start}' if made.start else ''}"
-        sizes = f"[{made.slow.size}, {made.fast.size}], [{made.stride}, 1], [{shape}]"
+    def _load(self, number: int, descriptor: Descriptor, offset: str) -> str:
+        """Load a tile of an operand through its descriptor, zero past the end of the matrix; return its name."""
+        body, summed = self.body, self.indices[number]
+        letter, block = self.dims[number][number]
+        _, tile = body.index.block_positions[self.coordinates.indices[letter]]
+        offsets, blocks = {summed: offset}, {summed: "RBLOCK"}
+        dimensions = descriptor.slow, descriptor.fast
+        starts = ", ".join(offsets.get(each.index, f"{tile} * {block}") for each in dimensions)
+        shape = ", ".join(blocks.get(each.index, block) for each in dimensions)
+        name = body.writer.names.fresh(f"{descriptor.buffer}_tiles")
+        start = f" + {descriptor.start}" if descriptor.start else ""
+        memory = f"{body.setting.pointers[descriptor.buffer]}{start}"
+        sizes = f"[{descriptor.slow.size}, {descriptor.fast.size}], [{descriptor.stride}, 1], [{shape}]"
         self.prologue.append(f"{name} = tl.make_tensor_descriptor({memory}, {sizes})")
-        dtype = body.setting.parameters[made.buffer].dtype
-        text = f"{name}.load([{places}])"
+        dtype = body.setting.parameters[descriptor.buffer].dtype
+        text = f"{name}.load([{starts}])"
         text = casts.decode(text, dtype, body.form) if body.form == "interpreted" else text
-        text = f"tl.trans({text})" if made.transposed else text
-        every = frozenset(letter for letter, _ in self.dims[side])
-        return body.writer.define(("left", "right")[side], text, every, body.writer.depth).text
+        text = f"tl.trans({text})" if descriptor.transposed else text
+        every = frozenset(letter for letter, _ in self.dims[number])
+        return body.writer.define(_NAMES[number], text, every, body.writer.depth).text
 
-    def _tile(self, side: int, factor: Expr, at: str) -> str:
-        """The name of a factor's tile, zero where there is no point to sum; ``at`` are its summed points."""
+    def _tile(self, number: int, operand: Expr, summed: str) -> str:
+        """Load or compute a tile of an operand at ``summed`` points, zero past the end of K; return its name."""
         body, depth = self.body, self.body.writer.depth
-        index = body.writer.define("rindex", at, frozenset("r"), depth)
-        body.index.symbols[self.indices[side]] = index
-        with body.over(self.dims[side]):
+        index = body.writer.define("rindex", summed, frozenset("r"), depth)
+        body.index.symbols[self.indices[number]] = index
+        with body.over(self.dims[number]):
             if not (isinstance(self.inner.size, int) and self.inner.size % self.inner.block == 0):
                 inside = body.writer.define("rmask", f"{index.text} < {self.size}", index.dims, depth)
                 body.masks.tails["r"] = inside
-            tile = operand_tile(body, ("left", "right")[side], factor)
+            tile = operand_tile(body, _NAMES[number], operand)
             body.masks.tails.pop("r", None)
         return tile.text

@@ -1,4 +1,4 @@
-"""A kernel of a plan as the text of a Triton function."""
+"""Emission of a kernel of a plan as the text of a Triton function."""
 
 from __future__ import annotations
 
@@ -23,44 +23,54 @@ from litz_ir.plan import Foreach, Kernel, KernelOrigin, Subkernel, origins_by_su
 from litz_ir.symbols import Size, Term, mul
 
 GROUP_M = 8
-"""How many rows of tiles of a contraction run side by side."""
+"""Rows of tiles in a group of a matmul's launch order, as in Triton's tutorial; tiles run down columns of a group."""
 
-_GROUPED = ("band", "height", "zplace", "yplace", "xplace")
+_GROUPED = ("group_first", "group_rows", "ztile", "ytile", "xtile")
+"""Names of variables that the launch order of a matmul uses."""
+
 _SYMBOL_TYPES = {"int": "i64", "float": "fp64", "bool": "i64"}
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """A Triton function: a module's text, the types of its arguments in Triton's spelling, the positions of those
-    that are promised to be multiples of 16, warps per program, whether it checks indices, the number of programs as a
-    term of the kernel's symbols (0 programs: nothing to launch), and the accesses that have to be of 16 bytes a
-    thread where buffers are aligned (see ``emit.wide``). Programs that share outer points wait for one another
-    ``cluster_barriers`` times; the interpreted form is told by a last argument at which of them to stop."""
+    """A Triton function and the facts that compiling and launching it need."""
 
     name: str
+    """The name of the function."""
     text: str
+    """The module that defines it, with the functions that it calls."""
     signature: tuple[str, ...]
+    """The types of its arguments in Triton's spelling, such as ``*fp32`` and ``i64``."""
     divisible: tuple[int, ...]
+    """Positions of arguments that are multiples of 16: bytes of addresses, values of integers."""
     warps: int
+    """Warps of a CTA."""
     asserts: bool
+    """True where it contains ``tl.device_assert``."""
     grid_size: Size
+    """The number of CTAs of a launch, a term of the kernel's symbols; 0 means that there is nothing to launch."""
     vector_accesses: tuple[VectorAccess, ...] = ()
+    """Accesses that must move 16 bytes a thread where buffers are aligned (see ``emit.vector_accesses``)."""
     cluster_barriers: int = 0
+    """Cluster barriers that each CTA passes; the interpreted form takes as its last argument the one to stop at."""
 
 
 def emit_kernel(
     kernel: Kernel, *, form: Form = "compiled", origins: Sequence[KernelOrigin] = ()
 ) -> KernelSource:
-    """The Triton function of a kernel that is scheduled for a GPU. Raises ``CodegenError`` for other kernels, for local
-    arrays and for dtypes without a Triton type."""
+    """Emit the Triton function of a kernel that is scheduled for a GPU.
+
+    The interpreted form runs in Triton's interpreter, on the CPU. ``origins`` are the user's lines for the comments.
+    Raises ``CodegenError`` for a kernel that is not scheduled, for scratch arrays and for dtypes without a Triton type.
+    """
     if kernel.scratch:
-        names = ", ".join(local.name for local in kernel.scratch)
+        names = ", ".join(array.name for array in kernel.scratch)
         raise CodegenError(
-            f"kernel {kernel.name} wants local arrays ({names}), which a Triton kernel cannot have",
-            hint="schedule for a target with local_bytes = 0",
+            f"kernel {kernel.name} has scratch arrays ({names}), which a Triton kernel cannot have",
+            hint="schedule it for a target with scratch_bytes = 0",
         )
     if kernel.subkernels:
-        return _emit_pack(kernel, form, origins)
+        return _emit_foreach(kernel, form, origins)
     tiles = tiling(kernel)
     writer = _KernelWriter(kernel, tiles, form)
     text = _module(writer.functions(_comments(kernel, origins)), form)
@@ -77,20 +87,22 @@ def emit_kernel(
     )
 
 
-def _emit_pack(kernel: Kernel, form: Form, origins: Sequence[KernelOrigin]) -> KernelSource:
-    """The Triton function of a pack, with one that it calls for each of its parts."""
+def _emit_foreach(kernel: Kernel, form: Form, origins: Sequence[KernelOrigin]) -> KernelSource:
+    """Emit the Triton function of a foreach kernel, and the function that it calls for each subkernel."""
     if not isinstance(kernel.schedule, Foreach):
         raise CodegenError(
-            f"pack {kernel.name} is not scheduled for a GPU", hint="schedule its plan with the target first"
+            f"the foreach kernel {kernel.name} is not scheduled for a GPU",
+            hint="schedule its plan with the target first",
         )
-    tilings = tuple(tiling(part.kernel) for part in kernel.subkernels)
+    subkernels = kernel.subkernels
+    tilings = tuple(tiling(each.kernel) for each in subkernels)
     writers = [
-        _KernelWriter(replace(part.kernel, name=f"{kernel.name}_{part.kernel.name}"), tiles, form, "program")
-        for part, tiles in zip(kernel.subkernels, tilings, strict=True)
+        _KernelWriter(replace(each.kernel, name=f"{kernel.name}_{each.kernel.name}"), tiles, form, "program")
+        for each, tiles in zip(subkernels, tilings, strict=True)
     ]
     comments = [
-        _part_comments(part, own)
-        for part, own in zip(kernel.subkernels, origins_by_subkernel(kernel, origins), strict=True)
+        _subkernel_comments(each, own)
+        for each, own in zip(subkernels, origins_by_subkernel(kernel, origins), strict=True)
     ]
     functions = [
         text for writer, own in zip(writers, comments, strict=True) for text in writer.functions(own)
@@ -98,10 +110,10 @@ def _emit_pack(kernel: Kernel, form: Form, origins: Sequence[KernelOrigin]) -> K
     arguments, lines = dispatch(kernel, tilings, [writer.kernel.name for writer in writers])
     warps = kernel.schedule.warps
     functions.append(_function(kernel.name, arguments, [_warps_comment(warps), *lines]))
-    wide = (
-        (direction, f"{part.kernel.name}.{buffer}", count)
-        for part, each in zip(kernel.subkernels, writers, strict=True)
-        for direction, buffer, count in vector_accesses(each.body.accesses, each.coordinates)
+    accesses = (
+        (direction, f"{each.kernel.name}.{buffer}", count)
+        for each, writer in zip(subkernels, writers, strict=True)
+        for direction, buffer, count in vector_accesses(writer.body.accesses, writer.coordinates)
     )
     return KernelSource(
         kernel.name,
@@ -111,18 +123,18 @@ def _emit_pack(kernel: Kernel, form: Form, origins: Sequence[KernelOrigin]) -> K
         warps,
         any(writer.body.asserts for writer in writers),
         grid_size(kernel),
-        tuple(wide),
+        tuple(accesses),
     )
 
 
 def _module(functions: Sequence[str], form: Form) -> str:
-    """The text of a module of functions, each after those that it calls."""
+    """Return the text of a module of functions, each after those that it calls, library functions included."""
     needed = {name for text in functions for name in called(text)}
-    parts = [*library_source(needed, compiled=form == "compiled"), *dict.fromkeys(functions)]
+    texts = [*library_source(needed, compiled=form == "compiled"), *dict.fromkeys(functions)]
     head = "import triton\nimport triton.language as tl\n"
-    if any("libdevice." in part for part in parts):
+    if any("libdevice." in text for text in texts):
         head += "from triton.language.extra import libdevice\n"
-    return head + "\n\n" + "\n\n\n".join(parts) + "\n"
+    return head + "\n\n" + "\n\n\n".join(texts) + "\n"
 
 
 def _function(name: str, arguments: Sequence[str], lines: Iterable[str]) -> str:
@@ -151,7 +163,7 @@ def _divisible(kernel: Kernel) -> Iterable[int]:
 
 
 def _comments(kernel: Kernel, origins: Sequence[KernelOrigin]) -> list[str]:
-    """What the kernel fuses: the user's lines where they are known, else its results."""
+    """Return comments that give the user's lines of the fused operations, or the results of those without lines."""
     known = [f"# {each.operation}: {each.origin.describe()}" for each in origins if each.origin]
     others = [each.operation for each in origins if not each.origin]
     if not origins:
@@ -160,9 +172,9 @@ def _comments(kernel: Kernel, origins: Sequence[KernelOrigin]) -> list[str]:
     return list(dict.fromkeys(line.replace("\n", " ") for line in lines))
 
 
-def _part_comments(part: Subkernel, origins: Sequence[KernelOrigin]) -> list[str]:
-    """How many loops of a pack are alike, and the user's lines that they came from, else their results."""
-    count = len(part.invocations)
+def _subkernel_comments(subkernel: Subkernel, origins: Sequence[KernelOrigin]) -> list[str]:
+    """Return comments that give the number of a subkernel's invocations, and their user's lines or their results."""
+    count = len(subkernel.invocations)
     lines = describe_locations(each.origin for each in origins)
     others = [each.operation for each in origins if not each.origin]
     if others:
@@ -172,11 +184,14 @@ def _part_comments(part: Subkernel, origins: Sequence[KernelOrigin]) -> list[str
 
 
 class _KernelWriter:
-    """Writes one kernel: its prologue, then its phases in order. The first argument of a pack's part, its ``place``,
-    is the program's number among those of its loop."""
+    """Writes one kernel: its prologue, then its phases in order.
 
-    def __init__(self, kernel: Kernel, tiles: Tiling, form: Form, place: str = "") -> None:
-        self.place = place
+    ``program`` names the first argument of a subkernel's function, the number of the CTA among those of its invocation;
+    empty for a kernel of its own.
+    """
+
+    def __init__(self, kernel: Kernel, tiles: Tiling, form: Form, program: str = "") -> None:
+        self.program = program
         self.kernel = kernel
         self.tiles = tiles
         self.form = form
@@ -202,40 +217,41 @@ class _KernelWriter:
         self.arguments = self._arguments()
 
     def _arguments(self) -> dict[str, str]:
-        """What each symbol is called as an argument; fills ``pointers`` too."""
+        """Return the argument's name of each symbol; fills ``pointers`` too."""
         names = self.body.writer.names
         if names.fresh(self.kernel.name) != self.kernel.name:
             raise CodegenError(
-                f"a kernel cannot be called {self.kernel.name!r}", hint="use an identifier of Python"
+                f"a kernel cannot be called {self.kernel.name!r}", hint="use a Python identifier"
             )
-        for name in ("XBLOCK", "YBLOCK", "RBLOCK", "program", "piece", "turn", BARRIER_LIMIT, *_GROUPED):
+        for name in ("XBLOCK", "YBLOCK", "RBLOCK", "program", "chunk", "tile_id", BARRIER_LIMIT, *_GROUPED):
             names.fresh(name)
         for parameter in self.kernel.parameters:
             self.pointers[parameter.name] = names.fresh(f"{parameter.name}_ptr")
         return {info.name: names.fresh(info.name) for info in self.kernel.symbols}
 
     def functions(self, comments: Sequence[str]) -> list[str]:
-        """The texts of the functions that it calls and are its own, then that of the kernel."""
+        """Return the texts of the functions that only this kernel calls, then that of the kernel."""
         self._prologue()
         self.phases.write()
-        arguments = [*([self.place] if self.place else []), *self.pointers.values(), *self.arguments.values()]
+        arguments = [*([self.program] if self.program else [])]
+        arguments += [*self.pointers.values(), *self.arguments.values()]
         if self.form == "interpreted" and self.phases.cluster.barriers:
             arguments.append(BARRIER_LIMIT)
         blocks = [f"{name}: tl.constexpr = {size}" for name, size in self._block_sizes()]
-        warps = [] if self.place else [_warps_comment(self.tiles.warps)]
+        warps = [] if self.program else [_warps_comment(self.tiles.warps)]
         lines = [*comments, *warps, *blocks, *self._lines()]
         own = [text for _, texts in self.phases.functions.values() for text in texts]
         return [*own, *self.body.functions.values(), _function(self.kernel.name, arguments, lines)]
 
     def _lines(self) -> Iterable[str]:
-        """What the function does: for one tile, or for all that its program takes in turn."""
+        """Yield the lines of the function's body, in a loop over tiles for a persistent kernel."""
         lines = self.body.writer.scopes[0].lines
         yield from lines[: self.begin]
         yield from self.phases.prologue
         if self.tiles.max_grid_size:
-            # Made one loop with that over summed points, so that what the next tile reads is on its way early.
-            turns = f"{self._first()}, {self.tiles.tile_count}, tl.num_programs(0)"
-            yield f"for turn in tl.range({turns}, flatten=True):"
+            # Flattened with the loop over K, so that loads of the next tile are pipelined with the end of this one.
+            span = f"{self._first()}, {self.tiles.tile_count}, tl.num_programs(0)"
+            yield f"for tile_id in tl.range({span}, flatten=True):"
         step = "    " if self.tiles.max_grid_size else ""
         yield from (step + line for line in lines[self.begin :])
 
@@ -248,6 +264,7 @@ class _KernelWriter:
             yield "RBLOCK", max(sizes)
 
     def _prologue(self) -> None:
+        """Write the conversion of symbols, and the indices of the CTA's tile."""
         body, kind = self.body, self.body.index.type
         for info in self.kernel.symbols:
             name = self.arguments[info.name]
@@ -263,85 +280,92 @@ class _KernelWriter:
             for axis, term in mapping.items():
                 if isinstance(term, Term):
                     body.index.names.setdefault(term, axis)
-        self._programs()
+        self._tile_indices()
 
-    def _programs(self) -> None:
-        """From the program's number to the indices of its tile."""
+    def _tile_indices(self) -> None:
+        """Write the way from the program id to the indices of its tile."""
         self.begin = len(self.body.writer.scopes[0].lines)
-        places = self._grouped() if self.tiles.contraction is not None else self._in_order()
-        for dim, place in zip(reversed(self.tiles.outer), reversed(places), strict=True):
-            self._indices(dim, place)
+        numbers = self._grouped() if self.tiles.contraction is not None else self._row_major()
+        for dim, number in zip(reversed(self.tiles.outer), reversed(numbers), strict=True):
+            self._indices(dim, number)
 
-    def _in_order(self) -> list[str]:
-        """The place of the program's tile along each dimension, the last one running fastest."""
-        rest, places = self._program(), []
+    def _row_major(self) -> list[str]:
+        """Return the number of the tile along each dimension, with tiles in row-major order."""
+        rest, numbers = self._program(), []
         if self.tiles.lookback:
             rest = self._numbered()
         if self.tiles.cluster_size > 1:
-            self.body.writer.line(f"piece = {rest} % {self.tiles.cluster_size}")
-            self.body.index.symbols[self.coordinates.indices["piece"]] = EmittedValue("piece")
+            self.body.writer.line(f"chunk = {rest} % {self.tiles.cluster_size}")
+            self.body.index.symbols[self.coordinates.indices["partition"]] = EmittedValue("chunk")
             rest = f"{rest} // {self.tiles.cluster_size}"
         if len(self.tiles.outer) > 1:
             self.body.writer.line(f"program = {rest}")
             rest = "program"
         for dim in reversed(self.tiles.outer):
-            place = rest
+            number = rest
             if dim.block_count == 1:
-                place = "0"
+                number = "0"
             elif dim is not self.tiles.outer[0]:
                 count = self.body.index.unit(dim.block_count).text
-                place, rest = f"({rest} % {count})", f"{rest} // {count}"
-            places.append(place)
-        return places[::-1]
+                number, rest = f"({rest} % {count})", f"{rest} // {count}"
+            numbers.append(number)
+        return numbers[::-1]
 
     def _numbered(self) -> str:
-        """The row of a program whose number comes from a counter, in the order in which programs begin; ``piece`` is
-        its part of the row. Rows go on side by side."""
+        """Return the row of a CTA of a look-back scan, and write its ``chunk`` of the row.
+
+        CTAs take numbers from an atomic counter, in the order in which they start; all rows advance in parallel.
+        """
         writer, index = self.body.writer, self.body.index
         scratch = workspace_of(self.kernel)
-        assert scratch is not None, "the verifier asks for it"
-        wide = "tl.int32" if index.narrow else "tl.int64"
+        assert scratch is not None, "the verifier requires a workspace"
+        kind = "tl.int32" if index.narrow else "tl.int64"
         counter = self.pointers[scratch.name]
-        writer.line(f'program = tl.atomic_add({counter}, 1, sem="relaxed").to({wide})')
-        index.symbols[self.coordinates.indices["piece"]] = EmittedValue("piece")
+        writer.line(f'program = tl.atomic_add({counter}, 1, sem="relaxed").to({kind})')
+        index.symbols[self.coordinates.indices["partition"]] = EmittedValue("chunk")
         if not self.tiles.outer:
-            writer.line("piece = program")
+            writer.line("chunk = program")
             return "0"
         rows = index.unit(self.tiles.outer[0].block_count).text
-        writer.line(f"piece = program // {rows}")
+        writer.line(f"chunk = program // {rows}")
         return f"program % {rows}"
 
     def _grouped(self) -> list[str]:
-        """The same for a contraction, whose tiles run down bands of ``GROUP_M`` rows of tiles: what programs that run
-        at
-        the same time read of both factors then stays in the cache."""
+        """Return the number of the tile along each dimension of a matmul, in groups of ``GROUP_M`` rows of tiles.
+
+        CTAs that run at the same time then read few rows of A and few columns of B, which stay in the L2 cache.
+        """
         writer, unit = self.body.writer, self.body.index.unit
         *batch, y, x = self.tiles.outer
         writer.line(f"program = {self._program()}")
         if batch:
             each = unit(mul(y.block_count, x.block_count)).text
-            writer.line(f"zplace = program // {each}")
+            writer.line(f"ztile = program // {each}")
             writer.line(f"program = program % {each}")
         across = unit(mul(GROUP_M, x.block_count)).text
-        writer.line(f"band = program // {across} * {GROUP_M}")
-        writer.line(f"height = tl.minimum({unit(y.block_count).text} - band, {GROUP_M})")
-        writer.line(f"yplace = band + program % {across} % height")
-        writer.line(f"xplace = program % {across} // height")
-        return [*(["zplace"] if batch else []), "yplace", "xplace"]
+        writer.line(f"group_first = program // {across} * {GROUP_M}")
+        writer.line(f"group_rows = tl.minimum({unit(y.block_count).text} - group_first, {GROUP_M})")
+        writer.line(f"ytile = group_first + program % {across} % group_rows")
+        writer.line(f"xtile = program % {across} // group_rows")
+        return [*(["ztile"] if batch else []), "ytile", "xtile"]
 
     def _program(self) -> str:
-        return "turn" if self.tiles.max_grid_size else self._first()
+        """Return the number of the tile: the loop variable of a persistent kernel, else the program id."""
+        return "tile_id" if self.tiles.max_grid_size else self._first()
 
     def _first(self) -> str:
-        number = self.place or "tl.program_id(0)"
+        """Return the program id in the type of indices."""
+        number = self.program or "tl.program_id(0)"
         return number if self.body.index.narrow else f"{number}.to(tl.int64)"
 
-    def _line(self, place: str, length: int) -> str:
-        """The rows of a chain's tile along one dimension, and in the tile; where they are cut into pieces of a length,
-        also the piece that they lie in and their places there."""
+    def _attention_rows(self, tile: str, length: int) -> str:
+        """Write the one-dimensional row index of an attention tile, and return it along the tile's first dimension.
+
+        With row blocks of ``length`` also write the block that the tile lies in and the positions of its rows there.
+        """
         body, names = self.body, self.coordinates.indices
-        wide = "" if body.index.narrow else ".to(tl.int64)"
-        span, rows = f"tl.arange(0, YBLOCK){wide}", frozenset("y")
+        widen = "" if body.index.narrow else ".to(tl.int64)"
+        span, rows = f"tl.arange(0, YBLOCK){widen}", frozenset("y")
 
         def define(name: str, text: str, dims: frozenset[str]) -> str:
             value = body.writer.define(names[name], text, dims, 0)
@@ -349,28 +373,28 @@ class _KernelWriter:
             return value.text
 
         if length:
-            define("piece", f"{place} * YBLOCK // {length}", frozenset())
-            places = define("places", f"{place} * YBLOCK % {length} + {span}", rows)
-            define("place", f"{places}[:, None]", rows)
-        return define("rows", f"{place} * YBLOCK + {span}", rows) + "[:, None]"
+            define("qblock", f"{tile} * YBLOCK // {length}", frozenset())
+            offsets = define("qrows", f"{tile} * YBLOCK % {length} + {span}", rows)
+            define("qrow", f"{offsets}[:, None]", rows)
+        return define("rows", f"{tile} * YBLOCK + {span}", rows) + "[:, None]"
 
-    def _indices(self, dim: TileDim, place: str) -> None:
-        """The indices of the program's tile along a dimension, and the mask of those that exist."""
+    def _indices(self, dim: TileDim, tile: str) -> None:
+        """Write the index along a dimension for its tile of that number, and the mask of the tail."""
         body, index = self.body, self.body.index
         letters = [letter for letter, _ in body.setting.dims]
         name = self.coordinates.indices[dim.letter]
         if dim.block == 1:
             if dim.axes:
-                index.symbols[name] = body.writer.define(name, place, frozenset(), 0)
+                index.symbols[name] = body.writer.define(name, tile, frozenset(), 0)
             return
         if isinstance(dim.size, int):
-            index.block_positions[name] = (dim.block, place)
+            index.block_positions[name] = (dim.block, tile)
         dims = frozenset(dim.letter)
-        wide = "" if index.narrow else ".to(tl.int64)"
-        span = f"tl.arange(0, {dim.letter.upper()}BLOCK){expanded(letters.index(dim.letter), len(letters))}{wide}"
-        text = span if place == "0" else f"{place} * {dim.letter.upper()}BLOCK + {span}"
+        widen = "" if index.narrow else ".to(tl.int64)"
+        span = f"tl.arange(0, {dim.letter.upper()}BLOCK){expanded(letters.index(dim.letter), len(letters))}{widen}"
+        text = span if tile == "0" else f"{tile} * {dim.letter.upper()}BLOCK + {span}"
         if self.tiles.attention is not None and dim.letter == "y":
-            text = self._line(place, self.tiles.attention.row_block)
+            text = self._attention_rows(tile, self.tiles.attention.row_block)
         index.symbols[name] = body.writer.define(name, text, dims, 0)
         if not (isinstance(dim.size, int) and dim.size % dim.block == 0):
             text = f"{name} < {index.unit(dim.size).text}"
