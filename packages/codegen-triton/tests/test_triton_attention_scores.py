@@ -1,4 +1,4 @@
-"""Chains without a right factor: what their kernels compute, what they are compiled to."""
+"""Attention kernels without V: their results and their compiled code."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ CASES = {case.name: case for case in triton_attention_scores.cases()}
 @pytest.fixture(scope="module")
 def differences() -> Mapping[str, str]:
     program = Path(triton_attention_scores.__file__)
-    return {line["case"]: line["difference"] for line in run_interpreted(program)}
+    return {found["case"]: found["difference"] for found in run_interpreted(program)}
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_lone_chain_computes_what_the_reference_computes(name: str, differences: Mapping[str, str]) -> None:
+def test_scores_agree_with_the_reference_interpreter(name: str, differences: Mapping[str, str]) -> None:
     assert differences[name] == ""
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_folds_are_products_of_tiles(name: str) -> None:
+def test_nested_reductions_use_dot(name: str) -> None:
     text = emitted(CASES[name].kernel).text
     assert "for e in range" not in text and text.count("tl.dot(") == 2
 
 
-@pytest.mark.parametrize("name", ["lone_rows_0", "lone_columns_3", "lone_listed_1", "lone_points_1"])
+@pytest.mark.parametrize("name", ["scores_rows_0", "scores_columns_3", "scores_listed_1", "scores_points_1"])
 def test_text(name: str, golden: Callable[[str, str], None]) -> None:
     golden(f"{name}.py.txt", emitted(CASES[name].kernel).text)
 
@@ -64,7 +64,7 @@ LARGE: Mapping[str, Callable[[int], Kernel]] = {
 @pytest.mark.parametrize(
     ("chip", "instruction"), [("sm_80", "mma.sync"), ("sm_90", "wgmma.mma_async"), ("sm_100", "tcgen05.mma")]
 )
-def test_tensor_cores_multiply_and_registers_suffice(
+def test_tensor_cores_multiply_without_spills(
     chip: str, instruction: str, name: str, depth: int, tmp_path: Path
 ) -> None:
     source = emitted(LARGE[name](depth))
@@ -73,15 +73,15 @@ def test_tensor_cores_multiply_and_registers_suffice(
     assert triton_assembly.compiled(source, chip, tmp_path).spilled == 0
 
 
-def test_nothing_is_added_where_nothing_is_seen() -> None:
-    """What the mask hides takes no part in what programs do to memory together; what no list has is not walked."""
+def test_masked_scores_are_not_added() -> None:
+    """The mask of scores masks the atomic addition, and the loop ends after the listed blocks."""
     text = emitted(LARGE["listed"](64)).text
     assert "mask = ge\n" in text or "mask=ge" in text, text
     assert "tl.where(ge, 0.0" not in text and text.count("tl.atomic_add(") == 1
     assert "in tl.range(0, length, RBLOCK" in text
 
 
-def test_a_schedule_names_tiles() -> None:
+def test_a_request_sets_tiles_warps_and_stages() -> None:
     chosen = replace(
         LARGE["rows"](64), schedule=TileRequest(blocks=(("m", 128), ("n", 32)), warps=8, stages=2)
     )
@@ -90,9 +90,8 @@ def test_a_schedule_names_tiles() -> None:
     assert (tiles.inner[0] and tiles.inner[0].block, tiles.warps, tiles.stages) == (32, 8, 2)
 
 
-def test_other_sums_stay_what_they_are() -> None:
-    """Doubles are summed point by point, and so is what two statements know otherwise."""
-    made = rows("wide", Heads())
+def test_f64_sums_are_not_fused_attention() -> None:
+    made = rows("doubles", Heads())
     (phase, last) = made.phases
     (statement,) = phase.statements
     assert not isinstance(statement, Store) and hasattr(statement, "values")

@@ -1,4 +1,4 @@
-"""Kernels of the corpus compiled to cubins for sm_90, on whatever machine this is."""
+"""Compilation of the corpus to cubins for sm_90, which needs no GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from litz_ir.plan import Access, ScanStore, TileRequest
 from litz_ir.text import parse_kernel
 
 CASES = {case.name: case for case in triton_corpus.cases()}
-# The others differ from these in the interpreter's eyes alone.
+# The others compile to much the same code; they differ in Triton's interpreter.
 COMPILED = [
     name
     for name in CASES
@@ -43,8 +43,8 @@ def test_kernel_compiles_to_a_cubin(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_100"])
 @pytest.mark.parametrize("dtype", [f32, bf16], ids=str)
-def test_accesses_are_as_wide_as_alignment_allows(dtype: DType, chip: str, tmp_path: Path) -> None:
-    source = emitted(wide_map(1 << 20, dtype))
+def test_accesses_are_vectorised_where_alignment_allows(dtype: DType, chip: str, tmp_path: Path) -> None:
+    source = emitted(negation(1 << 20, dtype))
     ptx = compile_source(source, chip, tmp_path).ptx
     assert "ld.global.v4.b32" in ptx and "st.global.v4.b32" in ptx
     assert not re.search(r"(ld|st)\.global\.(b16|b32|v2)", ptx), "all accesses are of 16 bytes"
@@ -52,28 +52,28 @@ def test_accesses_are_as_wide_as_alignment_allows(dtype: DType, chip: str, tmp_p
     assert "global.v4.b32" not in unaligned
 
 
-def wide_map(count: int, dtype: DType) -> triton_corpus.Kernel:
+def negation(count: int, dtype: DType) -> triton_corpus.Kernel:
     kernel = triton_corpus.kernel
     body = triton_corpus.op("neg", triton_corpus.load("x", (triton_corpus.I0,), dtype))
     store = triton_corpus.Store("o", triton_corpus.I0, body)
-    return kernel("wide", [("x", dtype, "in"), ("o", dtype, "out")], [("i0", count)], ((), [store]))
+    return kernel("negation", [("x", dtype, "in"), ("o", dtype, "out")], [("i0", count)], ((), [store]))
 
 
-def test_a_row_wider_than_a_vector_is_read_in_vectors(tmp_path: Path) -> None:
+def test_a_transpose_goes_through_shared_memory(tmp_path: Path) -> None:
     found = compile_source(emitted(CASES["transpose"].kernel), "sm_90", tmp_path)
-    assert found.shared_bytes > 0, "a transpose goes through shared memory"
+    assert found.shared_bytes > 0
 
 
-def test_shared_columns_are_read_ahead_in_vectors(tmp_path: Path) -> None:
-    found = compile_source(emitted(CASES["tall_columns_shared_by_4"].kernel), "sm_90", tmp_path)
+def test_columns_in_a_cluster_are_prefetched_in_vectors(tmp_path: Path) -> None:
+    found = compile_source(emitted(CASES["tall_columns_in_cluster_of_4"].kernel), "sm_90", tmp_path)
     assert "cp.async.cg.shared.global" in found.ptx and found.shared_bytes > 0
 
 
 @pytest.mark.parametrize("name", ["argmin", "argmax"])
-def test_the_place_of_an_extreme_takes_four_comparisons_of_values_a_point(name: str, tmp_path: Path) -> None:
+def test_the_index_of_an_extremum_takes_four_comparisons_of_values_a_point(name: str, tmp_path: Path) -> None:
     length, warps = 4096, 4
     row = f"""
-kernel place(in %x: f32, out %o: i64) {{
+kernel extremum(in %x: f32, out %o: i64) {{
   schedule tile_request
   outer [i0: 16384]
   phase [r0: {length}] {{
@@ -111,11 +111,11 @@ def test_no_pair_of_16_bit_integers_is_added_at_once(chip: str, tmp_path: Path) 
     source = KernelSource("thirds", THIRDS, ("*i8", "*i8"), (0, 1), warps=1, asserts=False, grid_size=12)
     found = compile_source(source, chip, tmp_path)
     assert "add.s16x2" not in found.ptx, "ptxas drops its constants"
-    assert len(re.findall(r"add\.s16 %a\d, %a\d, %b\d;", found.ptx)) >= 2, "the pairs are known to be there"
+    assert len(re.findall(r"add\.s16 %a\d, %a\d, %b\d;", found.ptx)) >= 2, "the kernel has 16-bit additions"
     assert found.cubin.startswith(ELF)
 
 
-def test_compiled_kernels_are_read_back(tmp_path: Path) -> None:
+def test_compiled_kernels_round_trip_through_bytes(tmp_path: Path) -> None:
     found = compile_source(emitted(CASES["softmax"].kernel), "sm_90", tmp_path)
     assert CompiledKernel.from_bytes(found.to_bytes()) == replace(found, ptx="")
     for broken in (b"", b"{}", b"{}\n", found.to_bytes()[5:], b'{"format": "other"}\n'):
@@ -136,13 +136,13 @@ def test_errors_name_the_kernel_and_the_chip(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_100"])
-def test_a_thread_looks_back_at_one_word_of_each_half(chip: str, tmp_path: Path) -> None:
-    ptx = compile_source(emitted(CASES["relay_argmax"].kernel), chip, tmp_path).ptx
-    # A value of 32 bits and an index of 64: read once before the loop that waits, and once in it.
+def test_a_thread_of_a_lookback_scan_loads_one_word_of_each_half(chip: str, tmp_path: Path) -> None:
+    ptx = compile_source(emitted(CASES["lookback_argmax"].kernel), chip, tmp_path).ptx
+    # A value of 32 bits and an index of 64: loaded once before the loop that waits, and once in it.
     assert (
         len(re.findall(r"ld\.volatile\.global\.b64", ptx)) == len(re.findall(r"ld\.volatile", ptx)) == 2 * 3
     )
-    # Written where a part is not the last one of its window, and where it is.
+    # Stored in two branches: for a chunk that is the last of its window, and for any other.
     assert len(re.findall(r"atom\.global\.gpu\.relaxed\.exch\.b64", ptx)) == 2 * 3
 
 
@@ -165,7 +165,7 @@ def test_rows_that_are_sorted_stay_whole_in_every_tile(length: int) -> None:
         assert all(inner is not None and inner.persistent for inner in tiled(kernel).inner)
 
 
-def test_a_row_is_not_sorted_piece_by_piece() -> None:
+def test_a_sort_with_several_tiles_a_row_is_refused() -> None:
     kernel = replace(sorted_rows(2048), schedule=TileRequest(blocks=(("r0", 1024),)))
     with pytest.raises(CodegenError, match="larger than the tile"):
         emitted(kernel)

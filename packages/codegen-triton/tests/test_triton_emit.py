@@ -1,4 +1,4 @@
-"""The text of kernels: what it looks like, what it refuses, how tiles are chosen."""
+"""The text of kernels, the kernels that emission refuses, and the choice of tiles."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHOWN = [
     "transpose",
     "gather",
     "scan_combine_loop",
-    "relay_average",
+    "lookback_average",
     "symbolic",
     "read_back",
 ]
@@ -70,7 +70,7 @@ def test_origins_become_comments() -> None:
     assert "# relu: relu_1 (aten.relu.default) at model.py:12: x = x.relu()" in text
 
 
-def test_local_arrays_are_refused() -> None:
+def test_scratch_arrays_are_refused() -> None:
     with pytest.raises(CodegenError, match="has scratch arrays"):
         emitted(replace(copy(8), scratch=(ScratchArray("scratch", f32, 4),)))
 
@@ -87,7 +87,7 @@ def test_local_arrays_are_refused() -> None:
         ("add", bf16, "interpreted", "litz_atomic_add_bf16("),
     ],
 )
-def test_what_the_device_cannot_combine_is_swapped(
+def test_updates_without_a_native_atomic_use_compare_and_swap(
     mode: ScatterMode, dtype: DType, form: Form, function: str
 ) -> None:
     store = Store("o", 0, load("x", (I0,), dtype), mode)
@@ -95,19 +95,21 @@ def test_what_the_device_cannot_combine_is_swapped(
     assert function in emitted(wanted, form=form).text
 
 
-def test_reading_what_nothing_defines_is_refused() -> None:
+def test_an_undefined_scalar_is_refused() -> None:
     store = Store("o", I0, scalar("lost"))
     with pytest.raises(CodegenError, match="'lost'"):
         emitted(kernel("reads", [("o", f32, "out")], [("i0", 9)], ((), [store])))
 
 
 @pytest.mark.parametrize("blocks", [(("i0", 3),), (("nowhere", 4),)])
-def test_a_schedule_that_fits_no_tile_is_refused(blocks: tuple[tuple[str, int], ...]) -> None:
+def test_blocks_that_are_no_powers_of_two_or_of_no_axis_are_refused(
+    blocks: tuple[tuple[str, int], ...],
+) -> None:
     with pytest.raises(CodegenError, match="power of two"):
         emitted(replace(copy(8), schedule=TileRequest(blocks=blocks)))
 
 
-def test_indices_are_wide_only_where_they_must_be() -> None:
+def test_indices_have_64_bits_only_where_they_must() -> None:
     assert "int64" not in emitted(copy(2**31 - 8192)).text
     assert "int64" in emitted(copy(2**31)).text
     open_end = replace(
@@ -128,7 +130,7 @@ def test_rows_stay_in_registers_while_they_fit() -> None:
     assert "for " in emitted(row_sum(4096, PERSISTENT_LIMIT + 1)).text
 
 
-def test_loops_with_nothing_in_common_follow_one_another() -> None:
+def test_independent_loops_follow_one_another() -> None:
     def of(source: str) -> Store:
         return Store(f"{source}o", I0, op("exp", load(source, (I0,), f32)))
 
@@ -136,10 +138,8 @@ def test_loops_with_nothing_in_common_follow_one_another() -> None:
     parameters = [(name, f32, access) for name, access in names]
     text = emitted(kernel("pair", parameters, [("i0", 4096)], ((), [of("x"), of("y")]))).text
     assert text.index("tl.store(xo_ptr") < text.index("tl.load(y_ptr")
-    shared = emitted(
-        kernel("one", parameters, [("i0", 4096)], ((), [of("x"), replace(of("x"), buffer="yo")]))
-    )
-    assert shared.text.count("tl.load(") == 1
+    one = emitted(kernel("one", parameters, [("i0", 4096)], ((), [of("x"), replace(of("x"), buffer="yo")])))
+    assert one.text.count("tl.load(") == 1
 
 
 def test_a_value_that_several_phases_need_is_read_once() -> None:
@@ -148,7 +148,7 @@ def test_a_value_that_several_phases_need_is_read_once() -> None:
 
 
 def channels(points: int) -> Kernel:
-    """``sqrt(v) / x`` for images whose channels have so many points, each a ``v``."""
+    """Return ``sqrt(v) / x`` over channels of ``points`` elements, with one ``v`` per channel."""
     flat = I0 * points + I1
     quotient = op("div", op("sqrt", load("v", (I0,), f32)), load("x", (flat,), f32))
     return kernel(
@@ -159,19 +159,19 @@ def channels(points: int) -> Kernel:
     )
 
 
-def test_what_a_tile_has_one_value_of_is_a_scalar() -> None:
+def test_an_index_that_is_constant_over_a_tile_is_a_scalar() -> None:
     text = emitted(channels(4096)).text
     assert tiled(channels(4096)).outer[0].block == 1024
     assert "i0 = tl.program_id(0) // 4\n" in text and "v_ptr + i0)" in text
     assert "i0 = xindex // 4095\n" in emitted(channels(4095)).text
 
 
-def test_loads_come_before_what_may_branch() -> None:
+def test_loads_precede_functions_that_may_branch() -> None:
     text = emitted(channels(4096)).text
     assert text.index("tl.load(v_ptr") < text.index("tl.load(x_ptr") < text.index("tl.sqrt_rn")
 
 
-def test_loops_with_nothing_in_common_do_not_read_ahead() -> None:
+def test_independent_loops_do_not_prefetch() -> None:
     def of(source: str) -> Store:
         return Store(
             f"{source}o", I0, op("div", op("sqrt", load(f"{source}v", (I0,), f32)), load(source, (I0,), f32))
@@ -184,7 +184,7 @@ def test_loops_with_nothing_in_common_do_not_read_ahead() -> None:
     assert text.index("tl.sqrt_rn") < text.index("tl.load(x_ptr")
 
 
-def test_more_loads_than_registers_hold_come_where_they_are_wanted() -> None:
+def test_loads_that_exceed_the_registers_are_not_prefetched() -> None:
     names = [f"x{k}" for k in range(40)]
     total = op("sqrt", load("x0", (I0,), f32))
     for name in names[1:]:
@@ -194,7 +194,7 @@ def test_more_loads_than_registers_hold_come_where_they_are_wanted() -> None:
     assert text.index("tl.sqrt_rn") < text.index("tl.load(x1_ptr")
 
 
-def test_index_checks_ask_for_asserts() -> None:
+def test_index_checks_are_asserts() -> None:
     assert emitted(CASES["gather"].kernel).asserts
     assert not emitted(CASES["gather_clamped"].kernel).asserts
     at = Indirect(load("n", (I0,), i64), 9, False, "assumed")
@@ -218,7 +218,7 @@ def test_tiles_follow_the_shape() -> None:
     assert long_rows.outer[0].block == 1 and long_rows.warps >= 8
 
 
-def test_columns_are_read_along_memory() -> None:
+def test_columns_are_loaded_in_contiguous_tiles() -> None:
     x = load("x", (R0 * 4096 + I0,), f32)
     columns = kernel(
         "columns",
@@ -230,10 +230,10 @@ def test_columns_are_read_along_memory() -> None:
     assert tiled(columns).outer[0].block >= 8
 
 
-def statistics(shared: int, dtype: DType = f32, rows: Size = R0) -> Kernel:
-    """The sum and the largest of columns, and what they are above the sum."""
+def statistics(cluster: int, dtype: DType = f32, rows: Size = R0) -> Kernel:
+    """Return the sums and maxima of columns, and their elements less the sum, with clusters of ``cluster`` CTAs."""
     x = load("x", (add(mul(rows, 4096), I0),), dtype)
-    axis, above = [("r0", 8192)], op("sub", x, scalar("s", dtype))
+    axis, centred = [("r0", 8192)], op("sub", x, scalar("s", dtype))
     found = kernel(
         "statistics",
         [
@@ -251,27 +251,29 @@ def statistics(shared: int, dtype: DType = f32, rows: Size = R0) -> Kernel:
                 Accumulate((("t", dtype),), NamedCombiner("max"), (x,)),
             ],
         ),
-        (axis, [Store("o", R0 * 4096 + I0, above)]),
+        (axis, [Store("o", R0 * 4096 + I0, centred)]),
         ((), [Store("m", I0, scalar("t", dtype))]),
     )
-    parameters = found.parameters if shared > 1 else found.parameters[:-1]
-    return replace(found, parameters=parameters, schedule=replace(found.schedule, cluster=shared))
+    parameters = found.parameters if cluster > 1 else found.parameters[:-1]
+    return replace(found, parameters=parameters, schedule=replace(found.schedule, cluster=cluster))
 
 
-def test_columns_that_programs_share_are_read_ahead_where_they_are_accumulated() -> None:
+def test_accumulation_of_columns_in_a_cluster_is_pipelined() -> None:
     chosen = statistics(4)
     assert tiled(chosen).stages == 3
     text = emitted(chosen).text
-    assert text.count("in tl.range(first, end, RBLOCK, num_stages=3)") == 1, "what stores is not read ahead"
+    assert text.count("in tl.range(first, end, RBLOCK, num_stages=3)") == 1, (
+        "a loop that stores is not pipelined"
+    )
     assert text.count("in range(first, end, RBLOCK)") == 1
     asked = replace(chosen, schedule=TileRequest(blocks=(("i0", 32), ("r0", 64)), cluster=4))
     assert tiled(asked).stages == 3
     assert tiled(replace(asked, schedule=replace(asked.schedule, stages=1))).stages == 1
 
 
-def test_what_has_no_room_or_is_looked_up_is_not_read_ahead() -> None:
-    looked_up = Indirect(load("n", (R0,), i64), 8192, False, "clamped")
-    for other in (statistics(1), statistics(4, f64), statistics(4, rows=looked_up)):
+def test_f64_gathered_and_unclustered_columns_are_not_pipelined() -> None:
+    gathered = Indirect(load("n", (R0,), i64), 8192, False, "clamped")
+    for other in (statistics(1), statistics(4, f64), statistics(4, rows=gathered)):
         assert tiled(other).stages == 1
         assert "tl.range" not in emitted(other).text
 
@@ -295,8 +297,8 @@ def test_writing_kernels_imports_neither_triton_nor_torch() -> None:
 
 
 @pytest.mark.parametrize("points", [512, 1 << 15], ids=["tile", "loop"])
-def test_all_threads_read_what_is_overwritten_whoever_computed_it(points: int) -> None:
-    """Reading `x` for what is stored as bf16 a thread has eight elements at a time, storing f32 four."""
+def test_loads_of_an_overwritten_buffer_are_complete_before_the_store(points: int) -> None:
+    """A thread loads eight elements of `x` for the bf16 store and stores four f32 elements, which may be others."""
     at = add(mul(I0, points), R0)
     narrow = Store("a", at, cast(op("exp", load("x", (at,), f32)), bf16))
     parameters: list[tuple[str, DType, Access]] = [("x", f32, "inout"), ("a", bf16, "out")]
@@ -308,7 +310,11 @@ def test_all_threads_read_what_is_overwritten_whoever_computed_it(points: int) -
         return [kind for line in lines for kind in kinds if kind in line]
 
     stores = ["tl.store(a", "tl.store(x"]
-    assert order(const(0.0, f32)) == ["tl.load(x", "tl.debug_barrier", *stores], "nothing waits for the load"
-    assert order(op("neg", load("x", (at,), f32))) == ["tl.load(x", *stores], "what is stored waits for it"
+    assert order(const(0.0, f32)) == ["tl.load(x", "tl.debug_barrier", *stores], (
+        "the store does not depend on the load"
+    )
+    assert order(op("neg", load("x", (at,), f32))) == ["tl.load(x", *stores], (
+        "the stored value depends on the load"
+    )
     both = masked(op("lt", index(R0), const(7, i64)), load("x", (at,), f32), const(0.0, f32))
-    assert order(both) == ["tl.load(x", *stores], "what is at hand is not read again"
+    assert order(both) == ["tl.load(x", *stores], "a loaded value is not loaded again"

@@ -1,4 +1,4 @@
-"""Chains of products: what their kernels compute, what they are compiled to, how they are cut into tiles."""
+"""Fused attention kernels: their results, their compiled code, their tiles."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ CASES = {case.name: case for case in triton_fused_attention.cases()}
 @pytest.fixture(scope="module")
 def differences() -> Mapping[str, str]:
     program = Path(triton_fused_attention.__file__)
-    return {line["case"]: line["difference"] for line in run_interpreted(program)}
+    return {found["case"]: found["difference"] for found in run_interpreted(program)}
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_chain_computes_what_the_reference_computes(name: str, differences: Mapping[str, str]) -> None:
+def test_attention_agrees_with_the_reference_interpreter(name: str, differences: Mapping[str, str]) -> None:
     assert differences[name] == ""
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_folds_are_products_of_tiles(name: str) -> None:
+def test_nested_reductions_use_dot(name: str) -> None:
     text = emitted(CASES[name].kernel).text
     assert "for e in range" not in text and text.count("tl.dot(") >= 2
 
 
-@pytest.mark.parametrize("name", ["chain_causal", "chain_dkdv_2", "chain_listed"])
+@pytest.mark.parametrize("name", ["attention_causal", "attention_dkdv_2", "attention_listed"])
 def test_text(name: str, golden: Callable[[str, str], None]) -> None:
     golden(f"{name}.py.txt", emitted(CASES[name].kernel).text)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_chain_compiles(name: str, tmp_path: Path) -> None:
+def test_attention_compiles(name: str, tmp_path: Path) -> None:
     found = compile_source(emitted(CASES[name].kernel), "sm_90", tmp_path)
-    assert found.shared_bytes <= shared_memory_limit("sm_86"), "small heads fit small chips"
+    assert found.shared_bytes <= shared_memory_limit("sm_86"), "small heads fit the least shared memory"
 
 
 def large(depth: int, *, group: int = 1) -> Heads:
@@ -69,7 +69,7 @@ SPILLS: Mapping[tuple[str, str, int], int] = {
     ("sm_90", "dkdv_listed", 128): 20,
     ("sm_100", "listed", 128): 4,
 }
-"""Bytes of registers that may be spilled: these tiles were the quickest of those that ran on an H200."""
+"""Bytes of registers that may be spilled: these tiles were the fastest of those measured on an H200."""
 
 LARGE: Mapping[str, Callable[[int], Kernel]] = {
     "forward": lambda depth: forward("large", large(depth)),
@@ -87,29 +87,31 @@ LARGE: Mapping[str, Callable[[int], Kernel]] = {
 @pytest.mark.parametrize(
     ("chip", "instruction"), [("sm_80", "mma.sync"), ("sm_90", "wgmma.mma_async"), ("sm_100", "tcgen05.mma")]
 )
-def test_tensor_cores_multiply_what_comes_without_waiting(
+def test_operands_are_copied_asynchronously_to_tensor_cores(
     chip: str, instruction: str, name: str, depth: int, tmp_path: Path
 ) -> None:
     source = emitted(LARGE[name](depth))
     found = compile_source(source, chip, tmp_path)
     assert instruction in found.ptx
-    assert "cp.async.cg.shared.global" in found.ptx, "factors are read ahead, 16 bytes at a time"
+    assert "cp.async.cg.shared.global" in found.ptx, "operands are prefetched, 16 bytes a thread"
     assert found.shared_bytes <= shared_memory_limit(chip)
     spilled = triton_assembly.compiled(source, chip, tmp_path).spilled
     assert spilled <= SPILLS.get((chip, name, depth), 0)
 
 
-def test_what_is_a_far_factor_and_a_right_one_is_read_once() -> None:
+def test_an_operand_that_is_both_k_and_v_is_loaded_once() -> None:
     text = emitted(LARGE["dkdv"](64)).text
     assert text.count("tl.load(") == 6 and text.count("tl.trans(v") == 2
     assert emitted(LARGE["dq"](64)).text.count("tl.load(") == 6
 
 
-def test_a_guard_ends_the_loop() -> None:
+def test_a_loop_bound_ends_the_loop() -> None:
     text = emitted(LARGE["listed"](64)).text
     assert "tl.minimum(add.to(tl.int32), 32) * 128" in text and "in tl.range(0, length, RBLOCK" in text
-    assert "tl.load(listed_ptr + qblockindex * 32 + index_1)" in text, "one block for all of a tile"
-    assert text.count("tl.where(lt") == 1, "what the loop knows is not asked again"
+    assert "tl.load(listed_ptr + qblockindex * 32 + index_1)" in text, (
+        "all rows of a tile have one block of queries"
+    )
+    assert text.count("tl.where(lt") == 1, "the condition of the loop bound is not tested again"
 
 
 def test_few_rows_have_small_tiles() -> None:
@@ -122,7 +124,7 @@ def test_few_rows_have_small_tiles() -> None:
     ]
 
 
-def test_a_schedule_names_tiles_warps_and_stages() -> None:
+def test_a_request_sets_tiles_warps_and_stages() -> None:
     blocks = (("m", 64), ("d", 64), ("n", 128))
     chosen = replace(LARGE["forward"](64), schedule=TileRequest(blocks=blocks, warps=8, stages=4))
     tiles = tiled(chosen)
@@ -130,12 +132,12 @@ def test_a_schedule_names_tiles_warps_and_stages() -> None:
     assert (tiles.inner[0] and tiles.inner[0].block, tiles.warps, tiles.stages) == (128, 8, 4)
     text = emitted(chosen).text
     assert "tl.range(0, 4096, RBLOCK, num_stages=4)" in text
-    pieces = replace(LARGE["listed"](64), schedule=TileRequest(blocks=(("m", 256), ("t", 256)), warps=8))
-    assert [dim.block for dim in tiled(pieces).outer] == [1, 128, 16]
+    blocked = replace(LARGE["listed"](64), schedule=TileRequest(blocks=(("m", 256), ("t", 256)), warps=8))
+    assert [dim.block for dim in tiled(blocked).outer] == [1, 128, 16]
 
 
 @pytest.mark.parametrize("depth", [64, 128])
-def test_exact_factors_are_multiplied_exactly(depth: int, tmp_path: Path) -> None:
+def test_f32_operands_are_multiplied_exactly(depth: int, tmp_path: Path) -> None:
     heads = replace(large(depth), dtype=f32)
     source = emitted(forward("exact", heads))
     found = compile_source(source, "sm_90", tmp_path)
@@ -148,12 +150,12 @@ def test_exact_factors_are_multiplied_exactly(depth: int, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("chip", "instruction"), [("sm_80", "mma.sync"), ("sm_90", "tf32"), ("sm_100", "tcgen05.mma")]
 )
-def test_factors_that_may_be_rounded_are_multiplied_by_tensor_cores(
+def test_tf32_operands_are_multiplied_by_tensor_cores(
     chip: str, instruction: str, name: str, depth: int, tmp_path: Path
 ) -> None:
     heads = replace(large(depth), dtype=f32)
     make = {"forward": forward, "dq": query_gradient, "dkdv": key_gradients}[name]
-    source = emitted(triton_fused_attention.rounded_folds(make("rounded", heads)))
+    source = emitted(triton_fused_attention.tf32_operands(make("rounded", heads)))
     assert source.text.count('input_precision="tf32"') == source.text.count("tl.dot(") >= 2
     found = compile_source(source, chip, tmp_path)
     assert instruction in found.ptx and "tf32" in found.ptx
@@ -161,12 +163,12 @@ def test_factors_that_may_be_rounded_are_multiplied_by_tensor_cores(
     assert triton_assembly.compiled(source, chip, tmp_path).spilled == 0
 
 
-def test_other_folds_stay_loops() -> None:
+def test_other_nested_reductions_stay_loops() -> None:
     heads = Heads()
 
     def lazy(score: Expr, key: Size) -> Expr:
         return masked(
-            op("ge", index(triton_fused_attention.M), index(key)), score, triton_fused_attention.HIDDEN
+            op("ge", index(triton_fused_attention.M), index(key)), score, triton_fused_attention.MASKED
         )
 
     def deeper(score: Expr, key: Size) -> Expr:
@@ -190,15 +192,16 @@ def test_other_folds_stay_loops() -> None:
     for change in (lazy, deeper, of_sums):
         text = emitted(forward("plain", heads, change)).text
         assert "tl.dot" not in text and "for e in range" in text
-    (first, last) = forward("wide", heads).phases
-    (weighed,) = first.statements
-    assert isinstance(weighed, Accumulate)
+    (first, last) = forward("doubles", heads).phases
+    (statement,) = first.statements
+    assert isinstance(statement, Accumulate)
     doubles = replace(
-        weighed,
-        results=tuple((name, f64) for name, _ in weighed.results),
-        values=tuple(cast(value, f64) for value in weighed.values),
+        statement,
+        results=tuple((name, f64) for name, _ in statement.results),
+        values=tuple(cast(value, f64) for value in statement.values),
     )
     made = replace(
-        forward("wide", heads), phases=(replace(first, statements=(doubles,)), replace(last, statements=()))
+        forward("doubles", heads),
+        phases=(replace(first, statements=(doubles,)), replace(last, statements=())),
     )
     assert tiled(made).attention is None

@@ -1,4 +1,4 @@
-"""Packs: one launch for loops of many sizes, which finds each program's loop by its number."""
+"""Foreach kernels: their results, their vectorised accesses, their tiles and grids."""
 
 from __future__ import annotations
 
@@ -30,33 +30,35 @@ def differences() -> Mapping[str, str]:
 
 
 @pytest.mark.parametrize("name", list(BY_NAME))
-def test_a_pack_computes_what_the_reference_computes(name: str, differences: Mapping[str, str]) -> None:
+def test_a_foreach_kernel_agrees_with_the_reference_interpreter(
+    name: str, differences: Mapping[str, str]
+) -> None:
     verify_kernel(BY_NAME[name])
     assert differences[name] == ""
 
 
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_100"])
 @pytest.mark.parametrize("kernel", triton_horizontal_fusion.CUBINS, ids=lambda kernel: kernel.name)
-def test_accesses_of_packs_are_wide_and_no_registers_are_spilled(
+def test_accesses_are_vectorised_and_no_registers_are_spilled(
     chip: str, kernel: Kernel, tmp_path: Path
 ) -> None:
     source = emitted(kernel)
     assert sum(count for _, _, count in source.vector_accesses) >= 7
     assert triton_assembly.compiled(source, chip, tmp_path) == triton_assembly.Outcome(source.name)
-    # Nothing of these parts is alike, so that each has its own.
+    # These subkernels have no instruction in common that the compiler could merge.
     found = triton_assembly.widths(compile_source(source, chip, tmp_path).ptx)
     for direction in ("load", "store"):
         wanted = sum(count for way, _, count in source.vector_accesses if way == direction)
         assert found[direction, 16] >= wanted
 
 
-def test_alike_loops_are_written_once(golden: Callable[[str, str], None]) -> None:
+def test_equal_loops_are_one_subkernel(golden: Callable[[str, str], None]) -> None:
     source = emitted(triton_horizontal_fusion.CUBINS[0])
     assert source.text.count("tl.sqrt") == 1
-    golden("pack.py.txt", source.text)
+    golden("foreach.py.txt", source.text)
 
 
-def test_kinds_of_loops_have_programs_of_one_size() -> None:
+def test_all_subkernels_have_the_same_number_of_warps() -> None:
     kernel = triton_horizontal_fusion.CUBINS[1]
     tilings = subkernel_tiles(kernel)
     assert len({tiles.warps for tiles in tilings}) == 1
@@ -64,26 +66,25 @@ def test_kinds_of_loops_have_programs_of_one_size() -> None:
 
 
 @pytest.mark.parametrize("kernel", triton_horizontal_fusion.CUBINS, ids=lambda kernel: kernel.name)
-def test_candidates_are_other_tiles_of_the_parts(kernel: Kernel, tmp_path: Path) -> None:
+def test_candidates_have_other_tiles_of_the_subkernels(kernel: Kernel, tmp_path: Path) -> None:
     first, *others = choices(kernel)
     assert first == scheduled(kernel) and 3 <= len(others) <= 5
     leading = [describe_tiling(each).split(" beside ")[-1] for each in (first, *others)]
-    assert len(set(leading)) == len(leading), "what moves most is cut anew each time"
+    assert len(set(leading)) == len(leading), "candidates differ in the subkernel that moves the most bytes"
     for each in others:
         verify_kernel(each)
         assert replace(each, subkernels=(), schedule=first.schedule) == replace(first, subkernels=())
         assert each.subkernels != first.subkernels
         tilings = subkernel_tiles(each)
         assert len({tiles.warps for tiles in tilings}) == 1
-        for part in each.subkernels:
-            assert isinstance(part.kernel.schedule, TileLoops) and each.schedule == Foreach(
-                part.kernel.schedule.warps
-            )
+        for subkernel in each.subkernels:
+            schedule = subkernel.kernel.schedule
+            assert isinstance(schedule, TileLoops) and each.schedule == Foreach(schedule.warps)
         found = triton_assembly.compiled(emitted(each), "sm_90", tmp_path)
         assert (found.spilled, found.refused) == (0, "")
 
 
-def test_programs_are_those_of_all_loops() -> None:
+def test_the_grid_has_the_ctas_of_all_invocations() -> None:
     kernel = triton_horizontal_fusion.CUBINS[0]
     (tiles,) = subkernel_tiles(kernel)
     block = tiles.outer[0].block

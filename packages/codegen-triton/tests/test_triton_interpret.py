@@ -17,7 +17,7 @@ CASES = triton_corpus.cases()
 
 
 def run_interpreted(program: Path, *arguments: str) -> list[dict[str, str]]:
-    """The lines of JSON that a program prints in a process whose Triton interprets."""
+    """Return the lines of JSON that a program prints in a process with Triton's interpreter."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(program), *arguments],
         env={**os.environ, "TRITON_INTERPRET": "1"},
@@ -35,14 +35,12 @@ def differences() -> Mapping[str, str]:
 
 
 @pytest.mark.parametrize("name", [case.name for case in CASES])
-def test_kernel_computes_what_the_reference_computes(name: str, differences: Mapping[str, str]) -> None:
+def test_a_kernel_agrees_with_the_reference_interpreter(name: str, differences: Mapping[str, str]) -> None:
     assert differences[name] == ""
 
 
 @pytest.mark.parametrize("name", [case.name for case in triton_corpus.of_no_order()])
-def test_programs_run_in_no_order_that_a_kernel_could_count_on(
-    name: str, differences: Mapping[str, str]
-) -> None:
+def test_kernels_that_depend_on_the_order_of_ctas_differ(name: str, differences: Mapping[str, str]) -> None:
     assert "differ" in differences[name]
 
 

@@ -1,4 +1,4 @@
-"""Launching, on a driver of the test's own: it has contexts by thread, as CUDA's has."""
+"""Launches, on a fake driver that has a current context per thread, as CUDA's has."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from litz_ir.text import parse_plan
 
 
 class Driver:
-    """Succeeds at everything, but launches only in threads with a current context; ``broken``: nowhere."""
+    """A driver that records launches; they fail in a thread without a current context, and everywhere if ``broken``."""
 
     def __init__(self, broken: bool = False) -> None:
         self.broken = broken
@@ -59,7 +59,7 @@ class Driver:
 
 
 def loaded(driver: Driver, kernels: list[Kernel], monkeypatch: pytest.MonkeyPatch) -> launch.LaunchModule:
-    """A module of kernels; a binary for any alignment takes 64 threads, the others 128."""
+    """Return a module of kernels; binaries for any alignment have 64 threads, the others 128."""
     stream = SimpleNamespace(cuda_stream=7)
     cuda = SimpleNamespace(current_device=lambda: 0, current_stream=lambda _: stream)
     monkeypatch.setattr(launch, "torch", SimpleNamespace(cuda=cuda, _C=None))
@@ -79,7 +79,7 @@ def arity(kernel: Kernel) -> int:
 
 
 def launched(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
-    """Launch a kernel in this thread and in a new one; what they raised."""
+    """Launch a kernel in this thread and in a new one, and return the errors that they raised."""
     kernel = next(case.kernel for case in triton_corpus.cases() if not case.kernel.symbols)
     module = loaded(driver, [kernel], monkeypatch)
     raised: list[BaseException] = []
@@ -109,14 +109,14 @@ def test_a_context_that_stays_invalid_is_an_error(monkeypatch: pytest.MonkeyPatc
 
 
 def words(block: Any, count: int) -> list[int]:
-    """What the addresses in a launch's argument block point to."""
+    """Return the 64-bit values to which the first addresses of a launch's argument block point."""
     return [ctypes.c_uint64.from_address(block[k]).value for k in range(count)]
 
 
 def bits(value: int | float) -> int:
-    """A symbol's value as a kernel gets it."""
-    packed = struct.pack("=d" if isinstance(value, float) else "=q", value)
-    return int.from_bytes(packed, sys.byteorder)
+    """Return the bits of a symbol's value as a kernel gets it."""
+    content = struct.pack("=d" if isinstance(value, float) else "=q", value)
+    return int.from_bytes(content, sys.byteorder)
 
 
 def test_a_run_of_kernels_is_launched_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,8 +149,8 @@ def test_addresses_that_are_not_aligned_get_a_kernel_of_their_own(monkeypatch: p
     assert [seen[4] for seen in driver.seen] == [128, 128, 128, 64]
 
 
-def test_programs_that_wait_for_one_another_are_launched_as_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = next(case.kernel for case in triton_corpus.cases() if case.name == "softmax_shared_by_2")
+def test_kernels_with_a_cluster_reduction_are_launched_as_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = next(case.kernel for case in triton_corpus.cases() if case.name == "softmax_in_cluster_of_2")
     driver = Driver()
     run = loaded(driver, [kernel], monkeypatch).segment([kernel.name]).run
     addresses = [16 * (k + 1) for k in range(len(kernel.parameters))]
@@ -160,10 +160,10 @@ def test_programs_that_wait_for_one_another_are_launched_as_clusters(monkeypatch
     assert words(driver.seen[0][2], len(addresses)) == addresses
 
 
-def test_words_that_programs_look_back_at_are_zeroed_before_each_launch(
+def test_the_workspace_of_a_lookback_scan_is_zeroed_before_each_launch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    kernel = next(case.kernel for case in triton_corpus.cases() if case.name == "relay_argmax")
+    kernel = next(case.kernel for case in triton_corpus.cases() if case.name == "lookback_argmax")
     driver = Driver()
     run = loaded(driver, [kernel], monkeypatch).segment([kernel.name]).run
     addresses = [16 * (k + 1) for k in range(len(kernel.parameters))]
@@ -176,31 +176,31 @@ def test_words_that_programs_look_back_at_are_zeroed_before_each_launch(
     monkeypatch.setattr(driver, "cuMemsetD8Async", clear, raising=False)
     run(addresses)
     run(addresses)
-    # two components of two halves, for each of 5 parts of 3 rows, and a counter
+    # Two components of two halves, for each of 5 chunks of 3 rows, and a counter.
     nbytes = 8 * (16 + 2 * 2 * 3 * 5)
     assert order == [(0, addresses[-1], 0, nbytes, 7), (1, addresses[-1], 0, nbytes, 7)]
     assert [(seen[1], seen[4]) for seen in driver.seen] == [(15, 128)] * 2
 
 
-def test_a_launch_whose_words_cannot_be_zeroed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = next(case.kernel for case in triton_corpus.cases() if case.name == "relay_argmax")
+def test_a_workspace_that_cannot_be_zeroed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = next(case.kernel for case in triton_corpus.cases() if case.name == "lookback_argmax")
     driver = Driver()
     run = loaded(driver, [kernel], monkeypatch).segment([kernel.name]).run
     monkeypatch.setattr(driver, "cuMemsetD8Async", lambda *_: 1, raising=False)
-    with pytest.raises(KernelError, match="relay_argmax"):
+    with pytest.raises(KernelError, match="lookback_argmax"):
         run([16] * len(kernel.parameters))
     assert driver.seen == []
 
 
-def test_a_kernel_that_wants_scratch_gets_it_before_each_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_with_scratch_memory_gets_it_before_each_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = [case.kernel for case in triton_corpus.cases() if not case.kernel.symbols][:2]
     driver = Driver()
     module = loaded(driver, kernels, monkeypatch)
-    asked: list[int] = []
+    requests: list[int] = []
 
     def memory(nbytes: int) -> SimpleNamespace:
-        asked.append(nbytes)
-        return SimpleNamespace(data_ptr=lambda: 4096 * len(asked))
+        requests.append(nbytes)
+        return SimpleNamespace(data_ptr=lambda: 4096 * len(requests))
 
     monkeypatch.setattr(module, "memory", memory)
     name = kernels[1].name
@@ -210,7 +210,7 @@ def test_a_kernel_that_wants_scratch_gets_it_before_each_launch(monkeypatch: pyt
     for call in (1, 2):
         run([16] * sum(counts))
         programs = driver.seen[-1][1]
-        assert asked == [256 * programs] * call
+        assert requests == [256 * programs] * call
         first, second = (seen[9] for seen in driver.seen[-2:])
         assert words(first, counts[0] + 1)[-1] == 0
         assert words(second, counts[1] + 2)[-2:] == [4096 * call, 0]
@@ -238,7 +238,7 @@ plan p on cuda "sm_90" (%x: f32[8], %o: f32[8]) -> (%o) {
 
 
 class HostMemory(Driver):
-    """Launches of kernels that copy 32 bytes, in the host's memory; those for aligned buffers take no others."""
+    """A driver that runs kernels that copy 32 bytes, in host memory; binaries for aligned buffers refuse others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -268,7 +268,7 @@ def refused(name: str) -> CompiledKernel:
 def on_host(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, kernels: tuple[Kernel, ...] = parse_plan(COPIES).kernels
 ) -> tuple[launch.LaunchModule, list[str]]:
-    """A module whose memory is the host's and that can build nothing anew, and what is told of that."""
+    """Return a module that works in host memory and cannot build kernels for unaligned buffers, and its failures."""
     module, told = loaded(driver, list(kernels), monkeypatch), list[str]()
 
     def memory(nbytes: int) -> SimpleNamespace:
@@ -283,7 +283,7 @@ def on_host(
 
 
 class Bytes:
-    """Some bytes, of which those from ``start`` on begin at a multiple of 16 and ``offset``."""
+    """A block of host memory whose address ``start`` is ``offset`` above a multiple of 16."""
 
     def __init__(self, content: bytes, offset: int) -> None:
         self.memory = ctypes.create_string_buffer(len(content) + 64)
@@ -296,7 +296,7 @@ class Bytes:
 
 @pytest.mark.parametrize("odd", [(4, 0), (0, 8), (4, 12), (0, 0)])
 @pytest.mark.parametrize("extents", [None, [(0, 32)] * 4])
-def test_a_kernel_that_cannot_be_built_anew_runs_on_copies(
+def test_a_kernel_that_cannot_be_built_for_unaligned_buffers_runs_on_copies(
     odd: tuple[int, int], extents: list[ByteRange | None] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = HostMemory()
@@ -308,12 +308,12 @@ def test_a_kernel_that_cannot_be_built_anew_runs_on_copies(
         run([source.start, target.start, target.start, last.start])
     assert target.read(40) == last.read(40) == bytes(range(32)) + bytes(8), "nothing else is written"
     count = bool(odd[0]) + 3 * bool(odd[1])
-    assert driver.moved == [32] * 2 * count, "each odd buffer in, what is written back"
+    assert driver.moved == [32] * 2 * count, "unaligned buffers are copied in, and written ones back"
     assert len(told) == (2 if odd[1] else 1 if odd[0] else 0)
     assert all("runs on copies of buffers" in each for each in told)
 
 
-def test_buffers_of_one_address_are_one_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffers_at_one_address_are_one_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = HostMemory()
     module, _ = on_host(driver, monkeypatch)
     both = Bytes(bytes(range(40)), 4)
@@ -332,7 +332,7 @@ def test_a_buffer_that_begins_within_its_memory(monkeypatch: pytest.MonkeyPatch)
     assert target.read(32)[4:] == bytes(range(4, 32)) and driver.moved == [36]
 
 
-def test_what_is_unaligned_and_of_no_known_length(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unaligned_buffer_of_unknown_length_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     case = next(case for case in triton_corpus.cases() if case.name == "gather")
     driver = Driver()
     module, _ = on_host(driver, monkeypatch, (case.kernel,))
@@ -355,7 +355,7 @@ def test_lengths_that_are_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(copied) == {4 * int(symbols[0])} and len(driver.seen) == 1
 
 
-def test_nobody_is_told_and_it_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_failure_callback_the_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = HostMemory()
     module = loaded(driver, list(parse_plan(COPIES).kernels), monkeypatch)
     monkeypatch.setattr(module, "_unaligned", refused)
@@ -372,7 +372,7 @@ def test_code_is_brought_to_the_device_when_it_is_loaded(monkeypatch: pytest.Mon
         loaded(driver, list(parse_plan(COPIES).kernels), monkeypatch)
 
 
-def test_a_launch_without_memory_is_an_error_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_that_runs_out_of_memory_raises_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver()
     module = loaded(driver, list(parse_plan(COPIES).kernels), monkeypatch)
     driver.cuLaunchKernel = lambda *_: 2  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""The operation table: nothing is missing, and what differs between the two forms is known."""
+"""The operations table: all operations are there, and the differences between its two forms are known."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from litz_ir.errors import CodegenError, DTypeError
 from litz_ir.scalar import OPS
 from litz_ir.scalar.build import result_dtype
 
-HELD = [dtype for dtype in ALL if dtype not in (f8e4m3fnuz, f8e5m2fnuz)]
+DTYPES = [dtype for dtype in ALL if dtype not in (f8e4m3fnuz, f8e5m2fnuz)]
 CONVERSIONS = {"cast", "bitcast"}
 
 
@@ -33,7 +33,7 @@ def test_every_operation_has_a_row() -> None:
 def test_a_row_serves_every_dtype_that_the_operation_accepts(name: str) -> None:
     row = OPS[name]
     served = 0
-    for dtype in HELD:
+    for dtype in DTYPES:
         if row.rule == "random" or (dtype.bits == 8 and dtype.is_float):
             continue
         try:
@@ -48,7 +48,7 @@ def test_a_row_serves_every_dtype_that_the_operation_accepts(name: str) -> None:
     assert served or row.rule == "random"
 
 
-def test_what_the_interpreter_runs_differently_is_listed() -> None:
+def test_rows_with_another_spelling_in_the_interpreter_are_known() -> None:
     assert differing_rows() == {
         "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "erfc", "erfinv", "expm1", "fmod", "hypot",
         "lgamma", "log10", "log1p", "pow", "round", "sinh", "tan", "tanh", "trunc",
@@ -56,11 +56,11 @@ def test_what_the_interpreter_runs_differently_is_listed() -> None:
     assert COMPILED_FUNCTIONS.keys() == {
         "litz_fmod", "litz_exp_flushed", "litz_reciprocal_of_normal", "litz_sort",
     }  # fmt: skip
-    differing_pointers = [d for d in HELD if pointer_type(d, "compiled") != pointer_type(d, "interpreted")]
+    differing_pointers = [d for d in DTYPES if pointer_type(d, "compiled") != pointer_type(d, "interpreted")]
     assert differing_pointers == [bf16]
 
 
-def test_every_libdevice_function_has_a_stand_in_of_our_own() -> None:
+def test_every_libdevice_function_has_a_replacement() -> None:
     for rows in SPELLINGS.values():
         for row in rows.values():
             if row.libdevice:
@@ -68,8 +68,8 @@ def test_every_libdevice_function_has_a_stand_in_of_our_own() -> None:
                 assert called(row.in_form("interpreted")), row
 
 
-def test_a_quotient_of_bf16_is_far_enough_from_what_lies_between_two_bf16() -> None:
-    # the distance in units of the quotient, where two units in the last place of an f32 are 2^-22
+def test_no_quotient_of_bf16_is_near_a_midpoint_of_bf16_values() -> None:
+    # The distance relative to the quotient; 2 ulp of an f32 are 2^-22.
     nearest = Fraction(1)
     for a, b in itertools.product(range(128, 256), range(128, 256)):
         quotient = Fraction(a, b) * (2 if a < b else 1)

@@ -1,4 +1,4 @@
-"""Plans made by the scheduler from whole loop graphs: both proofs, and index checks that fail."""
+"""Plans of whole loop graphs: their results, their compilation, and index checks that fail."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def differences() -> Mapping[str, str]:
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_a_plan_computes_what_its_graph_means(name: str, differences: Mapping[str, str]) -> None:
+def test_a_plan_agrees_with_the_reference_interpreter(name: str, differences: Mapping[str, str]) -> None:
     assert differences[name] == ""
 
 

@@ -1,4 +1,4 @@
-"""How many registers a point takes, and that tiles leave a thread as many as its points want."""
+"""The estimate of registers per point, and tiles whose points fit the registers of a thread."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ kernel placed(in %x: {dtype}, in %m: i64, in %n: i64, out %o: {dtype}) {{
   }}
 }}
 """
-"""What two lists of indices say where to write, all sizes unknown."""
+"""A store whose offset depends on two loaded indices, with symbolic sizes."""
 
 LARGEST = """
 kernel largest(in %x: f32, out %o: f32, out %p: i64) {
@@ -69,12 +69,12 @@ kernel largest(in %x: f32, out %o: f32, out %p: i64) {
   }
 }
 """
-"""The largest of windows, with its place."""
+"""Max pooling with indices."""
 
 RUNNING = """
 kernel running(in %x: {dtype}, out %o: {dtype}) {{
   symbols {{
-    a: int from 0{most}
+    a: int from 0{limit}
   }}
   schedule tile_request
   outer []
@@ -90,31 +90,31 @@ def copy(value: str, size: str = "1048576") -> Kernel:
 
 
 def each(kernel: Kernel) -> int:
-    """How many points of a tile a thread has."""
+    """Return the number of points of a tile that a thread has."""
     tiles = tiled(kernel)
     blocks = [dim.block for dim in tiles.outer] + [inner.block for inner in tiles.inner if inner is not None]
     return prod(blocks) // (WARP * tiles.warps)
 
 
-def test_values_are_held_until_they_are_used_for_the_last_time() -> None:
+def test_values_stay_in_registers_until_their_last_use() -> None:
     index = value = 1
     assert point_words(copy("%x[i0]")) == index + value
     assert point_words(copy("exp(sin(exp(sin(%x[i0]))))")) == index + 2 * value
-    wide = "%x[i0] + 1.0"
+    nested = "%x[i0] + 1.0"
     for step in range(1, 9):
-        wide = f"({wide}) * sin(%x[i0 + {step}])"
-    # What was multiplied so far, an element and its sine: a long body need not hold much.
-    assert point_words(copy(wide)) == index + 3 * value
-    held = " + ".join(f"sin(%x[i0 + {step}])" for step in range(8))
+        nested = f"({nested}) * sin(%x[i0 + {step}])"
+    # The product of several so far, an element and its sine: a long body need not have many live values.
+    assert point_words(copy(nested)) == index + 3 * value
+    total = " + ".join(f"sin(%x[i0 + {step}])" for step in range(8))
     again = " * ".join(f"sin(%x[i0 + {step}])" for step in range(8))
-    assert point_words(copy(f"({held}) * ({again})")) >= index + 8 * value
+    assert point_words(copy(f"({total}) * ({again})")) >= index + 8 * value
 
 
-def test_wide_indices_take_two_registers() -> None:
+def test_64_bit_indices_take_two_registers() -> None:
     assert point_words(copy("%x[i0]", size=str(1 << 33))) == 3
 
 
-def test_what_does_not_vary_along_a_phase_is_not_counted() -> None:
+def test_values_that_are_constant_along_a_phase_are_not_counted() -> None:
     row = """
 kernel row(in %x: f32, in %y: f32, out %o: f32) {
   schedule tile_request
@@ -130,7 +130,7 @@ kernel row(in %x: f32, in %y: f32, out %o: f32) {
     assert point_words(parse_kernel(row)) == 2
 
 
-def test_loops_with_nothing_in_common_hold_nothing_of_one_another() -> None:
+def test_independent_loops_share_no_registers() -> None:
     names = [f"%x{k}" for k in range(30)]
     parameters = ", ".join(f"in {name}: f32, out {name}_o: f32" for name in names)
     body = "\n".join(f"    {name}_o[i0] = {name}[i0] + 1.0;" for name in names)
@@ -139,14 +139,14 @@ def test_loops_with_nothing_in_common_hold_nothing_of_one_another() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["u8", "bf16", "f32"])
-def test_what_is_looked_up_with_wide_indices_has_fewer_points(dtype: str, tmp_path: Path) -> None:
+def test_scatters_with_64_bit_indices_have_fewer_points(dtype: str, tmp_path: Path) -> None:
     kernel = parse_kernel(PLACED.format(dtype=dtype))
     assert each(kernel) * point_words(kernel) <= POINT_REGISTERS
     assert each(kernel) >= 8
     assert triton_assembly.compiled(emitted(kernel), "sm_90", tmp_path).spilled == 0
 
 
-def test_windows_that_hold_much_have_more_warps(tmp_path: Path) -> None:
+def test_pooling_with_many_live_values_has_more_warps(tmp_path: Path) -> None:
     kernel = parse_kernel(LARGEST)
     assert (tiled(kernel).warps, each(kernel)) == (4, 16)
     assert triton_assembly.compiled(emitted(kernel), "sm_90", tmp_path).spilled == 0
@@ -154,12 +154,12 @@ def test_windows_that_hold_much_have_more_warps(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_100"])
 @pytest.mark.parametrize(
-    ("dtype", "most", "warps", "points"),
+    ("dtype", "limit", "warps", "points"),
     [("f32", "", 32, 4), ("i64", " to 1000000", 16, 8), ("i64", "", 16, 4)],
 )
-def test_scans_leave_registers_for_wide_values_and_indices(
-    dtype: str, most: str, warps: int, points: int, chip: str, tmp_path: Path
+def test_scans_leave_registers_for_64_bit_values_and_indices(
+    dtype: str, limit: str, warps: int, points: int, chip: str, tmp_path: Path
 ) -> None:
-    kernel = parse_kernel(RUNNING.format(dtype=dtype, most=most))
+    kernel = parse_kernel(RUNNING.format(dtype=dtype, limit=limit))
     assert (tiled(kernel).warps, each(kernel)) == (warps, points)
     assert triton_assembly.compiled(emitted(kernel), chip, tmp_path).spilled == 0

@@ -1,4 +1,4 @@
-"""The schedules that kernels and plans get for a chip."""
+"""Schedules of kernels and plans for a chip."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ from litz_ir.plan import (
 from litz_ir.plan.verify_kernel import verify_kernel
 from litz_ir.text import from_text, print_schedule, to_text
 
-ROOMS = (
+MODULES = (
     triton_corpus,
     triton_matmuls,
     triton_fused_attention,
     triton_attention_scores,
     triton_horizontal_fusion,
 )
-KERNELS = {case.name: case.kernel for room in ROOMS for case in room.cases()}
+KERNELS = {case.name: case.kernel for module in MODULES for case in module.cases()}
 
 
 def text_of(made: Kernel) -> str:
-    """The name of a kernel and its schedules, a line each."""
+    """Return the name of a kernel and its schedules, one a line."""
     return "\n  ".join([made.name, *map(print_schedule, schedules_of(made))])
 
 
@@ -61,7 +61,7 @@ def test_schedules_of_the_corpus(golden: Callable[[str, str], None]) -> None:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_a_schedule_suits_its_kernel_and_leaves_nothing_open(name: str) -> None:
+def test_a_schedule_is_complete_and_verifies(name: str) -> None:
     made = scheduled(KERNELS[name])
     assert not any(isinstance(each, CpuLoops | TileRequest) for each in schedules_of(made))
     assert scheduled(made) == made
@@ -72,11 +72,11 @@ def test_a_schedule_suits_its_kernel_and_leaves_nothing_open(name: str) -> None:
     ("name", "form"),
     [
         ("softmax", TileLoops),
-        ("softmax_shared_by_2", TileLoops),
-        ("relay_argmax", LookbackScan),
-        ("product_open", Matmul),
-        ("chain_listed_odd", Attention),
-        ("lone_points_0", Attention),
+        ("softmax_in_cluster_of_2", TileLoops),
+        ("lookback_argmax", LookbackScan),
+        ("matmul_symbolic", Matmul),
+        ("attention_listed_odd", Attention),
+        ("scores_points_0", Attention),
         ("steps_f32", Foreach),
     ],
 )
@@ -84,7 +84,7 @@ def test_the_form_of_a_kernel(name: str, form: type) -> None:
     assert isinstance(scheduled(KERNELS[name]).schedule, form)
 
 
-def test_a_scheduled_plan_is_text_like_any_other() -> None:
+def test_a_scheduled_plan_round_trips_through_text() -> None:
     for graph in graphs():
         plan = plan_of(graph)
         verify_plan(plan)
@@ -93,8 +93,8 @@ def test_a_scheduled_plan_is_text_like_any_other() -> None:
         assert schedule_plan(plan, MACHINE) == plan
 
 
-def test_tiles_are_for_as_many_sms_as_a_chip_has() -> None:
-    large = triton_matmuls.product("large", 1024, 1024, 1024).kernel
+def test_tiles_depend_on_the_number_of_sms() -> None:
+    large = triton_matmuls.matmul("large", 1024, 1024, 1024).kernel
     rows = {
         count: print_schedule(schedule_kernel(large, replace(MACHINE, sm_count=count)).schedule)
         for count in (16, MACHINE.sm_count)
@@ -104,7 +104,7 @@ def test_tiles_are_for_as_many_sms_as_a_chip_has() -> None:
     assert chip_capabilities("sm_80").sm_count != MACHINE.sm_count
 
 
-def test_what_is_not_scheduled_is_not_emitted() -> None:
+def test_a_kernel_without_a_schedule_is_refused() -> None:
     for name in ("softmax", "steps_f32"):
         with pytest.raises(CodegenError, match="is not scheduled for a GPU"):
             emit_kernel(KERNELS[name])
@@ -112,22 +112,22 @@ def test_what_is_not_scheduled_is_not_emitted() -> None:
             grid_size(KERNELS[name])
 
 
-def test_a_form_that_is_none_of_the_kernels_is_refused() -> None:
-    matmul = scheduled(KERNELS["product_open"]).schedule
-    attention = scheduled(KERNELS["chain_listed_odd"]).schedule
+def test_a_schedule_of_another_form_is_refused() -> None:
+    matmul = scheduled(KERNELS["matmul_symbolic"]).schedule
+    attention = scheduled(KERNELS["attention_listed_odd"]).schedule
     for schedule, what in ((matmul, "a matmul"), (attention, "attention")):
         with pytest.raises(CodegenError, match=f"scheduled as {what}, which it is not"):
             emit_kernel(replace(KERNELS["softmax"], schedule=schedule))
 
 
-def test_a_schedule_is_read_and_not_chosen_again() -> None:
+def test_emission_follows_the_schedule() -> None:
     made = scheduled(KERNELS["softmax"])
     assert isinstance(made.schedule, TileLoops)
     other = replace(made, schedule=replace(made.schedule, warps=2 * made.schedule.warps))
     assert emitted(other).warps == 2 * emitted(made).warps
 
 
-def test_loads_of_a_map_are_prefetched_while_registers_hold_them() -> None:
+def test_loads_of_a_map_are_prefetched_while_they_fit_registers() -> None:
     def of(count: int) -> Kernel:
         total = op("sqrt", load("x0", (I0,), f32))
         for k in range(1, count):
@@ -144,11 +144,11 @@ def test_loads_of_a_map_are_prefetched_while_registers_hold_them() -> None:
     assert [text.index("tl.load(x1_ptr") < text.index("tl.sqrt_rn") for text in texts] == [True, False]
 
 
-def test_operands_are_read_through_descriptors_where_their_memory_allows_it() -> None:
+def test_operands_have_descriptors_where_their_memory_allows_it() -> None:
     request = TileRequest(blocks=(("i0", 64), ("i1", 64), ("r0", 32)), grid=132, descriptors=True)
     found = {}
     for columns in (64, 60, 61):
-        made = scheduled(triton_matmuls.product("p", 64, columns, 64, schedule=request).kernel)
+        made = scheduled(triton_matmuls.matmul("p", 64, columns, 64, schedule=request).kernel)
         assert isinstance(made.schedule, Matmul)
         found[columns] = made.schedule.descriptors
     assert found == {64: ("left", "right"), 60: ("left",), 61: ("left",)}

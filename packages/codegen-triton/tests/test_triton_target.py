@@ -1,4 +1,4 @@
-"""The cuda target: what it says of itself, and the way from a plan to a cubin without a GPU."""
+"""The cuda target: its capabilities, and the way from a plan to cubins without a GPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from litz_ir.symbols import SymbolTable
 from litz_ir.target import SourceUnit, Target, TunableTarget, load_target
 
 CASES = {case.name: case for case in triton_corpus.cases()}
-LARGE = triton_matmuls.product("large", 4096, 4096, 4096, result=bf16).kernel
+LARGE = triton_matmuls.matmul("large", 4096, 4096, 4096, result=bf16).kernel
 README = Path(__file__).parents[1] / "README.md"
 
 
@@ -73,20 +73,20 @@ def test_tiles_can_be_tuned() -> None:
     assert len(set(words)) == len(words) and all(each.startswith(("x ", "r ")) for each in words)
 
 
-@pytest.mark.parametrize(("chip", "programs"), [("sm_80", 0), ("sm_90", 132), ("sm_100", 148)])
-def test_memory_is_described_to_chips_that_read_it_so(chip: str, programs: int) -> None:
+@pytest.mark.parametrize(("chip", "grid"), [("sm_80", 0), ("sm_90", 132), ("sm_100", 148)])
+def test_chips_with_tma_have_candidates_with_descriptors(chip: str, grid: int) -> None:
     target = CudaTarget(chip)
     found = [each.schedule for each in target.candidates(schedule_kernel(LARGE, target.capabilities()))]
     assert all(isinstance(each, Matmul) for each in found)
-    assert max(each.grid for each in found if isinstance(each, Matmul)) == programs
-    assert any(isinstance(each, Matmul) and each.descriptors for each in found) == (programs > 0)
+    assert max(each.grid for each in found if isinstance(each, Matmul)) == grid
+    assert any(isinstance(each, Matmul) and each.descriptors for each in found) == (grid > 0)
 
 
-def test_what_begins_anywhere_is_read_by_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_unaligned_operands_are_loaded_by_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     target, made = CudaTarget("sm_90"), []
     monkeypatch.setattr(litz_codegen_triton.target, "LaunchModule", lambda *args: made.append(args[-1]))
-    described = target.candidates(scheduled(LARGE))
-    kernel = next(k for k in described if isinstance(k.schedule, Matmul) and k.schedule.descriptors)
+    found = target.candidates(scheduled(LARGE))
+    kernel = next(k for k in found if isinstance(k.schedule, Matmul) and k.schedule.descriptors)
     (unit,) = target.emit(replace(plan_of("softmax"), kernels=(kernel,)))
     assert "tl.make_tensor_descriptor(" in unit.text
     target.load([unit], [target.build(unit, tmp_path)], {kernel.name: kernel})

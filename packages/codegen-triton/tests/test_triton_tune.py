@@ -1,4 +1,4 @@
-"""Other tiles for a kernel: which are offered, and that each computes what the kernel computes."""
+"""Candidate configs of kernels: their tiles, and their results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from test_triton_emit import copy, row_sum
 from test_triton_interpret import run_interpreted
 from triton_corpus import I0, I1, R0, kernel, load, op, scalar
 from triton_fused_attention import Heads, forward
-from triton_matmuls import product
+from triton_matmuls import matmul
 from triton_scheduled import choices, emitted, scheduled, tiled
 
 from litz_codegen_triton.emit.tiles import Tiling
@@ -25,13 +25,13 @@ from litz_ir.loops import NamedCombiner
 from litz_ir.plan import Accumulate, Kernel, Matmul, Store, TileRequest
 from litz_ir.plan.verify_kernel import verify_kernel
 
-CASES = {part: [name for name, _, _ in cases()] for part, cases in triton_candidates.CASES.items()}
+CASES = {group: [name for name, _, _ in cases()] for group, cases in triton_candidates.CASES.items()}
 Outcomes = Mapping[str, dict[str, str]]
 
 
-def outcomes(part: str) -> Outcomes:
+def outcomes(group: str) -> Outcomes:
     program = Path(triton_candidates.__file__)
-    return {line["case"]: line for line in run_interpreted(program, part)}
+    return {line["case"]: line for line in run_interpreted(program, group)}
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +45,14 @@ def of_the_corpus() -> Outcomes:
 
 
 @pytest.mark.parametrize("name", CASES["suite"])
-def test_candidates_of_the_suite_compute_what_the_kernel_computes(name: str, of_the_suite: Outcomes) -> None:
+def test_candidates_of_the_suite_agree_with_the_reference_interpreter(
+    name: str, of_the_suite: Outcomes
+) -> None:
     assert of_the_suite[name]["difference"] == ""
 
 
 @pytest.mark.parametrize("name", CASES["corpus"])
-def test_candidates_of_the_corpus_compute_what_the_kernel_computes(
+def test_candidates_of_the_corpus_agree_with_the_reference_interpreter(
     name: str, of_the_corpus: Outcomes
 ) -> None:
     assert of_the_corpus[name]["difference"] == ""
@@ -85,8 +87,8 @@ LARGE = {
     "long rows": row_sum(1 << 10, 1 << 16),
     "columns": columns(1 << 14, 4096),
     "transpose": transpose(8192),
-    "product": product("product", 4096, 4096, 4096).kernel,
-    "chain": forward("chain", Heads(batch=32, rows=4096, keys=4096, depth=64, width=64)),
+    "matmul": matmul("matmul", 4096, 4096, 4096).kernel,
+    "attention": forward("attention", Heads(batch=32, rows=4096, keys=4096, depth=64, width=64)),
 }
 
 
@@ -119,44 +121,44 @@ def test_tiles_of_candidates_in_words() -> None:
     ]  # fmt: skip
     assert words["transpose"][:3] == ["y 64, x 64, 4 warps", "y 64, x 64, 8 warps", "y 32, x 64, 4 warps"]
     assert "r 1024 looped, 16 warps" in words["rows"]
-    assert words["product"][1].endswith("4 stages") and len(set(words["product"])) == MAX_CANDIDATES
-    assert words["chain"][1] == "y 128, x 64, r 128 looped, 4 warps, 3 stages"
+    assert words["matmul"][1].endswith("4 stages") and len(set(words["matmul"])) == MAX_CANDIDATES
+    assert words["attention"][1] == "y 128, x 64, r 128 looped, 4 warps, 3 stages"
     assert words["long rows"][0].endswith("looped, 32 warps")
 
 
-def test_tiles_are_taken_in_turn_where_memory_can_be_described() -> None:
-    def in_turns(found: Kernel, *, described: bool = True) -> list[Matmul]:
+def test_matmuls_with_descriptors_have_persistent_candidates() -> None:
+    def persistent(found: Kernel, *, described: bool = True) -> list[Matmul]:
         every = [each.schedule for each in choices(found, 227 << 10, described=described)]
         return [each for each in every if isinstance(each, Matmul) and (each.grid or each.descriptors)]
 
-    large = product("product", 4096, 4096, 4096, result=bf16).kernel
-    found = in_turns(large)
+    large = matmul("matmul", 4096, 4096, 4096, result=bf16).kernel
+    found = persistent(large)
     assert [(each.columns.block, each.grid, each.descriptors) for each in found] == [
         (256, 132, ("left", "right")), (128, 132, ("left", "right")),
     ]  # fmt: skip
-    assert [each.columns.block for each in in_turns(LARGE["product"])] == [128], "f32 takes more memory"
-    assert not in_turns(large, described=False)
-    assert not in_turns(product("odd", 4096, 4096, 4095).kernel)
-    assert not in_turns(product("few", 256, 256, 4096).kernel), "each tile has a processor"
+    assert [each.columns.block for each in persistent(LARGE["matmul"])] == [128], "f32 takes more memory"
+    assert not persistent(large, described=False)
+    assert not persistent(matmul("odd", 4096, 4096, 4095).kernel)
+    assert not persistent(matmul("few", 256, 256, 4096).kernel), "each tile has an SM of its own"
     for each in choices(large, described=True):
         verify_kernel(each)
 
 
-def test_factors_that_are_rounded_have_larger_tiles() -> None:
-    made = product("tf32", 4096, 4096, 4096, f32, multiply="mul_tf32").kernel
+def test_tf32_operands_have_larger_tiles() -> None:
+    made = matmul("tf32", 4096, 4096, 4096, f32, multiply="mul_tf32").kernel
     assert describe_tile(tiled(choices(made)[1])) == "y 128, x 128, r 32 looped, 8 warps, 3 stages"
 
 
-def test_candidates_fit_the_memory_of_a_program() -> None:
+def test_candidates_fit_the_shared_memory_of_a_cta() -> None:
     for nbytes in (99 << 10, 163 << 10):
-        for each in choices(LARGE["product"], shared_bytes=nbytes)[1:]:
+        for each in choices(LARGE["matmul"], shared_bytes=nbytes)[1:]:
             found = each.schedule
             assert isinstance(found, Matmul)
-            lines = found.rows.block + found.columns.block
-            assert lines * found.summed.block * 2 * found.stages <= nbytes
+            extent = found.rows.block + found.columns.block
+            assert extent * found.summed.block * 2 * found.stages <= nbytes
 
 
-def test_no_candidate_leaves_processors_idle() -> None:
+def test_no_candidate_leaves_sms_idle() -> None:
     for count in (1 << 12, 1 << 18):
         base, *others = (tiled(each).grid_size for each in choices(copy(count)))
         assert isinstance(base, int)
@@ -168,7 +170,7 @@ def test_a_kernel_of_one_point_has_no_candidates() -> None:
     assert choices(alone) == (scheduled(alone),)
 
 
-@pytest.mark.parametrize("name", ["map", "long rows", "transpose", "product", "chain"])
+@pytest.mark.parametrize("name", ["map", "long rows", "transpose", "matmul", "attention"])
 def test_candidates_compile(name: str, tmp_path: Path) -> None:
     for each in choices(LARGE[name])[1:3]:
         built = compile_source(emitted(each), "sm_90", tmp_path)
@@ -176,11 +178,11 @@ def test_candidates_compile(name: str, tmp_path: Path) -> None:
 
 
 def over(*named: tuple[str, int]) -> Tiling:
-    """The tiles of a transpose whose schedule names blocks."""
+    """Return the tiles of a transpose with these blocks requested."""
     return tiled(replace(transpose(512), schedule=TileRequest(blocks=named, warps=2)))
 
 
-def test_what_a_schedule_names() -> None:
+def test_a_request_sets_blocks_by_axis() -> None:
     swapped = over(("i1", 16), ("i0", 64))
     assert [(dim.axes[0].name, dim.block) for dim in swapped.outer] == [("i1", 16), ("i0", 64)]
     (flat,) = over(("i0", 256)).outer

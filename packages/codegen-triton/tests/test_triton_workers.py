@@ -1,4 +1,4 @@
-"""Processes that compile: they give what this one would, say what is wrong, and do not outlive their use."""
+"""Worker processes that compile kernels: their results, their errors, their end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def worker() -> Iterator[Worker]:
     made.close()
 
 
-def test_a_worker_builds_what_this_process_builds(worker: Worker, tmp_path: Path) -> None:
+def test_a_worker_builds_the_same_as_this_process(worker: Worker, tmp_path: Path) -> None:
     built = CompiledKernel.from_bytes(worker.build(source(), "sm_90", tmp_path).read_bytes())
     expected = compile_source(source(), "sm_90", tmp_path)
     assert built == replace(expected, ptx="")
@@ -44,7 +44,7 @@ def test_a_worker_tells_why_and_goes_on(worker: Worker, tmp_path: Path) -> None:
     assert worker.build(source(), "sm_90", tmp_path).exists()
 
 
-def test_what_takes_too_long_is_refused(tmp_path: Path) -> None:
+def test_a_compilation_that_takes_too_long_fails(tmp_path: Path) -> None:
     hasty = Worker(seconds=0.01)
     with pytest.raises(CompileTimeout, match="took longer"):
         hasty.build(source(), "sm_90", tmp_path)
@@ -62,7 +62,7 @@ def test_a_worker_that_dies_is_followed_by_another(worker: Worker, tmp_path: Pat
     assert worker.build(source(), "sm_90", tmp_path).exists()
 
 
-def test_a_pool_builds_side_by_side(tmp_path: Path) -> None:
+def test_a_pool_builds_in_parallel(tmp_path: Path) -> None:
     pool = Pool(1)
     kernels = [replace(source(), name=source().name, text=f"# {k}\n{source().text}") for k in range(3)]
     found: list[Path] = []

@@ -1,5 +1,4 @@
-"""What is asked of a compiled kernel, read off its assembly and what the assembler says: accesses of 16 bytes, no
-registers that are spilled."""
+"""Checks of a compiled kernel's PTX and of the assembler's report: 16-byte accesses and register spills."""
 
 from __future__ import annotations
 
@@ -26,40 +25,45 @@ _DIRECTIONS = {"ld": "load", "st": "store"}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What compiling a source gave: the bytes of registers it spills, how its accesses fall short of 16 bytes, or why
-    it was refused."""
+    """The outcome of compiling a source."""
 
     name: str
+    """The name of the kernel."""
     spilled: int = 0
+    """Bytes of registers that a thread spills."""
     narrow: str = ""
+    """Accesses of less than 16 bytes that should have 16, as a sentence; empty where there are none."""
     refused: str = ""
+    """The end of the compiler's output, where it failed."""
 
 
 def compiled(source: KernelSource, chip: str, folder: Path) -> Outcome:
-    """Compile one source, reading the assembler's report."""
-    said = io.StringIO()
-    with triton.knobs.nvidia.scope(), triton.knobs.compilation.scope(), contextlib.redirect_stdout(said):
+    """Compile one source and return the outcome, spills from the assembler's report included."""
+    output = io.StringIO()
+    with triton.knobs.nvidia.scope(), triton.knobs.compilation.scope(), contextlib.redirect_stdout(output):
         triton.knobs.nvidia.dump_ptxas_log = True
         triton.knobs.compilation.always_compile = True
         try:
             found = compile_source(source, chip, folder)
         except CompileFailed as error:
             return Outcome(source.name, refused=error.output[-400:])
-    report = _SPILLS.findall(said.getvalue())
+    report = _SPILLS.findall(output.getvalue())
     assert report, f"the assembler reported nothing on {source.name}"
     return Outcome(source.name, sum(map(int, report)), "; ".join(narrow_accesses(source, found)))
 
 
 def narrow_accesses(source: KernelSource, built: CompiledKernel) -> Iterator[str]:
-    """How the assembly falls short of the 16 bytes that a source's accesses are to have: in which direction, how many
-    instructions of that width there are to be, and are. Instructions that parts of a pack have in common a compiler may
-    write once: there are as many as any of them has."""
+    """Yield a message for loads and for stores, if fewer instructions move 16 bytes than the source requires.
+
+    The compiler may merge equal instructions of the subkernels of a foreach kernel, so that only the largest count of a
+    subkernel is required.
+    """
     found = widths(built.ptx)
     for direction in ("load", "store"):
-        parts = Counter[str]()
+        by_subkernel = Counter[str]()
         for way, buffer, count in source.vector_accesses:
-            parts[buffer.rpartition(".")[0]] += count if way == direction else 0
-        wanted = max(parts.values(), default=0)
+            by_subkernel[buffer.rpartition(".")[0]] += count if way == direction else 0
+        wanted = max(by_subkernel.values(), default=0)
         there = sum(
             count for (way, width), count in found.items() if way == direction and width >= VECTOR_BYTES
         )
@@ -68,8 +72,8 @@ def narrow_accesses(source: KernelSource, built: CompiledKernel) -> Iterator[str
 
 
 def widths(ptx: str) -> Counter[tuple[str, int]]:
-    """How many instructions access global memory, by direction and by bytes of a thread."""
+    """Count the instructions that access global memory, by direction and by bytes of a thread."""
     found = (match.groups() for match in _ACCESS.finditer(ptx))
     counted = Counter((_DIRECTIONS[way], int(lanes or 1) * int(bits) // 8) for way, lanes, bits in found)
-    # What is copied to shared memory on its way to registers is read as widely as that copy says.
+    # An asynchronous copy to shared memory is a load of as many bytes.
     return counted + Counter(("load", int(match.group(1), 0)) for match in _ASYNC.finditer(ptx))

@@ -1,8 +1,8 @@
-"""Every tile that tuning may choose, in Triton's interpreter: those of the corpus and of the conformance suite.
+"""All candidate configs of the corpus and of the conformance suite, run in Triton's interpreter.
 
-``TRITON_INTERPRET=1 python triton_candidates.py suite corpus`` prints one line of JSON for each case: its name, how
-many candidates it has, and what differs from the reference interpreter, empty when nothing does. What a map computes at
-a point does not depend on tiles: those that are there for their arithmetic are run too where the word `all` is given.
+``TRITON_INTERPRET=1 python triton_candidates.py suite corpus`` prints one line of JSON for each case: its name, the
+number of its candidates, and the difference from the reference interpreter, empty where there is none. Cases that test
+arithmetic, which does not depend on tiles, run only where the word `all` is given too.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from litz_ir.target.cases import all_cases
 from litz_ir.target.cases.case import Case
 from litz_ir.target.cases.elementwise import elementwise_cases
 
-LITTLE = replace(MACHINE, sm_count=1)
-"""So few SMs that small kernels have large tiles, and candidates beside them."""
+SMALL_CHIP = replace(MACHINE, sm_count=1)
+"""A chip with one SM, on which small kernels have large tiles and so candidates."""
 
 Difference = Callable[[Kernel, Path], str]
 
 
 def of_the_suite(case: Case) -> Difference:
-    """What differs in a run of a conformance case."""
+    """Return the comparison of a run of a conformance case, which gives the difference or ''."""
 
     def difference(kernel: Kernel, folder: Path) -> str:
         found, wanted = case.fresh(), case.fresh()
@@ -54,7 +54,7 @@ def of_the_suite(case: Case) -> Difference:
 
 
 def of_the_corpus(case: triton_corpus.Case) -> Difference:
-    """What differs in a run of a case of the corpus."""
+    """Return the comparison of a run of a case of the corpus, which gives the difference or ''."""
     wanted: Mapping[str, Any] = triton_corpus.reference(case)
 
     def difference(kernel: Kernel, folder: Path) -> str:
@@ -65,15 +65,15 @@ def of_the_corpus(case: triton_corpus.Case) -> Difference:
 
 
 def suite(*, arithmetic: bool = False) -> Iterator[tuple[str, Kernel, Difference]]:
-    """The kernels of the conformance suite by name, with an empty request, and how each is compared."""
-    dull = set() if arithmetic else {case.name for case in elementwise_cases()}
+    """Yield the kernels of the conformance suite: a name, the kernel with an empty request, and its comparison."""
+    skipped = set() if arithmetic else {case.name for case in elementwise_cases()}
     for case in all_cases():
-        if not case.kernel.scratch and case.name not in dull:
+        if not case.kernel.scratch and case.name not in skipped:
             yield case.name, requested(case.kernel), of_the_suite(case)
 
 
 def corpus(*, arithmetic: bool = False) -> Iterator[tuple[str, Kernel, Difference]]:
-    """Those of the corpus."""
+    """Yield the kernels of the corpus, likewise."""
     for case in triton_corpus.cases():
         if arithmetic or not case.name.startswith("operations"):
             yield case.name, requested(case.kernel), of_the_corpus(case)
@@ -83,7 +83,7 @@ CASES = {"suite": suite, "corpus": corpus}
 
 
 def compared(kernel: Kernel, difference: Difference, folder: Path) -> str:
-    """What differs in a run; an exception is a difference too."""
+    """Return the difference in a run; an exception is a difference too."""
     try:
         return difference(kernel, folder)
     except Exception as error:
@@ -91,13 +91,16 @@ def compared(kernel: Kernel, difference: Difference, folder: Path) -> str:
 
 
 def main(words: list[str]) -> None:
-    """Run the candidates of each case. Where the interpreter itself computes otherwise (it rounds twice in a fused
-    multiplication, say), they have to differ in the same way."""
+    """Run the candidates of each case.
+
+    Where the default schedule differs from the reference too (Triton's interpreter rounds twice in a fused
+    multiply-add, for one), a candidate must have the same difference.
+    """
     chosen = [cases(arithmetic="all" in words) for name, cases in CASES.items() if name in words]
     with tempfile.TemporaryDirectory() as folder:
         for name, kernel, difference in chain(*chosen):
             found = ""
-            others = candidates(schedule_kernel(kernel, LITTLE), LITTLE)[1:]
+            others = candidates(schedule_kernel(kernel, SMALL_CHIP), SMALL_CHIP)[1:]
             for other in others:
                 complaint = compared(other, difference, Path(folder))
                 if complaint and complaint != compared(kernel, difference, Path(folder)):

@@ -1,7 +1,7 @@
-"""Hand-built kernels, as data, and the run that compares them with the reference interpreter.
+"""Hand-built kernels, and a program that compares their results with the reference interpreter's.
 
 Run as a program (``TRITON_INTERPRET=1 python triton_corpus.py``) it runs every case in Triton's interpreter and prints
-one line of JSON per case: its name and what differs, empty when nothing does.
+one line of JSON per case: its name and the difference, empty where there is none.
 """
 
 from __future__ import annotations
@@ -62,21 +62,27 @@ Make = Callable[[np.random.Generator, int], Any]
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel with the sizes of its buffers, in elements, and how to fill those that it reads."""
+    """A kernel and the data of a run."""
 
     kernel: Kernel
+    """The kernel, with a request for a schedule."""
     sizes: Mapping[str, int]
+    """The elements of each buffer."""
     fill: Mapping[str, Make] = field(default_factory=dict)
+    """Functions that make the contents of buffers that are read; the others have random contents."""
     symbols: Mapping[str, int | float] = field(default_factory=dict)
+    """The value of each symbol."""
     rtol: float = 2e-6
+    """The relative tolerance of the comparison."""
     atol: float = 1e-6
+    """The absolute tolerance of the comparison."""
 
     @property
     def name(self) -> str:
         return self.kernel.name
 
     def multiplies(self, by: str) -> bool:
-        """True where values are multiplied by an operation whose name begins so: ``mul_f8``, ``mul_tf32``."""
+        """True where values use an operation whose name begins with ``by``, such as ``mul_f8`` or ``mul_tf32``."""
         statements = (each for phase in self.kernel.phases for each in phase.statements)
         values = (value for each in statements for value in values_of(each))
         return any(isinstance(node, Op) and node.name.startswith(by) for node in walk(*values))
@@ -87,7 +93,7 @@ def normal(rng: np.random.Generator, count: int) -> Any:
 
 
 def special(rng: np.random.Generator, count: int) -> Any:
-    """Normal values, among them all that is delicate about floats."""
+    """Return normal values with zeros, infinities, NaN, ties of rounding, large and tiny values among them."""
     values = rng.standard_normal(count) * 3
     odd = [
         0.0,
@@ -108,8 +114,8 @@ def special(rng: np.random.Generator, count: int) -> Any:
         0.9999,
         88.0,
     ]
-    places = rng.permutation(count)[: min(count, 4 * len(odd))]
-    values[places] = np.resize(odd, len(places))
+    chosen = rng.permutation(count)[: min(count, 4 * len(odd))]
+    values[chosen] = np.resize(odd, len(chosen))
     return values
 
 
@@ -160,8 +166,8 @@ def maps() -> Iterator[Case]:
         )
     for dtype in (bf16, f16, f32):
         x, y = load("x", (I0,), dtype), load("y", (I0,), dtype)
-        wide = [cast(each, f32) for each in (x, y)]
-        made = [op("tanh", wide[0]), op("div", *wide), op("reciprocal", wide[1]), op("sigmoid", wide[0])]
+        a, b = (cast(each, f32) for each in (x, y))
+        made = [op("tanh", a), op("div", a, b), op("reciprocal", b), op("sigmoid", a)]
         rounded = [cast(each, dtype) for each in made]
         names = [f"o{k}" for k in range(len(made))]
         stores = [Store(name, I0, op("neg", cast(value, f32))) for name, value in zip(names, rounded)]
@@ -187,7 +193,7 @@ def maps() -> Iterator[Case]:
         ),
         {"x": 185, "b": 37, "o": 185},
     )
-    # the axes inside the phase: a scheduler may leave them there
+    # Axes of the phase instead of outer ones, as a scheduler may leave them.
     yield Case(
         kernel(
             "inner_map",
@@ -367,7 +373,7 @@ def indirect() -> Iterator[Case]:
         {"x": 50, "n": 30, "o": 30},
         {"n": below(80, -20)},
     )
-    # an index that is read under a condition may not be used outside it
+    # An index that is loaded under a condition may not be used outside it.
     wanted = op("lt", index(I0), const(10, i64))
     inner = Indirect(load("n", (I0,), i64), 50, False, "raised")
     yield Case(
@@ -400,7 +406,7 @@ SCATTER_MODES: tuple[ScatterMode, ...] = ("add", "mul", "min", "max")
 
 
 def _scatter(mode: ScatterMode, dtype: DType) -> Case:
-    """Small whole numbers, of which every dtype holds the sums and products, so that no order shows."""
+    """Scatter small integers, whose results are exact in every dtype, so that the order of updates has no effect."""
     at = Indirect(load("n", (I0,), i64), 7, False, "raised")
     few = below(2) if dtype.is_bool else below(3, 1) if mode == "mul" else below(9)
     return Case(
@@ -416,7 +422,7 @@ def _scatter(mode: ScatterMode, dtype: DType) -> Case:
 
 
 def _scatter_columns() -> Case:
-    """Into rows, from a tile of two dimensions whose tail is masked."""
+    """Scatter into rows from a two-dimensional tile with a masked tail."""
     at = Indirect(load("n", (I0,), i64), 5, False, "raised")
     return Case(
         kernel(
@@ -455,50 +461,54 @@ def reductions() -> Iterator[Case]:
     yield _empty_row()
 
 
-def shared() -> Iterator[Case]:
-    """The same with outer points that several programs have together; nothing is known of what scratch holds."""
+def clusters() -> Iterator[Case]:
+    """Yield the reductions with a cluster of CTAs for each tile; the workspace has arbitrary contents."""
     for case in reductions():
         if can_use_cluster(case.kernel.phases) and not _in_order(case.kernel) and case.name != "empty_row":
-            yield shared_by(case, 2)
-    yield shared_by(_two_meetings(), 2)
-    yield shared_by(_columns("columns", 90, 300), 4)
-    yield shared_by(_columns("tall_columns", 40, 2100), 4)
+            yield in_cluster(case, 2)
+    yield in_cluster(_two_barriers(), 2)
+    yield in_cluster(_columns("columns", 90, 300), 4)
+    yield in_cluster(_columns("tall_columns", 40, 2100), 4)
 
 
 def _in_order(kernel: Kernel) -> bool:
+    """True for a kernel with a user's combiner, which need not be commutative."""
     statements = (each for phase in kernel.phases for each in phase.statements)
     return any(
         isinstance(each, Accumulate) and isinstance(each.combiner, UserCombiner) for each in statements
     )
 
 
-def shared_by(case: Case, programs: int) -> Case:
-    """A case whose outer points so many programs have together."""
+def in_cluster(case: Case, size: int) -> Case:
+    """Return the case with clusters of ``size`` CTAs, whose kernel gets a workspace."""
     parameters = (*case.kernel.parameters, Parameter("w_scratch", i64, "workspace", 16))
-    schedule = replace(case.kernel.schedule, cluster=programs)
-    name = f"{case.name}_shared_by_{programs}"
+    schedule = replace(case.kernel.schedule, cluster=size)
+    name = f"{case.name}_in_cluster_of_{size}"
     made = replace(case.kernel, name=name, parameters=parameters, schedule=schedule)
     words = evaluate(workspace_words(made), {name: int(value) for name, value in case.symbols.items()})
     return replace(case, kernel=made, sizes={**case.sizes, "w_scratch": words})
 
 
-def _two_meetings() -> Case:
-    """Rows that programs have equal parts of, which write over what they read and keep a value for each row."""
-    place, kept = I0 * 192 + I1 * 96 + R0, I0 * 2 + I1
-    x = load("x", (place,), f32)
+def _two_barriers() -> Case:
+    """Return a softmax in place, of rows that a cluster divides evenly, that also updates a value for each row."""
+    offset, row_offset = I0 * 192 + I1 * 96 + R0, I0 * 2 + I1
+    x = load("x", (offset,), f32)
     e = op("exp", op("sub", x, scalar("m")))
     row = [("r0", 96)]
     return Case(
         kernel(
-            "two_meetings",
-            [("x", f32, "inout"), ("most", f32, "inout")],
+            "two_barriers",
+            [("x", f32, "inout"), ("maximum", f32, "inout")],
             [("i0", 3), ("i1", 2)],
             (row, [Accumulate((("m", f32),), NamedCombiner("max"), (x,))]),
             (row, [Accumulate((("z", f32),), NamedCombiner("sum"), (e,))]),
-            (row, [Store("x", place, op("div", e, scalar("z")))]),
-            ((), [Store("most", kept, op("add", load("most", (kept,), f32), scalar("m")))]),
+            (row, [Store("x", offset, op("div", e, scalar("z")))]),
+            (
+                (),
+                [Store("maximum", row_offset, op("add", load("maximum", (row_offset,), f32), scalar("m")))],
+            ),
         ),
-        {"x": 576, "most": 6},
+        {"x": 576, "maximum": 6},
     )
 
 
@@ -619,7 +629,7 @@ def _with_nans(rng: np.random.Generator, count: int) -> Any:
 
 
 def _combine(name: str, schedule: TileRequest | None) -> Case:
-    """Composition of affine maps: associative, and not commutative."""
+    """Return a reduction that composes affine maps, which is associative and not commutative."""
     a, b, c, d = (Param(k, f32) for k in range(4))
     affine = UserCombiner(
         (op("mul", a, c), op("add", op("mul", b, c), d)),
@@ -643,7 +653,7 @@ def _combine(name: str, schedule: TileRequest | None) -> Case:
 
 
 def _latest(name: str, schedule: TileRequest | None) -> Case:
-    """The last value: a combination whose identity is one on the left alone."""
+    """Return a reduction to the last value, whose combiner has an identity on the left alone."""
     latest = UserCombiner((Param(1, f32),), (const(0.0, f32),), (Param(0, f32),))
     return Case(
         kernel(
@@ -763,7 +773,7 @@ def _full() -> Case:
 
 
 def _point_phase() -> Case:
-    """A phase of one point in front of a reduction: what does not vary along the row is computed once."""
+    """Return a kernel with a phase of one point before a reduction."""
     x = load("x", (_rows(),), f32)
     w = op("exp", load("w", (I0,), f32))
     return Case(
@@ -782,7 +792,7 @@ def _point_phase() -> Case:
 
 
 def _read_back() -> Case:
-    """A later phase reads, at other points, what an earlier one stored."""
+    """Return a kernel whose second phase loads, at other points, elements that the first one stored."""
     x = load("x", (_rows(),), f32)
     return Case(
         kernel(
@@ -896,13 +906,13 @@ def scans() -> Iterator[Case]:
     )
 
 
-def relays() -> Iterator[Case]:
-    """Scans whose rows programs have in parts; of one row there are more than a window has words."""
+def lookback_scans() -> Iterator[Case]:
+    """Yield look-back scans, one of them with more chunks than a window."""
     kinds: tuple[tuple[ReductionName, DType], ...] = (
         ("sum", f32), ("max", f32), ("sum", i64), ("min", i32), ("sum", bf16), ("prod", f64),
     )  # fmt: skip
     for kind, dtype in kinds:
-        yield _relay(f"relay_{kind}_{dtype}", 3, 70, NamedCombiner(kind), dtype)
+        yield _lookback(f"lookback_{kind}_{dtype}", 3, 70, NamedCombiner(kind), dtype)
     decay = UserCombiner(
         (
             op("mul", Param(0, f32), Param(2, f32)),
@@ -911,13 +921,13 @@ def relays() -> Iterator[Case]:
         (const(1.0, f32), const(0.0, f32)),
         (Param(1, f32), Param(0, f32)),
     )
-    yield _relay("relay_argmax", 3, 70, NamedCombiner("argmax"), f32)
-    yield _relay("relay_average", 3, 70, decay, f32)
-    yield _relay("relay_windows", 1, 4200, NamedCombiner("sum"), f32)
+    yield _lookback("lookback_argmax", 3, 70, NamedCombiner("argmax"), f32)
+    yield _lookback("lookback_average", 3, 70, decay, f32)
+    yield _lookback("lookback_windows", 1, 4200, NamedCombiner("sum"), f32)
 
 
-def _relay(name: str, rows: int, length: int, combiner: Combiner, dtype: DType) -> Case:
-    """Parts of 16 points. Scratch holds anything at first."""
+def _lookback(name: str, rows: int, length: int, combiner: Combiner, dtype: DType) -> Case:
+    """Return a look-back scan with chunks of 16 points; its workspace has arbitrary contents at first."""
     at = add(mul(I0, length), R0)
     x = load("x", (at,), dtype)
     results: list[tuple[str, DType, Access]] = [("o", dtype, "out")]
@@ -961,16 +971,16 @@ def _scan(name: str, kind: ReductionName, dtype: DType, schedule: TileRequest | 
 
 # --- dtypes and operations ------------------------------------------------------------------------------------
 
-HELD = (f64, f32, bf16, f16, f8e4m3fn, f8e5m2, i64, i32, i16, i8, u64, u32, u16, u8, b1)
+DTYPES = (f64, f32, bf16, f16, f8e4m3fn, f8e5m2, i64, i32, i16, i8, u64, u32, u16, u8, b1)
 
 
 def conversions() -> Iterator[Case]:
-    for source in HELD:
-        targets = tuple(dtype for dtype in HELD if dtype != source)
+    for source in DTYPES:
+        targets = tuple(dtype for dtype in DTYPES if dtype != source)
         x = load("x", (I0,), source)
         values: Make = special if source.is_float and source.bits > 8 else normal
         if source.is_float:
-            # What does not fit an integer is nobody's promise on a GPU.
+            # A GPU promises nothing about floats that do not fit an integer.
             finite = where(op("lt", op("abs", x), const(100.0, source)), op("abs", x), const(0.0, source))
         else:
             values, finite = below(120, 0 if source.kind == "uint" or source.is_bool else -120), x
@@ -1015,20 +1025,20 @@ def conversions() -> Iterator[Case]:
                 ],
             ),
         ),
-        {f"{side}{k}": 64 for side in "xo" for k in range(len(pairs))},
+        {f"{buffer}{k}": 64 for buffer in "xo" for k in range(len(pairs))},
     )
 
 
 def operations() -> Iterator[Case]:
-    """Every row of the operation table, over each dtype that it accepts, a few to a kernel."""
+    """Yield every operation over each dtype that it accepts, up to ten in a kernel."""
     for dtype in (f32, f64, bf16, f16, i64, i32, i8, u8, u32, b1):
         names = [
             name
             for name, row in OPS.items()
             if _accepted(name, dtype) and row.rule not in ("cast", "bitcast")
         ]
-        for part in range(0, len(names), 10):
-            yield _operations(dtype, part // 10, names[part : part + 10])
+        for first in range(0, len(names), 10):
+            yield _operations(dtype, first // 10, names[first : first + 10])
 
 
 def _accepted(name: str, dtype: DType) -> bool:
@@ -1039,11 +1049,11 @@ def _accepted(name: str, dtype: DType) -> bool:
             if name == "random_bits" and dtype.is_integer
             else dtype.is_float and name != "random_bits"
         )
-    held = {
+    accepted = {
         "any": True, "number": not dtype.is_bool, "float": dtype.is_float, "integer": dtype.is_integer,
         "bits": not dtype.is_float, "bool": dtype.is_bool,
     }  # fmt: skip
-    return held[row.accepts]
+    return accepted[row.accepts]
 
 
 _SLACK = {
@@ -1106,22 +1116,24 @@ def _operations(dtype: DType, number: int, names: Sequence[str]) -> Case:
 
 
 def cases() -> list[Case]:
-    """The whole corpus."""
+    """Return the whole corpus."""
     return [
         *maps(),
         *indirect(),
         *reductions(),
-        *shared(),
+        *clusters(),
         *scans(),
-        *relays(),
+        *lookback_scans(),
         *conversions(),
         *operations(),
     ]
 
 
 def of_no_order() -> list[Case]:
-    """Kernels that are right only where programs run in one order, which no plan may have: each writes over what
-    another one reads."""
+    """Return kernels whose CTAs overwrite elements that other CTAs load.
+
+    Their results depend on the order of the CTAs, so that no plan may have such kernels.
+    """
     made = []
     for name, read, written in (("moved_down", 20000, 0), ("moved_up", 0, 20000)):
         body = Store("x", add(I0, written), load("x", (add(I0, read),), f32))
@@ -1130,7 +1142,7 @@ def of_no_order() -> list[Case]:
 
 
 def buffers_of(case: Case) -> dict[str, Any]:
-    """The case's buffers in memory form, filled; the same in every process."""
+    """Return the filled buffers of a case, as they are in memory; the same in every process."""
     rng = np.random.default_rng(zlib.crc32(case.name.encode()))
     filled = {}
     for parameter in case.kernel.parameters:
@@ -1139,19 +1151,19 @@ def buffers_of(case: Case) -> dict[str, Any]:
         values = np.asarray(case.fill.get(parameter.name, default)(rng, count))
         if parameter.access == "out":
             values = np.zeros(count)
-        held = (
+        cast_values = (
             values.astype(np.float64 if parameter.dtype == f64 else np.float32)
             if parameter.dtype.is_float
             else values
         )
-        filled[parameter.name] = np.ascontiguousarray(encode(held, parameter.dtype)).astype(
+        filled[parameter.name] = np.ascontiguousarray(encode(cast_values, parameter.dtype)).astype(
             storage_dtype(parameter.dtype)
         )
     return filled
 
 
 def difference(case: Case, got: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    """What differs between the written buffers of two runs; empty when nothing does."""
+    """Return the first difference between the written buffers of two runs; empty where there is none."""
     for parameter in case.kernel.parameters:
         if parameter.access in ("in", "workspace"):
             continue
@@ -1168,14 +1180,14 @@ def difference(case: Case, got: Mapping[str, Any], wanted: Mapping[str, Any]) ->
 
 
 def reference(case: Case) -> dict[str, Any]:
-    """The case's buffers after a run of the reference interpreter."""
+    """Return the case's buffers after a run of the reference interpreter."""
     buffers = buffers_of(case)
     run_reference(case.kernel, buffers, case.symbols)
     return buffers
 
 
 def interpreted(case: Case, folder: Path) -> dict[str, Any]:
-    """The case's buffers after a run in Triton's interpreter."""
+    """Return the case's buffers after a run in Triton's interpreter."""
     from litz_codegen_triton.runtime.interpret import run_kernel
 
     buffers = buffers_of(case)
@@ -1184,7 +1196,7 @@ def interpreted(case: Case, folder: Path) -> dict[str, Any]:
 
 
 def main(chosen: Sequence[Case], names: Sequence[str]) -> None:
-    """Compare these cases (or the named ones of them), one line of JSON each."""
+    """Compare these cases (or the named ones of them) and print one line of JSON for each."""
     with tempfile.TemporaryDirectory() as folder:
         for case in chosen:
             if names and case.name not in names:

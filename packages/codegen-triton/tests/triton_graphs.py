@@ -1,7 +1,7 @@
-"""Loop graphs, scheduled for a GPU, and the run that compares their plans with the reference interpreter.
+"""Loop graphs scheduled for a GPU, and a program that compares their plans with the reference interpreter.
 
 Run as a program (``TRITON_INTERPRET=1 python triton_graphs.py``) it runs every plan with its kernels in Triton's
-interpreter and prints one line of JSON per graph: its name and what differs, empty when nothing does.
+interpreter and prints one line of JSON per graph: its name and the difference, empty where there is none.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ graph open on cuda(%x: f32[s0, s1] fixed) -> (%o) {
 
 
 def graphs() -> list[LoopGraph]:
-    """Every graph of :data:`TEXTS`."""
+    """Return every graph of :data:`TEXTS`."""
     found = []
     for text in TEXTS.strip().split("\n\n"):
         graph = from_text(text)
@@ -113,13 +113,13 @@ def graphs() -> list[LoopGraph]:
 
 
 def plan_of(graph: LoopGraph) -> Plan:
-    """The graph scheduled for an H100 or its like."""
+    """Return the graph's plan, scheduled for ``sm_90``."""
     capabilities = chip_capabilities("sm_90")
     return schedule_plan(schedule(graph, PassContext({CUDA: capabilities})), capabilities)
 
 
 def inputs_of(graph: LoopGraph) -> list[Any]:
-    """Arrays in memory form for the graph's inputs; the same in every process."""
+    """Return the graph's inputs, as they are in memory; the same in every process."""
     rng = np.random.default_rng(zlib.crc32(graph.name.encode()))
     arrays = []
     for value in graph.inputs:
@@ -133,7 +133,7 @@ def inputs_of(graph: LoopGraph) -> list[Any]:
 
 
 def difference(graph: LoopGraph, got: Sequence[Any], wanted: Sequence[Any]) -> str:
-    """What differs between two lists of outputs; empty when nothing does."""
+    """Return the first difference between two lists of outputs; empty where there is none."""
     types: Mapping[str, Any] = {name: value.type for name, value in graph.values().items()}
     for output, a, b in zip(graph.outputs, got, wanted, strict=True):
         assert isinstance(output, Ref), "all outputs are values"
@@ -145,7 +145,7 @@ def difference(graph: LoopGraph, got: Sequence[Any], wanted: Sequence[Any]) -> s
 
 
 def compared(graph: LoopGraph, inputs: Sequence[Any], folder: Path) -> str:
-    """What differs between a run of the plan in Triton's interpreter and the graph's meaning; what is raised counts."""
+    """Return the difference between the plan in Triton's interpreter and the graph, or the exception of the former."""
     from litz_codegen_triton.runtime.interpret import run_plan
 
     try:
@@ -156,7 +156,7 @@ def compared(graph: LoopGraph, inputs: Sequence[Any], folder: Path) -> str:
 
 
 def raised(graph: LoopGraph, inputs: Sequence[Any], folder: Path) -> str:
-    """The error that the plan raises in Triton's interpreter, if any."""
+    """Return the name of the error that the plan raises in Triton's interpreter, or an empty string."""
     from litz_codegen_triton.runtime.interpret import run_plan
 
     try:
@@ -167,15 +167,15 @@ def raised(graph: LoopGraph, inputs: Sequence[Any], folder: Path) -> str:
 
 
 def main() -> None:
-    """Compare every plan, one line of JSON each; then one whose indices are out of range."""
+    """Compare every plan and print a line of JSON for each; then run one whose indices are out of range."""
     with tempfile.TemporaryDirectory() as folder:
         for graph in graphs():
             found = compared(graph, inputs_of(graph), Path(folder))
             print(json.dumps({"case": graph.name, "difference": found}), flush=True)
             if graph.name == "embedding":
-                table, places, positions = inputs_of(graph)
-                places[1, 4] = 50
-                found = raised(graph, [table, places, positions], Path(folder))
+                table, indices, positions = inputs_of(graph)
+                indices[1, 4] = 50
+                found = raised(graph, [table, indices, positions], Path(folder))
                 print(json.dumps({"case": "embedding, out of range", "difference": found}), flush=True)
 
 

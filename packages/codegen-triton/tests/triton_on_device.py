@@ -1,7 +1,7 @@
-"""`python triton_on_device.py`: every kernel of the corpus on the GPU at hand, against the reference interpreter.
+"""Program that runs every hand-built kernel on the current GPU and compares it with the reference interpreter.
 
-Prints a line of JSON for each; exit code 1 when one differs. What the GPU's maths library does less exactly than
-litz's own tests ask of the interpreter is held to the case's tolerance all the same.
+`python triton_on_device.py` prints a line of JSON for each case; the exit code is 1 if one differs. The GPU's maths
+library is compared with the tolerances of the case, as Triton's interpreter is.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from litz_ir.errors import LitzError
 from litz_ir.plan import cluster_size
 
 TF32 = 2.0**-9
-"""How far a sum of TF32 products may be from the exact one, as a share of the largest: factors have 10 bits each."""
+"""The error allowed in a TF32 matmul, relative to its largest result: operands have 10 bits of mantissa."""
 
-ROOMS = (
+MODULES = (
     triton_horizontal_fusion,
     triton_attention_scores,
     triton_corpus,
@@ -47,23 +47,23 @@ ROOMS = (
 
 
 def computed(case: triton_corpus.Case, chip: str, folder: Path) -> dict[str, np.ndarray]:
-    """The case's buffers after a run on the device."""
+    """Return the case's buffers after a run on the device."""
     kernel = schedule_kernel(case.kernel, chip_capabilities(chip))
-    held = triton_corpus.buffers_of(case)
+    buffers = triton_corpus.buffers_of(case)
     built = compile_source(emit_kernel(kernel), chip, folder)
 
     def unaligned(name: str) -> CompiledKernel:
         return compile_source(emit_kernel(kernel), chip, folder, aligned=False)
 
     module = LaunchModule({kernel.name: built}, {kernel.name: kernel}, unaligned)
-    there = {name: torch.from_numpy(each.view(np.uint8).copy()).cuda() for name, each in held.items()}
+    on_device = {name: torch.from_numpy(each.view(np.uint8).copy()).cuda() for name, each in buffers.items()}
     symbols = [case.symbols[info.name] for info in kernel.symbols]
-    module.function(kernel.name)([there[p.name].data_ptr() for p in kernel.parameters], symbols)
-    return {name: there[name].cpu().numpy().view(each.dtype) for name, each in held.items()}
+    module.function(kernel.name)([on_device[p.name].data_ptr() for p in kernel.parameters], symbols)
+    return {name: on_device[name].cpu().numpy().view(each.dtype) for name, each in buffers.items()}
 
 
 def difference(case: triton_corpus.Case, found: Mapping[str, Any]) -> str:
-    """What differs from the reference interpreter, which multiplies f32 in full where tensor cores round to TF32."""
+    """Return the difference from the reference interpreter, which multiplies f32 exactly where the GPU uses TF32."""
     wanted = triton_corpus.reference(case)
     if case.multiplies("mul_tf32"):
         floats = [wanted[p.name] for p in case.kernel.parameters if p.access == "out" and p.dtype == f32]
@@ -73,13 +73,13 @@ def difference(case: triton_corpus.Case, found: Mapping[str, Any]) -> str:
 
 
 def main() -> int:
-    """Run every case; the exit code."""
+    """Run every case that the GPU supports, and return the exit code."""
     chip, wrong = current_chip(), 0
     if chip is None:
         print("no NVIDIA GPU here", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory(prefix="litz-triton-") as folder:
-        for case in chain.from_iterable(room.cases() for room in ROOMS):
+        for case in chain.from_iterable(module.cases() for module in MODULES):
             known = chip_capabilities(chip)
             f8 = case.multiplies("mul_f8")
             if cluster_size(case.kernel.schedule) > known.max_cluster_size or (f8 and not known.fp8_matmul):

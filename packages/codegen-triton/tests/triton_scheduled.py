@@ -1,4 +1,4 @@
-"""Kernels of the tests, scheduled for a chip and emitted, with the tiles that they come to."""
+"""Helpers that schedule the kernels of tests for the default chip, emit them, and return their tiles."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ MACHINE = chip_capabilities(DEFAULT_CHIP)
 
 
 def requested(kernel: Kernel) -> Kernel:
-    """The kernel, and its subkernels, with nothing asked of their schedules."""
+    """Return the kernel with empty schedule requests, its own and its subkernels'."""
     return with_schedules(kernel, [TileRequest()] * len(schedules_of(kernel)))
 
 
 def scheduled(kernel: Kernel) -> Kernel:
-    """The kernel with a schedule in the place of its request."""
+    """Return the kernel with a schedule instead of its request."""
     return schedule_kernel(kernel, MACHINE)
 
 
 def emitted(kernel: Kernel, *, form: Form = "compiled", origins: Sequence[KernelOrigin] = ()) -> KernelSource:
-    """The kernel's source."""
+    """Return the source of the kernel, which is scheduled first."""
     return emit_kernel(scheduled(kernel), form=form, origins=origins)
 
 
 def tiled(kernel: Kernel) -> Tiling:
-    """The kernel's tiles."""
+    """Return the tiles of the kernel, which is scheduled first."""
     return tiling(scheduled(kernel))
 
 
 def subkernel_tiles(kernel: Kernel) -> list[Tiling]:
-    """The tiles of each subkernel of a foreach kernel."""
-    return [tiling(part.kernel) for part in scheduled(kernel).subkernels]
+    """Return the tiles of each subkernel of a foreach kernel."""
+    return [tiling(subkernel.kernel) for subkernel in scheduled(kernel).subkernels]
 
 
 def choices(
