@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from litz_codegen_triton.emit.body import EmitSettings, TileEmitter
 from litz_codegen_triton.emit.cluster_reduction import BARRIER_LIMIT
+from litz_codegen_triton.emit.comments import kernel_comments, subkernel_comments
 from litz_codegen_triton.emit.coordinates import TileIndices
 from litz_codegen_triton.emit.grid import grid_size
 from litz_codegen_triton.emit.horizontal_fusion import dispatch
@@ -18,8 +19,7 @@ from litz_codegen_triton.emit.tiles import TileDim, Tiling, tiling
 from litz_codegen_triton.emit.vector_accesses import VectorAccess, vector_accesses
 from litz_ir.dtypes import b1, f64
 from litz_ir.errors import CodegenError
-from litz_ir.origin import abbreviated_list, describe_locations
-from litz_ir.plan import Foreach, Kernel, KernelOrigin, Subkernel, origins_by_subkernel, workspace_of
+from litz_ir.plan import Foreach, Kernel, KernelOrigin, origins_by_subkernel, workspace_of
 from litz_ir.symbols import Size, Term, mul
 
 GROUP_M = 8
@@ -73,7 +73,7 @@ def emit_kernel(
         return _emit_foreach(kernel, form, origins)
     tiles = tiling(kernel)
     writer = _KernelWriter(kernel, tiles, form)
-    text = _module(writer.functions(_comments(kernel, origins)), form)
+    text = _module(writer.functions(kernel_comments(kernel, origins)), form)
     return KernelSource(
         kernel.name,
         text,
@@ -101,7 +101,7 @@ def _emit_foreach(kernel: Kernel, form: Form, origins: Sequence[KernelOrigin]) -
         for each, tiles in zip(subkernels, tilings, strict=True)
     ]
     comments = [
-        _subkernel_comments(each, own)
+        subkernel_comments(each, own)
         for each, own in zip(subkernels, origins_by_subkernel(kernel, origins), strict=True)
     ]
     functions = [
@@ -160,27 +160,6 @@ def _divisible(kernel: Kernel) -> Iterable[int]:
     for position, info in enumerate(kernel.symbols, len(kernel.parameters)):
         if info.kind == "int" and info.divisor % 16 == 0:
             yield position
-
-
-def _comments(kernel: Kernel, origins: Sequence[KernelOrigin]) -> list[str]:
-    """Return comments that give the user's lines of the fused operations, or the results of those without lines."""
-    known = [f"# {each.operation}: {each.origin.describe()}" for each in origins if each.origin]
-    others = [each.operation for each in origins if not each.origin]
-    if not origins:
-        others = [parameter.name for parameter in kernel.parameters if parameter.access in ("out", "inout")]
-    lines = [*known, f"# computes {', '.join(others)}"] if others else known
-    return list(dict.fromkeys(line.replace("\n", " ") for line in lines))
-
-
-def _subkernel_comments(subkernel: Subkernel, origins: Sequence[KernelOrigin]) -> list[str]:
-    """Return comments that give the number of a subkernel's invocations, and their user's lines or their results."""
-    count = len(subkernel.invocations)
-    lines = describe_locations(each.origin for each in origins)
-    others = [each.operation for each in origins if not each.origin]
-    if others:
-        lines = (*lines, f"computes {abbreviated_list(others)}")
-    found = [f"{count} loop{'s' if count > 1 else ''}", *lines]
-    return [f"# {line}".replace("\n", " ") for line in found]
 
 
 class _KernelWriter:
