@@ -142,7 +142,9 @@ def case(
     own = {parameter.name: sizes[parameter.name] for parameter in made.parameters}
     tolerance = 1e-4 if heads.dtype == f32 else 2e-2
     fills = {"lse": lambda rng, count: rng.uniform(6, 8, count), **(fill or {})}
-    return Case(made, own, fills, symbols or {}, rtol=tolerance, atol=tolerance)
+    # Gradients are sums of terms of up to 1e5, of which f32 rounds each by 1e-2 at most.
+    atol = max(tolerance, 1e-2) if "do" in own else tolerance
+    return Case(made, own, fills, symbols or {}, rtol=tolerance, atol=atol)
 
 
 def forward(
