@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import triton_assembly
+import triton_cases
 import triton_corpus
 from triton_scheduled import choices, emitted, tiled
 
@@ -17,7 +18,9 @@ from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
 from litz_ir.dtypes import DType, bf16, f32, i64
 from litz_ir.errors import CodegenError, CompileFailed, TargetError, ToolchainError
 from litz_ir.loops import SORT
-from litz_ir.plan import Access, ScanStore, TileRequest
+from litz_ir.plan import Access, Kernel, ScanStore, Store, TileRequest
+from litz_ir.scalar import op
+from litz_ir.scalar.build import load
 from litz_ir.text import parse_kernel
 
 CASES = {case.name: case for case in triton_corpus.cases()}
@@ -52,10 +55,10 @@ def test_accesses_are_vectorised_where_alignment_allows(dtype: DType, chip: str,
     assert "global.v4.b32" not in unaligned
 
 
-def negation(count: int, dtype: DType) -> triton_corpus.Kernel:
-    kernel = triton_corpus.kernel
-    body = triton_corpus.op("neg", triton_corpus.load("x", (triton_corpus.I0,), dtype))
-    store = triton_corpus.Store("o", triton_corpus.I0, body)
+def negation(count: int, dtype: DType) -> Kernel:
+    kernel = triton_cases.kernel
+    body = op("neg", load("x", (triton_cases.I0,), dtype))
+    store = Store("o", triton_cases.I0, body)
     return kernel("negation", [("x", dtype, "in"), ("o", dtype, "out")], [("i0", count)], ((), [store]))
 
 
@@ -152,11 +155,11 @@ def test_the_longest_row_that_is_sorted_stays_in_registers(chip: str, tmp_path: 
     assert (found.spilled, found.refused) == (0, "")
 
 
-def sorted_rows(length: int) -> triton_corpus.Kernel:
-    at = triton_corpus.I0 * length + triton_corpus.R0
-    statement = ScanStore(SORT, (triton_corpus.load("k", (at,), i64),), (("o", at),))
+def sorted_rows(length: int) -> Kernel:
+    at = triton_cases.I0 * length + triton_cases.R0
+    statement = ScanStore(SORT, (load("k", (at,), i64),), (("o", at),))
     parameters: list[tuple[str, DType, Access]] = [("k", i64, "in"), ("o", i64, "out")]
-    return triton_corpus.kernel("ordered", parameters, [("i0", 4096)], ([("r0", length)], [statement]))
+    return triton_cases.kernel("ordered", parameters, [("i0", 4096)], ([("r0", length)], [statement]))
 
 
 @pytest.mark.parametrize("length", [65, 2048])

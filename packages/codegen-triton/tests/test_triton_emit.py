@@ -9,17 +9,18 @@ from dataclasses import replace
 
 import pytest
 import triton_corpus
-from triton_corpus import I0, I1, R0, kernel, load, op, scalar
+from triton_cases import I0, I1, R0, kernel, scalar
 from triton_scheduled import emitted, tiled
 
 from litz_codegen_triton.emit.ops_table import Form
 from litz_codegen_triton.schedule.tile_loops import PERSISTENT_LIMIT
 from litz_ir.dtypes import DType, bf16, f32, f64, i8, i64
 from litz_ir.errors import CodegenError
-from litz_ir.loops import NamedCombiner, ScatterMode
+from litz_ir.loops import Axis, NamedCombiner, ScatterMode
 from litz_ir.origin import Origin
 from litz_ir.plan import Access, Accumulate, Kernel, KernelOrigin, ScratchArray, Store, TileRequest
-from litz_ir.scalar import Expr, Indirect, cast, const, index, masked
+from litz_ir.scalar import Expr, Indirect, cast, const, index, masked, op
+from litz_ir.scalar.build import load
 from litz_ir.symbols import Size, SymbolInfo, add, mul, symbol
 
 CASES = {case.name: case for case in triton_corpus.cases()}
@@ -112,9 +113,7 @@ def test_blocks_that_are_no_powers_of_two_or_of_no_axis_are_refused(
 def test_indices_have_64_bits_only_where_they_must() -> None:
     assert "int64" not in emitted(copy(2**31 - 8192)).text
     assert "int64" in emitted(copy(2**31)).text
-    open_end = replace(
-        copy(8), outer=(triton_corpus.Axis("i0", symbol("s0")),), symbols=(SymbolInfo("s0", low=0),)
-    )
+    open_end = replace(copy(8), outer=(Axis("i0", symbol("s0")),), symbols=(SymbolInfo("s0", low=0),))
     assert "int64" in emitted(open_end).text
     bounded = replace(open_end, symbols=(SymbolInfo("s0", low=0, high=1 << 20),))
     assert "int64" not in emitted(bounded).text

@@ -12,7 +12,7 @@ import pytest
 import triton_matmuls
 from test_triton_interpret import run_interpreted
 from triton import knobs
-from triton_corpus import I0, I1, R0, kernel, load, op, scalar
+from triton_cases import I0, I1, R0, kernel, scalar
 from triton_scheduled import emitted, tiled
 
 from litz_codegen_triton.capabilities import shared_memory_limit
@@ -21,7 +21,8 @@ from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i32
 from litz_ir.errors import CodegenError
 from litz_ir.loops import Axis, NamedCombiner
 from litz_ir.plan import Accumulate, Kernel, Store, TileRequest
-from litz_ir.scalar import cast, const, substitute_expr
+from litz_ir.scalar import cast, const, op, substitute_expr
+from litz_ir.scalar.build import load
 from litz_ir.symbols import Size, add, mul, symbol
 
 CASES = {case.name: case for case in triton_matmuls.cases()}

@@ -11,7 +11,7 @@ import triton_corpus
 import triton_fused_attention
 import triton_horizontal_fusion
 import triton_matmuls
-from triton_corpus import I0, kernel, load, op
+from triton_cases import I0, kernel
 from triton_graphs import graphs, plan_of
 from triton_scheduled import MACHINE, emitted, scheduled
 
@@ -38,6 +38,8 @@ from litz_ir.plan import (
     verify_plan,
 )
 from litz_ir.plan.verify_kernel import verify_kernel
+from litz_ir.scalar import op
+from litz_ir.scalar.build import load
 from litz_ir.text import from_text, print_schedule, to_text
 
 MODULES = (

@@ -10,7 +10,7 @@ import pytest
 import triton_candidates
 from test_triton_emit import copy, row_sum
 from test_triton_interpret import run_interpreted
-from triton_corpus import I0, I1, R0, kernel, load, op, scalar
+from triton_cases import I0, I1, R0, kernel, scalar
 from triton_fused_attention import Heads, forward
 from triton_matmuls import matmul
 from triton_scheduled import choices, emitted, scheduled, tiled
@@ -24,6 +24,8 @@ from litz_ir.errors import CodegenError
 from litz_ir.loops import NamedCombiner
 from litz_ir.plan import Accumulate, Kernel, Matmul, Store, TileRequest
 from litz_ir.plan.verify_kernel import verify_kernel
+from litz_ir.scalar import op
+from litz_ir.scalar.build import load
 
 CASES = {group: [name for name, _, _ in cases()] for group, cases in triton_candidates.CASES.items()}
 Outcomes = Mapping[str, dict[str, str]]

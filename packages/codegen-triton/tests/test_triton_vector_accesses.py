@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 import triton_assembly
-from triton_corpus import I0, I1, R0, kernel, load, op, scalar
+from triton_cases import I0, I1, R0, kernel, scalar
 from triton_scheduled import emitted
 
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_ir.dtypes import DType, bf16, f32, f64, i32, i64
 from litz_ir.loops import NamedCombiner
 from litz_ir.plan import Accumulate, Kernel, Store
-from litz_ir.scalar import Expr, Index, Indirect, Masked, const, where
+from litz_ir.scalar import Expr, Index, Indirect, Masked, const, op, where
+from litz_ir.scalar.build import load
 from litz_ir.symbols import Size, SymbolInfo, floordiv, mod, mul, symbol
 
 S = symbol("s")

@@ -9,13 +9,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from triton_corpus import Case, Make, kernel, load, main, op, scalar
+from triton_cases import Case, Make, kernel, main, scalar
 from triton_fused_attention import LISTS, Change, Heads, J, M, N, T, case, causal, gradient, inputs, plain
 
 from litz_ir.dtypes import DType, f16, f32, i32
 from litz_ir.loops import NamedCombiner
 from litz_ir.plan import Access, Accumulate, Kernel, Store
-from litz_ir.scalar import Expr, Indirect, cast, const, index, masked, substitute_expr
+from litz_ir.scalar import Expr, Indirect, cast, const, index, masked, op, substitute_expr
+from litz_ir.scalar.build import load
 from litz_ir.symbols import Size, SymbolInfo, add, floordiv, mul, substitute, symbol
 
 NOTHING = const(-0.0, f32)

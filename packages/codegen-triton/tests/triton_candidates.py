@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import triton_cases
 import triton_corpus
 from triton_scheduled import MACHINE, requested, scheduled
 
@@ -53,13 +54,13 @@ def of_the_suite(case: Case) -> Difference:
     return difference
 
 
-def of_the_corpus(case: triton_corpus.Case) -> Difference:
+def of_the_corpus(case: triton_cases.Case) -> Difference:
     """Return the comparison of a run of a case of the corpus, which gives the difference or ''."""
-    wanted: Mapping[str, Any] = triton_corpus.reference(case)
+    wanted: Mapping[str, Any] = triton_cases.reference(case)
 
     def difference(kernel: Kernel, folder: Path) -> str:
-        found = triton_corpus.interpreted(replace(case, kernel=kernel), folder)
-        return triton_corpus.difference(case, found, wanted)
+        found = triton_cases.interpreted(replace(case, kernel=kernel), folder)
+        return triton_cases.difference(case, found, wanted)
 
     return difference
 

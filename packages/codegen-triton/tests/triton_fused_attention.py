@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from triton_corpus import Case, Make, kernel, load, main, op, scalar
+from triton_cases import Case, Make, kernel, main, scalar
 
 from litz_ir.dtypes import DType, bf16, f16, f32, i32, i64
 from litz_ir.loops import NamedCombiner
@@ -26,9 +26,11 @@ from litz_ir.scalar import (
     const,
     index,
     masked,
+    op,
     substitute_expr,
     transform,
 )
+from litz_ir.scalar.build import load
 from litz_ir.symbols import Size, SymbolInfo, add, floordiv, mul, symbol
 
 B, G, M, N, D, E, J, T = map(symbol, ("b", "g", "m", "n", "d", "e", "j", "t"))

@@ -11,8 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import triton_corpus
-from triton_corpus import Case
+import triton_cases
+import triton_maps
+import triton_operations
+import triton_reductions
+import triton_scans
+from triton_cases import Case
 from triton_scheduled import choices, requested
 
 from litz_ir.dtypes import DType, bf16, f32, f64
@@ -43,12 +47,12 @@ def cases() -> list[Case]:
     """Return every case."""
     rng = np.random.default_rng(18)
     corpus = [
-        *triton_corpus.maps(),
-        *triton_corpus.indirect(),
-        *triton_corpus.reductions(),
-        *triton_corpus.scans(),
+        *triton_maps.maps(),
+        *triton_maps.indirect(),
+        *triton_reductions.reductions(),
+        *triton_scans.scans(),
     ]
-    single = [*corpus, *triton_corpus.conversions()]
+    single = [*corpus, *triton_operations.conversions()]
     drawn = [
         foreach(f"foreach_{k}", [single[j] for j in rng.permutation(len(single))[:SUBKERNELS]])
         for k in range(KERNELS)
@@ -209,4 +213,4 @@ CUBINS = [
 
 
 if __name__ == "__main__":
-    triton_corpus.main(cases(), sys.argv[1:])
+    triton_cases.main(cases(), sys.argv[1:])

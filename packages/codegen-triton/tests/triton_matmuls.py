@@ -6,12 +6,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from triton_corpus import I0, I1, I2, R0, R1, Case, below, kernel, load, main, op, scalar
+from triton_cases import I0, I1, I2, R0, R1, Case, below, kernel, main, scalar
 
 from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i32, i64
 from litz_ir.loops import NamedCombiner
 from litz_ir.plan import Access, Accumulate, Store, TileRequest
-from litz_ir.scalar import Expr, Indirect, Scalar, cast, const, index, masked
+from litz_ir.scalar import Expr, Indirect, Scalar, cast, const, index, masked, op
+from litz_ir.scalar.build import load
 from litz_ir.symbols import Size, SymbolInfo, add, mul, symbol
 
 Buffers = Sequence[tuple[str, DType, Access]]

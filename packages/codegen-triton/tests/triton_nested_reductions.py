@@ -16,13 +16,15 @@ from typing import Any
 
 import numpy as np
 import triton_candidates
-from triton_corpus import I0, I1, R0, Case, in_cluster, kernel, load, main, normal, op, scalar
+from triton_cases import I0, I1, R0, Case, kernel, main, normal, scalar
+from triton_reductions import in_cluster
 from triton_scheduled import requested
 
 from litz_ir.dtypes import DType, bf16, f32, f64
 from litz_ir.loops import NamedCombiner
 from litz_ir.plan import Accumulate, Store, TileRequest
-from litz_ir.scalar import Expr, NestedReduction, cast, const, index, masked
+from litz_ir.scalar import Expr, NestedReduction, cast, const, index, masked, op
+from litz_ir.scalar.build import load
 from litz_ir.symbols import Size, SymbolInfo, add, mul, symbol
 from litz_ir.target.cases import all_cases
 

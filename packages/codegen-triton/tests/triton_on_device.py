@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 import triton_attention_scores
+import triton_cases
 import triton_corpus
 import triton_fused_attention
 import triton_horizontal_fusion
@@ -46,10 +47,10 @@ MODULES = (
 )
 
 
-def computed(case: triton_corpus.Case, chip: str, folder: Path) -> dict[str, np.ndarray]:
+def computed(case: triton_cases.Case, chip: str, folder: Path) -> dict[str, np.ndarray]:
     """Return the case's buffers after a run on the device."""
     kernel = schedule_kernel(case.kernel, chip_capabilities(chip))
-    buffers = triton_corpus.buffers_of(case)
+    buffers = triton_cases.buffers_of(case)
     built = compile_source(emit_kernel(kernel), chip, folder)
 
     def unaligned(name: str) -> CompiledKernel:
@@ -62,14 +63,14 @@ def computed(case: triton_corpus.Case, chip: str, folder: Path) -> dict[str, np.
     return {name: on_device[name].cpu().numpy().view(each.dtype) for name, each in buffers.items()}
 
 
-def difference(case: triton_corpus.Case, found: Mapping[str, Any]) -> str:
+def difference(case: triton_cases.Case, found: Mapping[str, Any]) -> str:
     """Return the difference from the reference interpreter, which multiplies f32 exactly where the GPU uses TF32."""
-    wanted = triton_corpus.reference(case)
+    wanted = triton_cases.reference(case)
     if case.multiplies("mul_tf32"):
         floats = [wanted[p.name] for p in case.kernel.parameters if p.access == "out" and p.dtype == f32]
         largest = max(float(np.abs(each[np.isfinite(each)]).max(initial=0.0)) for each in floats)
         case = replace(case, rtol=max(case.rtol, TF32), atol=max(case.atol, TF32 * largest))
-    return triton_corpus.difference(case, found, wanted)
+    return triton_cases.difference(case, found, wanted)
 
 
 def main() -> int:
