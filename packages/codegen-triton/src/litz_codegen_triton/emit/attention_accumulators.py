@@ -48,6 +48,7 @@ class WeightedSum:
         self._result(0, self.total)
 
     def _result(self, number: int, value: EmittedValue) -> None:
+        """Define the result of that number, in its own dtype."""
         name, dtype = self.statement.results[number]
         self.body.scalars[name] = (converted(self.body, value, f32, dtype), dtype)
 
@@ -158,12 +159,15 @@ class OnlineSoftmax(WeightedSum):
         self.body.writer.line(f"{top} = {peak}")
 
     def _row(self, base: str, text: str) -> str:
+        """Define a value per row."""
         return self._define(base, text, "y")
 
     def _tile(self, base: str, text: str) -> str:
+        """Define a value per row and key."""
         return self._define(base, text, "yr")
 
     def _define(self, base: str, text: str, dims: str) -> str:
+        """Define a variable inside the loop, and return its name."""
         writer = self.body.writer
         return writer.define(base, text, frozenset(dims), writer.depth).text
 

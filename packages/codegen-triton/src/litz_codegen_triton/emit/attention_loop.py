@@ -105,6 +105,7 @@ class AttentionEmitter:
         return kind(self.body, statement, self._precision(v.dtype))
 
     def _step(self, writer: WeightedSum | ScoreSum | ScoreStore) -> None:
+        """Write a statement's part of the iteration."""
         with self._over("y", "r"):
             if not isinstance(writer, WeightedSum):
                 writer.step(self.body)
@@ -189,6 +190,7 @@ class AttentionEmitter:
         return substitute_expr(operand, unflattened(index, [Axis(*axis) for axis in nested.axes]))
 
     def _qk_operands(self, nested: NestedReduction) -> tuple[Expr, Expr]:
+        """Return Q and K of a nested reduction over tile indices."""
         found = qk_operands(nested, frozenset((self.summed[0], self.serial_index)))
         assert found is not None, "the matcher takes nested reductions that are matmuls"
         return found

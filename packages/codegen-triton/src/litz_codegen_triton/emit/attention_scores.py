@@ -106,6 +106,7 @@ class _ScoreMatcher(AttentionMatcher):
         return all(isinstance(each, Accumulate) or each.mode == "add" for each in self.statements)
 
     def _match(self, blocks: RowBlocks | None, bound: LoopBound | None) -> FusedAttention | None:
+        """Return the fused attention of the statements with these row blocks and this loop bound, if they are one."""
         statements = [_without_bound(bound, statement) for statement in self.statements]
         values = [p_operand_of(statement) for statement in statements]
         if any(isinstance(s, Accumulate) and value.dtype != f32 for s, value in zip(statements, values)):

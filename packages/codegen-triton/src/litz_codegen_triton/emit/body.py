@@ -129,6 +129,7 @@ class TileEmitter:
                 stack.extend((child, False) for child in reversed(children))
 
     def _key(self, expr: Expr, conditions: tuple[EmittedValue, ...]) -> Hashable:
+        """Return the key under which an expression's value is remembered."""
         # A value that was loaded under a condition is valid under that condition alone.
         return (expr, conditions) if conditions and self._reads(expr) else expr
 
@@ -149,6 +150,7 @@ class TileEmitter:
         return None
 
     def _visit(self, expr: Expr) -> EmittedValue:
+        """Return the value of an expression, which is written unless it is known."""
         found = self._known(expr)
         if found is None:
             key = self._key(expr, self.masks.conditions)
@@ -156,6 +158,7 @@ class TileEmitter:
         return found
 
     def _write(self, expr: Expr) -> EmittedValue:
+        """Write an expression, by its kind."""
         match expr:
             case Const():
                 return self._const(expr)
@@ -182,6 +185,7 @@ class TileEmitter:
         raise CodegenError(f"a Triton kernel cannot contain {type(expr).__name__}", node=repr(expr))
 
     def _const(self, expr: Const) -> EmittedValue:
+        """Write a constant: a bare literal where Triton types it right, else a scalar tensor."""
         text, plain = _literal(expr.value, expr.dtype)
         if plain:
             return EmittedValue(text, literal=True)
@@ -190,6 +194,7 @@ class TileEmitter:
         )
 
     def _scalar(self, expr: Scalar) -> EmittedValue:
+        """Return a symbol or a result of an earlier phase, in the dtype of the expression."""
         found = self.scalars.get(expr.name)
         if found is None:
             raise CodegenError(
@@ -200,6 +205,7 @@ class TileEmitter:
         return value if text == value.text else self._define(expr.name, text, (value,))
 
     def _load(self, expr: Load, other: str = "") -> EmittedValue:
+        """Write a load, converted to its representation in registers."""
         raw = self.stored_element(expr, other)
         dtype = self.setting.parameters[expr.buffer].dtype
         return self.writer.define(expr.buffer, casts.decode(raw.text, dtype, self.form), raw.dims, raw.depth)
@@ -241,6 +247,7 @@ class TileEmitter:
             self._set_dims(outside)
 
     def _set_dims(self, setting: EmitSettings) -> None:
+        """Replace the settings and the order of dimensions in masks."""
         self.setting = setting
         self.masks.order = tuple(letter for letter, _ in setting.dims)
 
@@ -283,6 +290,7 @@ class TileEmitter:
         self.conditions = outside
 
     def _operand(self, value: EmittedValue, dtype: DType) -> str:
+        """Return the text of an operand of ``tl.where``, as a tensor where a literal would have another dtype."""
         return value.text if not value.literal or dtype in (f32, i32) else self.typed(value, dtype)
 
     def _define(self, base: str, text: str, operands: Sequence[EmittedValue]) -> EmittedValue:
@@ -291,6 +299,7 @@ class TileEmitter:
         return self.writer.define(base, text, dims, max((operand.depth for operand in operands), default=0))
 
     def _op(self, expr: Op) -> EmittedValue:
+        """Write an operation."""
         if expr.name in ("cast", "bitcast"):
             return self._conversion(expr)
         narrow = self._narrow_compare(expr)
@@ -428,6 +437,7 @@ class TileEmitter:
         return total
 
     def _checked(self, expr: Checked) -> EmittedValue:
+        """Write the assertion of a checked expression, and return the value of its body."""
         self._assert(self._visit(expr.cond), FAULTS[expr.fault])
         return self.value(expr.body)
 
@@ -456,6 +466,7 @@ def _reads(key: object, buffer: str) -> bool:
 
 
 def _parenthesised(text: str) -> str:
+    """Return the text in parentheses if it begins with a minus sign."""
     return f"({text})" if text.startswith("-") else text
 
 

@@ -141,6 +141,7 @@ class ClusterReduction:
         return merged
 
     def _read(self, number: int, dtype: DType, chunk: int) -> EmittedValue:
+        """Load a component of the state of a chunk's CTA."""
         pointer, mask = self._pointer(number, dtype, chunk)
         writer = self.body.writer
         return writer.define("state", f"tl.load({pointer.text}{mask})", pointer.dims, writer.depth)

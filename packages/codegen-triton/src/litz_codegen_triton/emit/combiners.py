@@ -75,6 +75,7 @@ def _extreme(dtype: DType, largest: bool) -> str:
 
 
 def _integer_identity(kind: str, state: DType) -> str:
+    """Return the identity of a combiner of integers, as a literal."""
     match kind:
         case "min":
             return _extreme(state, True)
@@ -113,6 +114,7 @@ def combiner_spec(combiner: Combiner, dtypes: Sequence[DType], function: str = "
 
 
 def _literal_text(expr: Expr) -> str:
+    """Return the text of an identity's component."""
     assert isinstance(expr, Const), "an identity is a literal"
     if expr.dtype.is_float and abs(float(expr.value)) == float("inf"):
         return _extreme(expr.dtype, float(expr.value) > 0)

@@ -78,6 +78,7 @@ class TileIndices:
         return symbol(name)
 
     def _outer(self) -> dict[str, Size]:
+        """Return each outer axis as a term of the indices of the outer dimensions, and name these."""
         # A unit axis needs no index, and a tile may leave it out.
         axes = (*self.kernel.outer, *(self.kernel.phases[0].axes if can_flatten(self.kernel) else ()))
         terms: dict[str, Size] = {axis.name: 0 for axis in axes if axis.size == 1}
@@ -102,12 +103,14 @@ class TileIndices:
         return terms | {last.name: add(mul(terms[last.name], length), self.index("qrow", length))}
 
     def _statements(self, number: int) -> Sequence[Statement]:
+        """Return the statements of a phase; those of attention as its matcher rewrote them."""
         found = self.tiles.attention
         if found is not None and found.phase == number:
             return found.statements
         return self.kernel.phases[number].statements
 
     def _loop_bound(self, simplifier: Simplifier) -> Expr | None:
+        """Return the number of points of attention's loop bound over the indices, if it has one."""
         found = self.tiles.attention
         if found is None or found.loop_bound is None:
             return None
@@ -125,6 +128,7 @@ class TileIndices:
         return self.index(letters[0], inner.size).name, self.indices[letters[1]]
 
     def _inner(self, number: int) -> dict[str, Size]:
+        """Return each axis of a phase as a term of its serial index and the index of its tile."""
         inner = self.tiles.inner[number]
         if inner is None:
             return {}
@@ -201,6 +205,7 @@ def _expression(
     simplifier: Simplifier,
     memo: dict[object, object] | None = None,
 ) -> Expr:
+    """Replace the axes in an expression by terms of ``mapping``, and simplify its terms."""
     return transform(
         expr, lambda node: node, lambda size: simplifier.simplify(substitute(size, mapping)), memo
     )

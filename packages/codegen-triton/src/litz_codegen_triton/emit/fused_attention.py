@@ -299,6 +299,7 @@ class _PVMatcher(AttentionMatcher):
         return found or self._match(blocks, None)
 
     def _match(self, blocks: RowBlocks | None, bound: LoopBound | None) -> FusedAttention | None:
+        """Return the fused attention of the phase with these row blocks and this loop bound, if it is one."""
         pairs = [_pv_operands(statement, bound) for statement in self.statements]
         if None in pairs:
             return None

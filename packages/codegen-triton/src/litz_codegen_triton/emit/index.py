@@ -89,6 +89,7 @@ class IndexTerms:
         return self._written(term, _UNIT)
 
     def _written(self, term: Size, strength: int) -> EmittedValue:
+        """Write a term as text that may be an operand of the operators of ``strength``."""
         if isinstance(term, int):
             text = str(term)
             return EmittedValue(f"({text})" if term < 0 and strength > _SUM else text, literal=True)
@@ -101,6 +102,7 @@ class IndexTerms:
         return self._leaf(term)
 
     def _sum(self, term: Sum, strength: int) -> EmittedValue:
+        """Write a sum, with minus signs for negative coefficients."""
         operands = [self._written(operand, _TIMES) for operand, _ in term.terms]
         text = ""
         for operand, (_, scale) in zip(operands, term.terms):

@@ -138,15 +138,18 @@ def _module(functions: Sequence[str], form: Form) -> str:
 
 
 def _function(name: str, arguments: Sequence[str], lines: Iterable[str]) -> str:
+    """Return the text of a jitted function."""
     body = "\n".join(f"    {line}" for line in lines)
     return f"@triton.jit\ndef {name}({', '.join(arguments)}):\n{body}"
 
 
 def _warps_comment(warps: int) -> str:
+    """Return the comment that gives the number of warps."""
     return f"# a program has {warps} warp{'s' if warps > 1 else ''}"
 
 
 def _signature(kernel: Kernel, form: Form) -> Iterable[str]:
+    """Yield the Triton type of each argument."""
     for parameter in kernel.parameters:
         yield f"*{pointer_type(parameter.dtype, form)}"
     for info in kernel.symbols:
@@ -154,6 +157,7 @@ def _signature(kernel: Kernel, form: Form) -> Iterable[str]:
 
 
 def _divisible(kernel: Kernel) -> Iterable[int]:
+    """Yield the positions of arguments that are multiples of 16."""
     for position, parameter in enumerate(kernel.parameters):
         if parameter.alignment % 16 == 0:
             yield position
@@ -235,6 +239,7 @@ class _KernelWriter:
         yield from (step + line for line in lines[self.begin :])
 
     def _block_sizes(self) -> Iterable[tuple[str, int]]:
+        """Yield the name and the size of each block."""
         for dim in self.tiles.outer:
             if dim.block > 1:
                 yield f"{dim.letter.upper()}BLOCK", dim.block

@@ -62,6 +62,7 @@ def without_bound(bound: LoopBound | None, expr: Expr) -> Expr:
 
 
 def _equals(expr: Expr, value: float) -> bool:
+    """True for a constant of that value."""
     return isinstance(expr, Const) and expr.value == value
 
 
