@@ -60,14 +60,14 @@ def run_as_triton(
 lowering_check.run_graph = run_as_triton
 
 OF_THE_REFERENCE = {
-    "test_an_index_outside_raises_as_in_eager": "the reference names the index that is outside, a kernel does not",
+    "test_an_index_out_of_range_raises_as_in_eager": "the reference names the index that is outside, a kernel does not",
     "test_advanced_indexing_outside_raises": "the reference names the size, a kernel does not",
     "test_scatter_outside_raises": "the reference names the index that is outside, a kernel does not",
 }
 """Tests of what the reference interpreter says; that kernels fail there too is tested in test_triton_plans.py."""
 
 TOO_LONG = {
-    "test_gradients_of_what_is_looked_up_of_any_shape": "Triton's interpreter takes minutes for what is drawn; "
+    "test_gradients_of_captured_tensors_of_any_shape": "Triton's interpreter takes minutes for what is drawn; "
     "the same forms run at the sizes of other tests",
 }
 """Tests that the reference interpreter alone runs."""

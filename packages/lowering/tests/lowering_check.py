@@ -1,4 +1,4 @@
-"""Capture a function, lower it, run the reference interpreter and compare with eager."""
+"""Comparison with eager: a function is captured, lowered and run in the reference interpreter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BITS = {torch.bfloat16: torch.int16, torch.float8_e4m3fn: torch.int8, torch.flo
 
 
 def to_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """The tensor's memory as the interpreter holds it, strides kept."""
+    """Convert a tensor to an array of the interpreter, with equal strides."""
     tensor = tensor.detach()
     if tensor.dtype in _BITS:
         bits = tensor.view(_BITS[tensor.dtype]).numpy()
@@ -32,7 +32,7 @@ def to_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 def to_tensor(array: Any) -> Any:
-    """The inverse for arguments of calls; 16-bit unsigned integers are taken for bf16."""
+    """Convert an array or another argument of a call to torch; 16-bit unsigned integers are bf16."""
     if isinstance(array, np.ndarray):
         if array.dtype == np.uint16:
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
@@ -56,7 +56,7 @@ _TORCH = {
 
 
 class AtenTable(Mapping[str, Callable[..., Any]]):
-    """ATen overloads by name, on arrays."""
+    """Table of ATen overloads by name, over arrays."""
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         namespace, packet, overload = name.split(".")
@@ -81,7 +81,7 @@ def _memory(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _returned(value: Any, output: Output) -> Any:
-    """What the graph returns, as torch knows it."""
+    """Convert an output of the graph to a torch value."""
     if not isinstance(value, np.ndarray | np.generic):
         return value
     tensor = to_tensor(np.asarray(value))
@@ -116,7 +116,7 @@ class Interpreted:
 def captured(
     fn: Callable[..., Any], *, dynamic: bool = False, options: LoweringOptions | None = None
 ) -> tuple[Callable[..., Any], Interpreted]:
-    """``fn`` through AOTAutograd, its graphs lowered and interpreted."""
+    """Compile ``fn`` with AOTAutograd, the lowering and the interpreter."""
     interpreted = Interpreted(options)
     compiled = aot_function(
         fn, fw_compiler=interpreted.compile, bw_compiler=interpreted.compile, decompositions=decompositions(),
@@ -126,12 +126,12 @@ def captured(
 
 
 def clone(value: Any) -> Any:
-    """A copy with the same strides."""
+    """Copy a value, with equal strides."""
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
 def calls(graph: LoopGraph) -> list[str]:
-    """The targets of the graph's calls."""
+    """Targets of the graph's calls."""
     return [op.target for op in graph.operations if isinstance(op, Call)]
 
 
@@ -146,17 +146,17 @@ def check(
     rounding: float = 0.0,
     labels: Sequence[str] = (),
 ) -> LoweredGraph:
-    """Lowered and interpreted, ``fn`` gives eager's values, dtypes, strides and mutations.
+    """Check that ``fn``, lowered and interpreted, has eager's values, dtypes, strides and mutations.
 
-    ``allowed`` are the only calls that may remain; ``rounding`` is the tolerance for narrow floats; ``labels`` name
-    the outputs in what fails. Gives the graph.
+    ``allowed`` are prefixes of the calls that may remain, ``rounding`` the tolerance for 16-bit floats,
+    ``labels`` names of the outputs in messages. Returns the last lowered graph.
     """
     compiled, interpreted = captured(fn, dynamic=dynamic, options=options)
     ours, theirs = tree_map(clone, args), tree_map(clone, args)
     found, expected = tree_leaves(compiled(*ours)), tree_leaves(fn(*theirs))
     for result in interpreted.lowered:
         left = [name for name in calls(result.graph) if not name.startswith(allowed or ("-",))]
-        assert not left, f"left to ATen: {left}"
+        assert not left, f"fallbacks: {left}"
     assert len(found) == len(expected)
     for number, (got, want) in enumerate(zip(found, expected)):
         label = labels[number] if len(labels) == len(expected) else f"output {number}"
@@ -171,14 +171,14 @@ def check_gradients(
     *args: torch.Tensor,
     rtol: float = 1e-5,
     atol: float = 1e-6,
-    held: int = 0,
+    constants: int = 0,
     **how: Any,
 ) -> None:
-    """The forward and the backward graph of ``fn`` give eager's values and gradients; the last ``held`` get none."""
+    """Check values and gradients of ``fn`` against eager; the last ``constants`` arguments get no gradient."""
     compiled, interpreted = captured(fn, dynamic=how.get("dynamic", False), options=how.get("options"))
     results = []
     for run in (compiled, fn):
-        wanted = len(args) - held
+        wanted = len(args) - constants
         own = [clone(a).requires_grad_(a.is_floating_point() and k < wanted) for k, a in enumerate(args)]
         outs = [o for o in tree_leaves(run(*own)) if o.is_floating_point()]
         torch.manual_seed(0)
@@ -186,30 +186,30 @@ def check_gradients(
         results.append([*outs, *(a.grad for a in own if a.requires_grad)])
     for result in interpreted.lowered:
         left = [name for name in calls(result.graph) if not name.startswith(how.get("allowed") or ("-",))]
-        assert not left, f"left to ATen: {left}"
+        assert not left, f"fallbacks: {left}"
     assert len(interpreted.lowered) == 2, "a forward and a backward graph"
     for number, (got, want) in enumerate(zip(*results)):
         compare(f"result {number}", got, want, rtol, atol, how.get("rounding", 0.0))
 
 
-def compare(what: str, got: Any, want: Any, rtol: float, atol: float, rounding: float) -> None:
-    """Equal dtype, shape and, within the tolerance, values."""
+def compare(label: str, got: Any, want: Any, rtol: float, atol: float, rounding: float) -> None:
+    """Check equal dtype, shape, strides and, within the tolerance, values."""
     if not isinstance(want, torch.Tensor):
         assert not isinstance(got, torch.Tensor)
-        assert got == want, f"{what}: {got!r}, eager {want!r}"
+        assert got == want, f"{label}: {got!r}, eager {want!r}"
         return
     tensor = got
-    assert tensor.dtype == want.dtype, f"{what}: {tensor.dtype}, eager {want.dtype}"
-    assert tensor.shape == want.shape, f"{what}: {tuple(tensor.shape)}, eager {tuple(want.shape)}"
+    assert tensor.dtype == want.dtype, f"{label}: {tensor.dtype}, eager {want.dtype}"
+    assert tensor.shape == want.shape, f"{label}: {tuple(tensor.shape)}, eager {tuple(want.shape)}"
     pairs = zip(want.shape, tensor.stride(), want.stride(), strict=True)
     # The interpreter has no memory in which elements overlap.
     same = want.numel() == 0 or 0 in want.stride() or all(size == 1 or a == b for size, a, b in pairs)
-    assert same, f"{what}: strides {tensor.stride()}, eager {want.stride()}"
+    assert same, f"{label}: strides {tensor.stride()}, eager {want.stride()}"
     if want.is_floating_point() and want.itemsize == 1:
         tensor, want = tensor.to(torch.bfloat16), want.to(torch.bfloat16)
     narrow = want.dtype in (torch.bfloat16, torch.float16)
     exact = not (want.is_floating_point() or want.is_complex())
     torch.testing.assert_close(
         tensor.detach(), want.detach(), rtol=0 if exact else rounding if narrow else rtol,
-        atol=0 if exact else rounding if narrow else atol, equal_nan=True, msg=lambda text: f"{what}: {text}",
+        atol=0 if exact else rounding if narrow else atol, equal_nan=True, msg=lambda text: f"{label}: {text}",
     )  # fmt: skip

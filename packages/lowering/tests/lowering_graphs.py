@@ -1,4 +1,4 @@
-"""What a function lowers to, and why parts of it were left to ATen."""
+"""Lowered graphs of functions, and the reasons of their fallbacks."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from torch.utils._pytree import tree_map
 from litz_lowering import LoweredGraph
 
 check = partial(lowering_check.check, rounding=2e-2)
-"""``lowering_check.check``, with room for one rounding of a narrow float."""
+"""``lowering_check.check`` with a tolerance of one rounding of 16-bit floats."""
 
 
 def lowered(function: Callable[..., Any], *args: Any, dynamic: bool = False) -> LoweredGraph:
-    """The graph of ``function``, run once on ``args``."""
+    """Lower ``function``, run once on ``args``."""
     compiled, interpreted = captured(function, dynamic=dynamic)
     compiled(*tree_map(clone, args))
     return interpreted.lowered[-1]
 
 
 def run(function: Callable[..., Any], *args: Any) -> Any:
-    """What ``function`` gives when it is lowered and interpreted."""
+    """Run ``function`` lowered and interpreted."""
     return captured(function)[0](*args)
 
 
 def operations(found: LoweredGraph) -> list[str]:
-    """The kinds of the operations, in order."""
+    """Kinds of the operations, in order."""
     return [type(operation).__name__ for operation in found.graph.operations]
 
 
 def reasons(found: LoweredGraph) -> list[str]:
-    """Why operators were left to ATen."""
+    """Reasons of the fallbacks."""
     return [fallback.reason for fallback in found.fallbacks]
 
 
 def converted(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """``x`` in ``dtype``; for integers ten times as large, so that something is left of it."""
+    """Convert ``x`` to ``dtype``, multiplied by ten for integers so that values differ."""
     return x.to(dtype) if dtype.is_floating_point else (x * 10).abs().to(dtype)

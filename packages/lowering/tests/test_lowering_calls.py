@@ -1,4 +1,4 @@
-"""Contractions, random numbers, fallbacks, mutation and effects: what is left to ATen, and in which order."""
+"""Contractions, random numbers, fallbacks, mutation and effects."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MM = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm")
 
 
 def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
-    """Normal numbers."""
+    """Normal random numbers."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-PRODUCTS: dict[str, Any] = {
+MATMULS: dict[str, Any] = {
     "mm": lambda x, w, b: x @ w,
     "linear": lambda x, w, b: F.linear(x, w.t(), b),
     "mlp": lambda x, w, b: F.gelu(F.linear(x, w.t(), b)) @ w.t(),
@@ -37,17 +37,17 @@ PRODUCTS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
-def test_matrix_products(name: str) -> None:
+@pytest.mark.parametrize("name", MATMULS)
+def test_matmuls(name: str) -> None:
     x, w, b = numbers(6, 4), numbers(4, 5, seed=1), numbers(5, seed=2)
-    lowered = check(PRODUCTS[name], x, w, b, allowed=MM)
-    check_gradients(PRODUCTS[name], x, w, b, allowed=MM)
+    lowered = check(MATMULS[name], x, w, b, allowed=MM)
+    check_gradients(MATMULS[name], x, w, b, allowed=MM)
     for op in lowered.graph.operations:
         if isinstance(op, ContractionCall):
             assert op.kind == "matmul" and op.flops > 0
 
 
-NARROW: dict[str, tuple[Any, str]] = {
+LOW_PRECISION: dict[str, tuple[Any, str]] = {
     "int": (lambda a, b, w: torch._int_mm(a, b), "aten._int_mm.default"),
     "groups": (
         lambda a, b, w: torch._grouped_mm(
@@ -58,10 +58,10 @@ NARROW: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", NARROW)
-def test_products_of_narrow_numbers(name: str) -> None:
+@pytest.mark.parametrize("name", LOW_PRECISION)
+def test_low_precision_matmuls(name: str) -> None:
     a, b, w = (torch.arange(17 * 8) - 60).view(17, 8), torch.arange(8 * 16).view(8, 16), numbers(16, 16)
-    call, target = NARROW[name]
+    call, target = LOW_PRECISION[name]
     lowered = check(call, a.to(torch.int8), b.to(torch.int8), w, allowed=(target,))
     found = [op for op in lowered.graph.operations if isinstance(op, ContractionCall)]
     assert [(op.target, op.kind, op.layout_requirement) for op in found] == [
@@ -71,7 +71,7 @@ def test_products_of_narrow_numbers(name: str) -> None:
     assert found[0].flops == 2 * m * n * 8 and not lowered.fallbacks
 
 
-def test_scaled_products_are_products() -> None:
+def test_a_scaled_matmul_is_a_contraction() -> None:
     def run(a: torch.Tensor, b: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
         return torch._scaled_mm(a, b.t(), scale, scale, out_dtype=torch.bfloat16)
 
@@ -83,7 +83,7 @@ def test_scaled_products_are_products() -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_arithmetic_in_8_bit_floats_is_left_to_the_cpus_eager(device: str) -> None:
+def test_arithmetic_in_8_bit_floats_falls_back_on_a_cpu(device: str) -> None:
     def run(x: torch.Tensor, at: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         moved = torch.where(x == x, x, x.roll(1))
         written = x.index_put((at,), y), x.index_put((at,), y, accumulate=True)
@@ -98,9 +98,9 @@ def test_arithmetic_in_8_bit_floats_is_left_to_the_cpus_eager(device: str) -> No
     assert all("8-bit floats" in call.reason for call in lowered.fallbacks)
 
 
-def test_products_by_weights_of_8_bits_are_products() -> None:
-    """Lowered alone: ATen's routine for CPUs ends the process where its first factor begins at no multiple of 32
-    bytes, as NumPy's memory may."""
+def test_a_matmul_with_an_8_bit_weight_is_a_contraction() -> None:
+    """Only lowering is tested: ATen's CPU kernel crashes where the memory of A is not aligned to 32 bytes, as
+    NumPy's may be."""
     weights, scales = torch.ones(48, 64, dtype=torch.int8), numbers(48).bfloat16()
     captured = make_fx(torch._weight_int8pack_mm, tracing_mode="fake")
     lowered = lower(captured(numbers(4, 64).bfloat16(), weights, scales))
@@ -124,7 +124,7 @@ def test_convolutions() -> None:
 
 def test_convolution_without_input_gradient() -> None:
     x, w = numbers(1, 2, 5, 5), numbers(3, 2, 3, 3, seed=1)
-    check_gradients(lambda w, x: F.conv2d(x, w), w, x, held=1, allowed=("aten.convolution",), atol=1e-5)
+    check_gradients(lambda w, x: F.conv2d(x, w), w, x, constants=1, allowed=("aten.convolution",), atol=1e-5)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -142,7 +142,7 @@ def test_attention(causal: bool) -> None:
 
 
 def same_stream(fn: Any, *args: torch.Tensor) -> None:
-    """Under ``rng="eager"`` the same seed gives eager's numbers."""
+    """Check that ``rng="eager"`` gives eager's numbers for the same seed."""
     compiled, interpreted = captured(fn)
     torch.manual_seed(7)
     found = compiled(*args)
@@ -152,7 +152,7 @@ def same_stream(fn: Any, *args: torch.Tensor) -> None:
     assert draws and all(op.token == "rng" for op in draws)
 
 
-def test_random_numbers_come_from_atens_stream_in_order() -> None:
+def test_random_numbers_come_from_atens_generator_in_order() -> None:
     x = numbers(4, 5)
     same_stream(
         lambda x: (torch.rand(3, 2), torch.randn_like(x), torch.randint(0, 9, (4,)), torch.rand_like(x)), x
@@ -173,7 +173,7 @@ def test_dropout_keeps_and_scales() -> None:
     assert not any(g.fallbacks for g in interpreted.lowered)
 
 
-def test_fast_random_numbers_are_made_in_the_loops() -> None:
+def test_fast_random_numbers_are_generated_in_loops() -> None:
     compiled, interpreted = captured(
         lambda x: (torch.rand(1000), torch.randn(2000), F.dropout(x, 0.5)),
         options=LoweringOptions(rng="fast"),
@@ -192,7 +192,7 @@ def test_fast_random_numbers_are_made_in_the_loops() -> None:
 # --- fallbacks
 
 
-def test_what_has_no_rule_is_an_extern_with_its_reason() -> None:
+def test_an_operator_without_a_rule_is_an_extern_with_a_reason() -> None:
     x = numbers(4, 4)
     compiled, interpreted = captured(lambda x: torch.linalg.qr(x @ x)[1].abs() + 1)
     torch.testing.assert_close(compiled(x), torch.linalg.qr(x @ x)[1].abs() + 1, rtol=1e-4, atol=1e-5)
@@ -213,18 +213,18 @@ def test_fallback_can_be_an_error_that_names_the_node(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
-def test_what_is_meant_for_aten_is_a_call_though_fallbacks_are_errors(dtype: torch.dtype) -> None:
+def test_intended_fallbacks_are_no_errors(dtype: torch.dtype) -> None:
     graph = make_fx(lambda x: torch.linalg.qr(x)[0], tracing_mode="fake")(numbers(3, 3).to(dtype))
     (fallback,) = lower(graph, options=LoweringOptions(fallback="error")).fallbacks
     assert fallback.target == "aten.linalg_qr.default"
 
 
-def test_nothing_generated_is_meant_for_aten() -> None:
+def test_no_operator_with_a_loop_rule_is_in_a_fallback_family() -> None:
     generated = {name for name in RULES.served if (found := RULES.find(name)) and found.how == "loops"}
     assert {name: fallback_reason(name) for name in generated if fallback_reason(name)} == {}
 
 
-def test_nodes_can_be_forced_to_aten() -> None:
+def test_force_extern_selects_nodes() -> None:
     graph = make_fx(lambda x: torch.softmax(x, -1).exp() + x.view(-1).sum(), tracing_mode="fake")(
         numbers(3, 4)
     )
@@ -238,7 +238,7 @@ def test_nodes_can_be_forced_to_aten() -> None:
     torch.testing.assert_close(to_tensor(found), torch.softmax(x, -1).exp() + x.sum())
 
 
-def test_each_node_says_which_operations_it_became() -> None:
+def test_operations_of_maps_nodes_to_operations() -> None:
     graph = make_fx(lambda x: torch.softmax(x, -1), tracing_mode="fake")(numbers(3, 4))
     lowered = lower(graph)
     (node,) = lowered.operations_of

@@ -1,4 +1,4 @@
-"""Complex tensors: pairs of reals in the loop graph, complex where the graph meets what is outside."""
+"""Complex tensors: pairs of reals in the loop graph, complex tensors at its borders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from litz_lowering.registry import Registry
 
 
 def z(*shape: int, dtype: torch.dtype = torch.complex64, seed: int = 0) -> torch.Tensor:
-    """Normal complex numbers."""
+    """Normal complex random numbers."""
     return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
 
 
@@ -44,14 +44,14 @@ def test_a_view_of_the_parts_is_a_view_of_the_pairs() -> None:
     assert operations(found) == ["View", "View", "Pointwise"]
 
 
-def test_calls_are_given_complex_tensors_and_give_them() -> None:
+def test_calls_take_and_return_complex_tensors() -> None:
     graph = lowered(lambda a: torch.fft.fft(a * 2) + 1, z(4)).graph
     (call,) = (operation for operation in graph.operations if isinstance(operation, Call))
     assert isinstance(call.arguments[0], ComplexRef) and isinstance(call.results[0], ComplexValue)
-    assert call.layout_requirement == "exact", "pairs that are passed as complex numbers lie side by side"
+    assert call.layout_requirement == "exact", "pairs passed as complex numbers must be contiguous"
 
 
-def test_what_has_no_rule_for_complex_tensors_is_a_call_although_it_has_one_for_real_ones() -> None:
+def test_an_operator_with_a_real_rule_only_falls_back_for_complex_tensors() -> None:
     found = lowered(
         lambda a: torch.cumsum(a, 0).logaddexp(a) if a.is_floating_point() else torch.logaddexp(a, a), z(4)
     )
@@ -61,7 +61,7 @@ def test_what_has_no_rule_for_complex_tensors_is_a_call_although_it_has_one_for_
     assert all(type(a) is not Ref for a in call.arguments)
 
 
-def test_real_and_complex_rules_are_told_apart() -> None:
+def test_real_and_complex_rules_are_separate() -> None:
     registry = Registry()
     registry.add(lambda ctx, x: x, "aten.f.default")
     assert registry.find("aten.f.default") is not None

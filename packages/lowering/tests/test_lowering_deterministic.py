@@ -1,4 +1,4 @@
-"""Sums of floats in no order, where results are asked to repeat."""
+"""Sums of floats in no fixed order, under ``deterministic``."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ aten = torch.ops.aten
 
 Program = Callable[[Tensor, Tensor, Tensor], Tensor]
 SUMS: dict[str, Program] = {
-    "index_add": lambda x, n, every: x.index_add(0, n, x),
-    "scatter_add": lambda x, n, every: x.scatter_add(0, every, x),
-    "index_put": lambda x, n, every: aten.index_put(x, [n], x, True),
-    "embedding": lambda x, n, every: aten.embedding_dense_backward(x, n, 10, -1, False),
-    "scatter_reduce": lambda x, n, every: x.scatter_reduce(0, every, x, "prod"),
+    "index_add": lambda x, n, indices: x.index_add(0, n, x),
+    "scatter_add": lambda x, n, indices: x.scatter_add(0, indices, x),
+    "index_put": lambda x, n, indices: aten.index_put(x, [n], x, True),
+    "embedding": lambda x, n, indices: aten.embedding_dense_backward(x, n, 10, -1, False),
+    "scatter_reduce": lambda x, n, indices: x.scatter_reduce(0, indices, x, "prod"),
 }
 
 
 def calls(program: Program, dtype: torch.dtype, device: str, *, deterministic: bool) -> list[str]:
     with FakeTensorMode():
         x = torch.empty(6, 4, dtype=dtype, device=device)
-        places = [torch.empty(shape, dtype=torch.int64, device=device) for shape in ((6,), (6, 4))]
-        traced = make_fx(program, decompositions())(x, *places)
+        indices = [torch.empty(shape, dtype=torch.int64, device=device) for shape in ((6,), (6, 4))]
+        traced = make_fx(program, decompositions())(x, *indices)
     options = LoweringOptions(fallback="error", deterministic=deterministic)
     graph = lower(traced, options=options).graph
     verify_graph(graph)
@@ -38,7 +38,7 @@ def calls(program: Program, dtype: torch.dtype, device: str, *, deterministic: b
 
 
 @pytest.mark.parametrize("name", SUMS)
-def test_sums_that_repeat_are_left_to_aten_on_a_gpu(name: str) -> None:
+def test_deterministic_sums_fall_back_on_a_gpu(name: str) -> None:
     program = SUMS[name]
     assert calls(program, torch.float32, "cuda", deterministic=False) == []
     assert len(calls(program, torch.float32, "cuda", deterministic=True)) == 1
@@ -46,12 +46,12 @@ def test_sums_that_repeat_are_left_to_aten_on_a_gpu(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["index_add", "scatter_add", "index_put"])
-def test_integers_are_the_same_in_any_order(name: str) -> None:
+def test_integer_sums_are_deterministic(name: str) -> None:
     assert calls(SUMS[name], torch.int32, "cuda", deterministic=True) == []
 
 
-def test_writes_and_reductions_repeat_anyway() -> None:
-    def program(x: Tensor, n: Tensor, every: Tensor) -> Tensor:
+def test_scatters_without_sums_and_reductions_are_deterministic() -> None:
+    def program(x: Tensor, n: Tensor, indices: Tensor) -> Tensor:
         return x.index_copy(0, n, x.cumsum(0)).sum(0)
 
     assert calls(program, torch.float32, "cuda", deterministic=True) == []

@@ -1,4 +1,4 @@
-"""Graphs on a GPU, traced without one: what is on the CPU beside it."""
+"""Graphs on a GPU, traced without one, with tensors on the CPU."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from litz_lowering.devices import Devices
 
 
 def lowered(
-    program: Callable[..., object], *beside: Tensor, table: Mapping[Any, Any] | None = None
+    program: Callable[..., object], *cpu_tensors: Tensor, table: Mapping[Any, Any] | None = None
 ) -> LoopGraph:
     shapes = ShapeEnv(allow_dynamic_output_shape_ops=True)
     with FakeTensorMode(shape_env=shapes, static_shapes=True) as mode:
-        given = (torch.empty(4, 6, device="cuda"), *(mode.from_tensor(each) for each in beside))
+        given = (torch.empty(4, 6, device="cuda"), *(mode.from_tensor(each) for each in cpu_tensors))
         traced = make_fx(program, decomposition_table=table)(*given)
     correct_metadata(traced)
     graph = lower(traced, options=LoweringOptions(fallback="error")).graph
@@ -47,24 +47,24 @@ def test_a_number_on_the_cpu_is_passed_to_kernels_by_value(dtype: torch.dtype) -
 @pytest.mark.parametrize(
     ("dtype", "kind"), [(torch.int64, "int"), (torch.uint8, "int"), (torch.bool, "bool")]
 )
-def test_integers_and_bools_are_too(dtype: torch.dtype, kind: str) -> None:
+def test_integers_and_bools_are_passed_by_value(dtype: torch.dtype, kind: str) -> None:
     graph = lowered(lambda x, n: x * n, torch.ones((), dtype=dtype))
     assert [type(o) for o in graph.operations].count(HostScalar) == 1
     assert [info.kind for info in graph.symbols] == [kind]
     assert calls(graph) == []
 
 
-def test_an_integer_that_no_number_of_a_kernel_holds_is_copied() -> None:
+def test_a_64_bit_unsigned_scalar_is_copied() -> None:
     assert calls(lowered(lambda x, n: x * n, torch.ones((), dtype=torch.uint64))) == ["aten._to_copy.default"]
 
 
-def test_a_number_that_is_known_is_no_argument() -> None:
+def test_a_known_scalar_is_a_literal() -> None:
     graph = lowered(lambda x: x * torch.tensor(2.5) + torch.full((), 3))
     assert calls(graph) == [] and not list(graph.symbols)
     assert not any(isinstance(o, HostScalar) for o in graph.operations)
 
 
-def test_what_is_computed_on_the_cpu_is_loops_there() -> None:
+def test_operations_on_the_cpu_are_loops_on_the_cpu() -> None:
     graph = lowered(lambda x, s: (x * (s * 2), s + 1), torch.ones(()))
     assert calls(graph) == []
     made = {o.name: o.results[0].type.device for o in graph.operations if o.results}
@@ -72,7 +72,7 @@ def test_what_is_computed_on_the_cpu_is_loops_there() -> None:
 
 
 @pytest.mark.parametrize("table", [None, decompositions()], ids=["as written", "decomposed"])
-def test_steps_that_an_optimiser_counts_on_the_cpu_stay_there(table: Mapping[Any, Any] | None) -> None:
+def test_optimizer_steps_on_the_cpu_stay_on_the_cpu(table: Mapping[Any, Any] | None) -> None:
     def program(x: Tensor, one: Tensor, other: Tensor) -> tuple[Tensor, ...]:
         steps = torch._foreach_add([one, other], 1)
         powers = torch._foreach_pow(0.9, steps)
@@ -94,13 +94,13 @@ def test_copies_between_devices_are_calls() -> None:
     assert isinstance(there, Extern) and dict(there.attributes)["non_blocking"] is True
 
 
-def test_a_new_tensor_on_the_cpu_is_made_there() -> None:
+def test_a_factory_with_a_cpu_device_creates_on_the_cpu() -> None:
     graph = lowered(lambda x: (x + 1, torch.full_like(x, 3, device="cpu"), torch.rand_like(x, device="cpu")))
-    assert calls(graph) == ["aten.rand_like.default"], "and nothing of what it is like is copied"
+    assert calls(graph) == ["aten.rand_like.default"], "the GPU tensor is not copied"
 
 
-def test_pinned_memory_is_made_by_a_call() -> None:
-    graph = Graph()  # by hand: there is no pinned memory without a GPU
+def test_pinned_memory_is_allocated_by_a_call() -> None:
+    graph = Graph()  # built by hand, since pinned memory needs a GPU
     x = graph.placeholder("x")
     made = graph.call_function(torch.ops.aten.zeros.default, ([4],), {"pin_memory": True})
     graph.output((x, made))
@@ -117,7 +117,7 @@ def test_a_complex_number_on_the_cpu_is_copied() -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), [(0, 1), (5, 3)])
-def test_gpus_are_told_apart_by_their_order(first: int, second: int) -> None:
+def test_gpus_are_numbered_in_order_of_use(first: int, second: int) -> None:
     def program(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         return (x * 2).to(y.device) + y, torch.rand(6, device=y.device), torch.zeros(6, device=y.device)
 
@@ -132,7 +132,7 @@ def test_gpus_are_told_apart_by_their_order(first: int, second: int) -> None:
     assert asked == [Device("cuda", 1)] * 2
 
 
-def test_a_gpu_without_a_number_is_that_of_the_result() -> None:
+def test_a_gpu_without_an_index_is_that_of_the_result() -> None:
     devices = Devices((torch.device("cuda:2"), torch.device("cuda:0")))
     assert devices.of(torch.device("cuda"), torch.device("cuda:0")) == Device("cuda", 1)
     assert devices.of(torch.device("cuda")) == Device("cuda")
@@ -146,8 +146,8 @@ def test_indices_on_the_cpu_are_copied() -> None:
     assert calls(graph) == ["aten._to_copy.default"]
 
 
-def test_an_operator_of_a_copying_name_gets_its_indices_copied() -> None:
-    graph = Graph()  # by hand: torch's own kernel for fake tensors asks for a GPU
+def test_indices_of_index_copy_are_copied() -> None:
+    graph = Graph()  # built by hand, since torch's meta kernel needs a GPU
     x, index = graph.placeholder("x"), graph.placeholder("index")
     copied = graph.call_function(torch.ops.aten.index_copy.default, (x, 0, index, x))
     graph.output((copied,))
@@ -163,7 +163,7 @@ def test_dropout_on_a_gpu_draws_as_eager_does() -> None:
     assert calls(graph) == ["aten.native_dropout.default"]
 
 
-def test_counts_are_integers_whatever_they_are_counts_of() -> None:
+def test_counts_are_int64() -> None:
     graph = lowered(lambda x, n: torch.bincount(n, minlength=2), torch.ones(5, dtype=torch.int8))
     (count,) = (v for o in graph.operations for v in o.results if v.name == "bincount")
     assert str(count.type.dtype) == "i64"

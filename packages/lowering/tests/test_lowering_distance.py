@@ -35,7 +35,7 @@ def test_gradients(p: float) -> None:
     check_gradients(lambda x, y: torch.cdist(x, y, p, compute_mode=mode), rows(3, 1, 5, 4), rows(2, 7, 4))
 
 
-def test_many_euclidean_distances_are_a_product_of_matrices() -> None:
+def test_many_euclidean_distances_fall_back() -> None:
     x, y = rows(26, 3), rows(4, 3)
     distances = torch.ops.aten._cdist_forward
     assert reasons(lowered(lambda x, y: distances(x, y, 2.0, None), x, y)) == [

@@ -1,4 +1,4 @@
-"""Bags of embeddings and their gradients against eager."""
+"""Embedding bags and their gradients against eager."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_weights_of_each_index() -> None:
         return F.embedding_bag(i, w, o, mode="sum", per_sample_weights=s, padding_idx=4)
 
     check(function, WEIGHT, INDICES, OFFSETS, SHARES)
-    check_gradients(lambda w, s, i, o: function(w, i, o, s), WEIGHT, SHARES, INDICES, OFFSETS, held=2)
+    check_gradients(lambda w, s, i, o: function(w, i, o, s), WEIGHT, SHARES, INDICES, OFFSETS, constants=2)
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_weights_of_each_index() -> None:
 )
 def test_gradients_of_bags(how: dict[str, Any]) -> None:
     offsets = torch.tensor([0, 2, 2, 7])
-    check_gradients(lambda w, i, o: F.embedding_bag(i, w, o, **how), WEIGHT, INDICES, offsets, held=2)
+    check_gradients(lambda w, i, o: F.embedding_bag(i, w, o, **how), WEIGHT, INDICES, offsets, constants=2)
 
 
-def test_bags_of_no_index() -> None:
+def test_empty_bags() -> None:
     check(lambda w, i, o: F.embedding_bag(i, w, o), WEIGHT, INDICES[:0], torch.tensor([0, 0]))
 
 
@@ -81,13 +81,13 @@ def test_bags_with_symbolic_sizes() -> None:
 @pytest.mark.parametrize(
     "wrong", [(torch.tensor([1, 10]), OFFSETS[:1]), (INDICES, OFFSETS[1:]), (INDICES, OFFSETS * 2)]
 )
-def test_what_eager_refuses(wrong: tuple[torch.Tensor, torch.Tensor], mode: str) -> None:
+def test_errors_of_eager(wrong: tuple[torch.Tensor, torch.Tensor], mode: str) -> None:
     for call in (lambda f, *a: f(*a), run):
         with pytest.raises(RuntimeError):
             call(lambda w, i, o: F.embedding_bag(i, w, o, mode=mode), WEIGHT, *wrong)
 
 
-def test_the_largest_takes_no_weights_of_indices() -> None:
+def test_maximum_takes_no_per_sample_weights() -> None:
     arguments = (WEIGHT, INDICES, OFFSETS, False, 2, False, SHARES)
     for call in (lambda f, *a: f(*a), run):
         with pytest.raises(RuntimeError, match="per_sample_weights only supported with mode='sum'"):
@@ -103,12 +103,12 @@ STARTS = torch.tensor([0, 3, 3, 5, 6])
 
 
 def same_zeros(*results: torch.Tensor) -> list[torch.Tensor]:
-    """The results and their signs, which tell zeros apart; a NaN has none."""
+    """Results and their signs, which distinguish zeros; the sign of NaN is ignored."""
     return [*results, *(torch.signbit(torch.nan_to_num(r)) for r in results)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
-def test_the_largest_of_a_bag(dtype: torch.dtype) -> None:
+def test_maximum_of_bags(dtype: torch.dtype) -> None:
     def function(w: torch.Tensor, i: torch.Tensor, o: torch.Tensor) -> list[torch.Tensor]:
         bags, results = torch.ops.aten._embedding_bag, []
         for padding, last in ((-1, False), (2, False), (4, True)):
@@ -121,7 +121,7 @@ def test_the_largest_of_a_bag(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_the_largest_of_rows_of_indices(dynamic: bool) -> None:
+def test_maximum_of_rows_of_indices(dynamic: bool) -> None:
     def function(w: torch.Tensor, i: torch.Tensor) -> list[torch.Tensor]:
         return same_zeros(
             F.embedding_bag(i, w, mode="max"), F.embedding_bag(i, w.t()[:, :3], mode="max", padding_idx=0)
@@ -131,14 +131,14 @@ def test_the_largest_of_rows_of_indices(dynamic: bool) -> None:
     assert dynamic or "Scatter" not in operations(found)
 
 
-def test_gradients_of_the_largest_of_tables_without_rows() -> None:
-    """Regression: an empty bag's gradient asked for row 0 of a table that has none."""
+def test_gradients_of_maximum_with_an_empty_table() -> None:
+    """Regression: an empty bag's gradient read row 0 of an empty table."""
     empty = torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64), torch.tensor([0, 0])
-    check_gradients(lambda w, i, o: F.embedding_bag(i, w, o, mode="max"), *empty, held=2)
+    check_gradients(lambda w, i, o: F.embedding_bag(i, w, o, mode="max"), *empty, constants=2)
 
 
 def test_gradients_by_frequency_of_many_indices() -> None:
-    """What divides is the frequency of another row in general, as in eager."""
+    """The divisor is in general the frequency of another row, as in eager."""
     random = torch.Generator().manual_seed(0)
     indices = torch.randint(0, 10, (60,), generator=random)
     offsets = torch.cat((OFFSETS[:1], torch.randint(0, 61, (12,), generator=random).sort()[0]))
@@ -147,7 +147,7 @@ def test_gradients_by_frequency_of_many_indices() -> None:
     def function(w: torch.Tensor, s: torch.Tensor, i: torch.Tensor, o: torch.Tensor) -> torch.Tensor:
         return F.embedding_bag(i, w, o, mode="sum", scale_grad_by_freq=True, per_sample_weights=s)
 
-    check_gradients(function, WEIGHT, shares, indices, offsets, held=2)
+    check_gradients(function, WEIGHT, shares, indices, offsets, constants=2)
 
 
 def test_gradients_of_listed_bags() -> None:

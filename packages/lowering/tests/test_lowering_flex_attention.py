@@ -1,4 +1,4 @@
-"""Flexible attention as loops whose bodies hold its scores: against eager, and what is left as it was."""
+"""FlexAttention as loops whose bodies compute scores, against eager, and calls that are not lowered to loops."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from litz_ir.symbols import Size, maximum, minimum, symbol
 from litz_ir.text import to_text
 from litz_lowering import LoweredGraph, LoweringOptions, lower
 
-FOLDS = LoweringOptions(nested_reductions=frozenset({"cpu"}), fallback="error")
+OPTIONS = LoweringOptions(nested_reductions=frozenset({"cpu"}), fallback="error")
 QUERIES, KEYS = 12, 16
 
 Function = Callable[..., Tensor]
@@ -30,7 +30,7 @@ Function = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class Form:
-    """A score function and a mask, and what they look into."""
+    """A score function and a mask, with the tensors that each captures."""
 
     score: Function
     mask: Function
@@ -95,7 +95,7 @@ WHOLE = create_block_mask(lambda b, h, m, n: m == m, None, None, QUERIES, KEYS, 
 
 
 def lists(blocks: tuple[Any, ...]) -> tuple[Tensor, ...]:
-    """The tensors of a block mask."""
+    """Tensors of a block mask."""
     return tuple(each for each in blocks if isinstance(each, Tensor))
 
 
@@ -110,8 +110,8 @@ def operands(
 
 
 def attention(form: Form, blocks: tuple[Any, ...]) -> Callable[..., Any]:
-    """The operator as torch calls it, of queries, keys, values, the tensors of a block mask and what the form
-    looks into."""
+    """The operator as torch calls it, as a function of queries, keys, values, the tensors of a block mask and
+    captured tensors."""
     count = len(lists(blocks))
 
     def function(q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -128,20 +128,22 @@ def attention(form: Form, blocks: tuple[Any, ...]) -> Callable[..., Any]:
 
 def checked(form: Form, *given: Tensor, blocks: tuple[Any, ...] = WHOLE, **how: Any) -> LoweredGraph:
     others = (*lists(blocks), *form.captured, *form.seen)
-    return check(attention(form, blocks), *given, *others, options=FOLDS, **how)
+    return check(attention(form, blocks), *given, *others, options=OPTIONS, **how)
 
 
 def gradients(
     form: Form, *given: Tensor, blocks: tuple[Any, ...] = WHOLE, learned: bool = False, **how: Any
 ) -> None:
-    """Check gradients: also of what the score function looks into where that is ``learned``."""
+    """Check gradients, including those of captured tensors where ``learned``."""
     function, others = attention(form, blocks), (*lists(blocks), *form.captured, *form.seen)
-    held = 0 if learned else len(others)
-    check_gradients(lambda *a: function(*a)[:2], *given, *others, held=held, options=FOLDS, atol=1e-5, **how)
+    constants = 0 if learned else len(others)
+    check_gradients(
+        lambda *a: function(*a)[:2], *given, *others, constants=constants, options=OPTIONS, atol=1e-5, **how
+    )
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_values_are_eagers(name: str) -> None:
+def test_values(name: str) -> None:
     lowered = checked(FORMS[name], *operands())
     (reduction,) = (each for each in lowered.graph.operations if isinstance(each, Reduction))
     assert (
@@ -150,7 +152,7 @@ def test_values_are_eagers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_gradients_are_eagers(name: str) -> None:
+def test_gradients(name: str) -> None:
     gradients(FORMS[name], *operands())
 
 
@@ -172,7 +174,7 @@ def test_shapes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["alibi", "documents", "plain"])
-def test_sizes_that_are_not_known(name: str) -> None:
+def test_symbolic_sizes(name: str) -> None:
     lowered = checked(FORMS[name], *operands(shared=2), dynamic=True)
     (reduction,) = (each for each in lowered.graph.operations if isinstance(each, Reduction))
     assert len(reduction.reduce_axes) == 1, "one block leaves nothing out, however long it is"
@@ -180,26 +182,26 @@ def test_sizes_that_are_not_known(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_narrow_floats(dtype: torch.dtype) -> None:
+def test_16_bit_floats(dtype: torch.dtype) -> None:
     given = operands(shared=2, dtype=dtype)
     checked(FORMS["alibi"], *given, rounding=2e-2)
     gradients(FORMS["biased"], *given, rounding=6e-2)
 
 
 def test_loop_graphs(golden: Callable[[str, str], None]) -> None:
-    """Grouped heads, listed blocks, slopes that are looked up: forward and backward."""
+    """Forward and backward with grouped heads, listed blocks and captured slopes."""
     blocks = create_block_mask(causal, None, None, 32, 64, device="cpu", BLOCK_SIZE=16).as_tuple()
     function = attention(FORMS["alibi"], blocks)
     given = [x.requires_grad_() for x in operands(shared=2, queries=32, keys=64, dtype=torch.bfloat16)]
-    compiled, interpreted = captured(function, options=FOLDS)
+    compiled, interpreted = captured(function, options=OPTIONS)
     compiled(*given, *lists(blocks), SLOPES)[0].sum().backward()
     forward, backward = (to_text(each.graph) for each in interpreted.lowered)
     golden("flex_attention_cases.txt", forward)
-    golden("flexible_attention_backward.txt", backward)
+    golden("flex_attention_backward.txt", backward)
 
 
-def looked_up(form: Form) -> tuple[Size, ...]:
-    """Where the score function looks into its first tensor."""
+def captured_index(form: Form) -> tuple[Size, ...]:
+    """Index at which the score function reads its first captured tensor."""
     lowered = checked(form, *operands())
     (reduction,) = (each for each in lowered.graph.operations if isinstance(each, Reduction))
     inputs = [each.name for each in lowered.graph.inputs]
@@ -215,13 +217,16 @@ def from_the_end(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, tabl
 
 
 def test_positions_are_index_terms() -> None:
-    """What is known to lie inside is read as it is; what is not is wrapped and checked as in eager."""
+    """An index in range is used directly; others are wrapped and checked as in eager."""
     h, m, n = symbol("i1"), symbol("i2"), symbol("r0")
-    assert looked_up(FORMS["biased"]) == (h, m - n + KEYS)
-    assert looked_up(Form(bucketed, everything, (TABLE[:, :8],))) == (h, minimum(maximum(m - n, -3), 4) + 3)
-    head, place = looked_up(Form(from_the_end, everything, (TABLE,)))
-    assert head == h and isinstance(place, Indirect) and place.wrap and place.check == "raised"
-    assert place.value == index(m - n)
+    assert captured_index(FORMS["biased"]) == (h, m - n + KEYS)
+    assert captured_index(Form(bucketed, everything, (TABLE[:, :8],))) == (
+        h,
+        minimum(maximum(m - n, -3), 4) + 3,
+    )
+    head, position = captured_index(Form(from_the_end, everything, (TABLE,)))
+    assert head == h and isinstance(position, Indirect) and position.wrap and position.check == "raised"
+    assert position.value == index(m - n)
 
 
 # --- block masks ------------------------------------------------------------------------------------------
@@ -254,7 +259,7 @@ MASKS: dict[str, tuple[Function, int | None, int | None, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("sizes", [(48, 64), (40, 56)], ids=["whole blocks", "a rest"])
 @pytest.mark.parametrize("name", MASKS)
-def test_listed_blocks_alone_are_walked(name: str, sizes: tuple[int, int]) -> None:
+def test_sums_run_over_listed_blocks_only(name: str, sizes: tuple[int, int]) -> None:
     mask, batch, heads, how = MASKS[name]
     blocks = create_block_mask(mask, batch, heads, *sizes, device="cpu", BLOCK_SIZE=16).as_tuple()
     given = operands(queries=sizes[0], keys=sizes[1], **how)
@@ -265,8 +270,8 @@ def test_listed_blocks_alone_are_walked(name: str, sizes: tuple[int, int]) -> No
     gradients(form, *given, blocks=blocks)
 
 
-def test_what_is_not_listed_is_not_read() -> None:
-    """The lists alone say where to look: behind what is listed there may be anything."""
+def test_unlisted_blocks_are_not_read() -> None:
+    """Entries behind the listed ones are arbitrary."""
     blocks: list[Any] = list(
         create_block_mask(causal, None, None, 32, 64, device="cpu", BLOCK_SIZE=16).as_tuple()
     )
@@ -276,14 +281,14 @@ def test_what_is_not_listed_is_not_read() -> None:
 
 
 @pytest.mark.parametrize("size", [8, (16, 64), 128])
-def test_blocks_that_leave_nothing_out_or_fit_no_tile_are_not_walked(size: Any) -> None:
+def test_block_lists_without_omissions_or_of_small_blocks_are_ignored(size: Any) -> None:
     blocks = create_block_mask(causal, None, None, 32, 64, device="cpu", BLOCK_SIZE=size).as_tuple()
     lowered = checked(Form(plain, causal), *operands(queries=32, keys=64), blocks=blocks)
     (reduction,) = (each for each in lowered.graph.operations if isinstance(each, Reduction))
     assert [axis.size for axis in reduction.reduce_axes] == [64]
 
 
-# --- gradients of what is looked up -----------------------------------------------------------------------
+# --- gradients of captured tensors --------------------------------------------------------------------------
 
 
 def of_points(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, bias: Tensor) -> Tensor:
@@ -335,20 +340,20 @@ LEARNED = {
 
 
 @pytest.mark.parametrize("name", LEARNED)
-def test_gradients_of_what_is_looked_up_are_eagers(name: str) -> None:
+def test_gradients_of_captured_tensors(name: str) -> None:
     gradients(LEARNED[name], *operands(), learned=True)
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_gradients_of_what_is_looked_up_by_shape(name: str) -> None:
+def test_gradients_of_captured_tensors_by_shape(name: str) -> None:
     for form in (LEARNED["slopes"], LEARNED["distances"], LEARNED["keys"]):
         gradients(form, *SHAPES[name], learned=True)
 
 
 @pytest.mark.parametrize("sizes", [(48, 64), (40, 56)], ids=["whole blocks", "a rest"])
 @pytest.mark.parametrize("name", MASKS)
-def test_gradients_of_what_is_looked_up_by_listed_blocks(name: str, sizes: tuple[int, int]) -> None:
-    """A table that every point has its own place in, one of distances, one of keys."""
+def test_gradients_of_captured_tensors_by_listed_blocks(name: str, sizes: tuple[int, int]) -> None:
+    """Tables with an element for each point, for each distance and for each key."""
     mask, batch, heads, how = MASKS[name]
     blocks = create_block_mask(mask, batch, heads, *sizes, device="cpu", BLOCK_SIZE=16).as_tuple()
     given = operands(queries=sizes[0], keys=sizes[1], **how)
@@ -362,18 +367,18 @@ def test_gradients_of_what_is_looked_up_by_listed_blocks(name: str, sizes: tuple
 
 
 @pytest.mark.parametrize("name", ["slopes", "distances", "points"])
-def test_gradients_of_what_is_looked_up_of_other_dtypes_and_sizes(name: str) -> None:
+def test_gradients_of_captured_tensors_of_other_dtypes_and_sizes(name: str) -> None:
     form = LEARNED[name]
     narrow = Form(form.score, form.mask, (form.captured[0].bfloat16(),))
-    # Eager adds up in bf16.
+    # Eager accumulates in bf16.
     gradients(narrow, *operands(dtype=torch.bfloat16), learned=True, rounding=0.2)
     gradients(form, *operands(), learned=True, dynamic=True)
 
 
 @settings(max_examples=12, deadline=None)
 @given_by(data=st.data())
-def test_gradients_of_what_is_looked_up_of_any_shape(data: st.DataObject) -> None:
-    """Heads and groups, lengths beside those of blocks, masks with lists and without, tables that are larger."""
+def test_gradients_of_captured_tensors_of_any_shape(data: st.DataObject) -> None:
+    """Heads and groups, lengths that are no multiples of blocks, masks with and without lists, larger tables."""
     shared, group = data.draw(st.sampled_from([(1, 1), (2, 1), (1, 3), (2, 2)]))
     queries, keys = (data.draw(st.integers(1, 40)) for _ in range(2))
     given = operands(shared * group, shared, of_keys=data.draw(st.integers(1, 2)), queries=queries, keys=keys)
@@ -395,7 +400,7 @@ def test_gradients_of_what_is_looked_up_of_any_shape(data: st.DataObject) -> Non
 
 
 def learned_kinds(form: Form, options: LoweringOptions) -> list[str]:
-    """What the gradients of what is looked up are made of: sums that hold products, scatters, elements that do."""
+    """Kinds of operations that compute gradients of captured tensors: sums, scatters or pointwise operations."""
     given = [x.requires_grad_() for x in (*operands(), *(x.detach().clone() for x in form.captured))]
     queries, keys, values, *tables = given
     compiled, interpreted = captured(attention(form, WHOLE), options=options)
@@ -425,31 +430,31 @@ def learned_kinds(form: Form, options: LoweringOptions) -> list[str]:
         ("points", "elements"),
     ],
 )
-def test_what_does_not_depend_on_queries_or_keys_is_summed_first(name: str, kind: str) -> None:
-    assert learned_kinds(LEARNED[name], FOLDS) == [kind]
+def test_gradients_independent_of_queries_or_keys_are_summed_first(name: str, kind: str) -> None:
+    assert learned_kinds(LEARNED[name], OPTIONS) == [kind]
 
 
-def test_sums_in_no_order_are_left_where_results_have_to_repeat() -> None:
-    deterministic = replace(FOLDS, deterministic=True)
+def test_deterministic_gradients_of_captured_tensors_fall_back() -> None:
+    deterministic = replace(OPTIONS, deterministic=True)
     assert learned_kinds(LEARNED["distances"], deterministic) == []
 
 
-def test_gradients_of_what_is_computed_before_it_is_looked_up_are_left() -> None:
-    """The score function computes of the whole tensor first: what is added to is no element of it."""
+def test_gradients_of_computed_captured_tensors_fall_back() -> None:
+    """The score function computes on the whole tensor first, so its gradient is no sum over elements."""
 
     def grown(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, slope: Tensor) -> Tensor:
         return score + (n - m) * torch.exp(slope)[h]
 
     form = Form(grown, causal, (SLOPES,))
-    assert learned_kinds(form, FOLDS) == []
+    assert learned_kinds(form, OPTIONS) == []
     gradients(form, *operands())
     gradients(form, *operands(), learned=True, allowed=("aten.bmm",))
 
 
-def left(form: Form, *given: Tensor) -> str:
-    """Why an attention is left to its matrix products."""
+def refusal_of(form: Form, *given: Tensor) -> str:
+    """Reason for which an attention is not lowered to loops."""
     arguments = (*given, *lists(WHOLE), *form.captured, *form.seen)
-    lowered = lower(make_fx(attention(form, WHOLE), tracing_mode="fake")(*arguments), options=FOLDS)
+    lowered = lower(make_fx(attention(form, WHOLE), tracing_mode="fake")(*arguments), options=OPTIONS)
     assert not any(
         isinstance(each, Reduction) and nested_reductions(*each.bodies) for each in lowered.graph.operations
     )
@@ -458,9 +463,11 @@ def left(form: Form, *given: Tensor) -> str:
     return f"{decision.reason}: {decision.note}"
 
 
-def test_what_no_point_can_compute_is_left() -> None:
+def test_functions_that_are_no_expression_of_a_point_are_refused() -> None:
     def spread(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, table: Tensor) -> Tensor:
         return score + table.sum()
 
-    assert "flex_attention.function: it runs aten.sum" in left(Form(spread, causal, (TABLE,)), *operands())
-    assert "flex_attention.dtype" in left(FORMS["plain"], *operands(dtype=torch.float64))
+    assert "flex_attention.function: it runs aten.sum" in refusal_of(
+        Form(spread, causal, (TABLE,)), *operands()
+    )
+    assert "flex_attention.dtype" in refusal_of(FORMS["plain"], *operands(dtype=torch.float64))

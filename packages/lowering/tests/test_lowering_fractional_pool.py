@@ -20,14 +20,14 @@ def test_two_dimensions(batch: tuple[int, ...], out: list[int]) -> None:
     kernel = [2, 3]
     check_gradients(
         lambda x, s: aten.fractional_max_pool2d(x, kernel, out, s)[0],
-        torch.randn(*batch, 3, 7, 7), samples(batch[0] if batch else 1, 3, 2), held=1,
+        torch.randn(*batch, 3, 7, 7), samples(batch[0] if batch else 1, 3, 2), constants=1,
     )  # fmt: skip
 
 
 def test_three_dimensions() -> None:
     check_gradients(
         lambda x, s: aten.fractional_max_pool3d(x, [2, 2, 3], [2, 3, 2], s)[0],
-        torch.randn(2, 1, 5, 6, 6), samples(2, 1, 3), held=1,
+        torch.randn(2, 1, 5, 6, 6), samples(2, 1, 3), constants=1,
     )  # fmt: skip
 
 

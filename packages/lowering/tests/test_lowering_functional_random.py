@@ -1,6 +1,6 @@
 """Random numbers of a graph that takes its seed and offset, as ``functionalize_rng_ops`` traces them on a GPU.
 
-No GPU is needed to trace or lower such a graph. What runs here in the place of ``philox_rand`` needs none either.
+Tracing and lowering such a graph needs no GPU, nor does the replacement of ``philox_rand`` that runs here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def program(x: Tensor) -> Tensor:
 
 
 def functional(x: Tensor, seed: Tensor, offset: Tensor) -> tuple[Tensor, Tensor]:
-    """The program, and the offset that AOTAutograd gives the generator after it."""
+    """The program, and the generator's offset after it from AOTAutograd."""
     with PhiloxStateTracker():
         PhiloxStateTracker.record_state(seed, offset, "forward")
         return program(x), PhiloxStateTracker.get_updated_fwd_offset()
@@ -38,7 +38,7 @@ def functional(x: Tensor, seed: Tensor, offset: Tensor) -> tuple[Tensor, Tensor]
 
 @pytest.fixture(scope="module")
 def traced() -> LoweredGraph:
-    # The table that AOTAutograd uses: torch's functional random numbers, and litz's own choices over them.
+    # The table that AOTAutograd uses: torch's functional random numbers, overridden by litz's decompositions.
     table = {**rng_decompositions, **decompositions()}
     with FakeTensorMode():
         x = torch.empty(*SHAPE, device="cuda")
@@ -47,14 +47,14 @@ def traced() -> LoweredGraph:
     return lower(graph)
 
 
-def test_they_stay_calls_of_the_operator_in_their_order(traced: LoweredGraph) -> None:
+def test_random_calls_stay_in_order(traced: LoweredGraph) -> None:
     calls = [each for each in traced.graph.operations if isinstance(each, Extern)]
     assert [(each.target, each.token) for each in calls] == [(PHILOX, "rng")] * 3
     assert not [each for each in traced.graph.operations if each.token == "rng" and each not in calls]
 
 
 class Philox(Mapping[str, Any]):
-    """``philox_rand``, its offset rising by ``steps``; ``seen`` are the seeds and offsets that it was given."""
+    """Replacement of ``philox_rand`` whose offsets advance by ``steps``; ``seen`` records its seeds and offsets."""
 
     def __init__(self, *steps: int) -> None:
         self.steps = steps
@@ -77,7 +77,7 @@ class Philox(Mapping[str, Any]):
         return 1
 
 
-def test_each_starts_where_the_one_before_it_ended(traced: LoweredGraph) -> None:
+def test_offsets_continue(traced: LoweredGraph) -> None:
     externs = Philox(4, 8, 5)
     x = np.ones(SHAPE, np.float32)
     _, after = run_graph(traced.graph, [x, np.array(7), np.array(40)], {}, externs)

@@ -1,4 +1,4 @@
-"""What goes in and out of a graph: placeholders of every kind, constants, outputs, origins, symbols, errors."""
+"""Borders of a graph: placeholders, constants, outputs, origins, symbols and errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from litz_lowering import lower
 
 
 def graph_of(fn: Any, *args: Any, mode: str = "fake") -> GraphModule:
-    """The ATen graph of ``fn``."""
+    """ATen graph of ``fn``."""
     return make_fx(fn, tracing_mode=mode)(*args)
 
 
@@ -76,15 +76,15 @@ def test_graphs_of_constants_only_and_without_inputs() -> None:
 
 
 def constant_graph(tensor: torch.Tensor, *, twice: bool = False) -> GraphModule:
-    """``x + constant``, the constant held as an attribute (under two names if ``twice``)."""
+    """``x + constant``, the constant stored as an attribute, or as two if ``twice``."""
     graph, root = torch.fx.Graph(), torch.nn.Module()
-    root.register_buffer("held", tensor)
+    root.register_buffer("constant", tensor)
     root.register_buffer("again", tensor)
     x = graph.placeholder("x")
     with torch._subclasses.FakeTensorMode() as mode:
         x.meta["val"] = torch.empty(tensor.shape)
         result = x
-        for name in ("held", "again") if twice else ("held",):
+        for name in ("constant", "again") if twice else ("constant",):
             constant = graph.get_attr(name)
             constant.meta["val"] = mode.from_tensor(tensor)
             result = graph.call_function(torch.ops.aten.add.Tensor, (result, constant))
@@ -106,8 +106,8 @@ def test_larger_constants_are_named_once() -> None:
     tensor, x = torch.randn(5, 6), torch.randn(5, 6)
     lowered = lower(constant_graph(tensor, twice=True))
     verify_graph(lowered.graph)
-    assert list(lowered.constants) == ["held"] and len(lowered.graph.constants) == 1
-    (found,) = run_graph(lowered.graph, [to_array(x)], {"held": to_array(tensor)}, {})
+    assert list(lowered.constants) == ["constant"] and len(lowered.graph.constants) == 1
+    (found,) = run_graph(lowered.graph, [to_array(x)], {"constant": to_array(tensor)}, {})
     torch.testing.assert_close(to_tensor(found), x + tensor + tensor)
 
 
@@ -199,7 +199,7 @@ def test_rules_that_fail_name_their_node() -> None:
     assert error.value.node == "relu" and "force_extern" in error.value.hint
 
 
-def test_numbers_of_the_cpu_are_brought_to_the_device() -> None:
+def test_cpu_scalars_are_moved_to_the_device() -> None:
     with torch._subclasses.FakeTensorMode():
         x, scale = torch.empty(4, 8, device="cuda"), torch.empty(())
         graph = make_fx(lambda x, s: (x * s).cpu())(x, scale)
@@ -214,7 +214,7 @@ def test_no_ops_are_read_through() -> None:
     graph = graph_of(lambda x: x.detach().view(3, 4).expand(3, 4).exp(), torch.randn(3, 4))
     assert [op.name for op in lower(graph).graph.operations] == ["exp"]
     returned = graph_of(lambda x: x.view(3, 4), torch.randn(3, 4))
-    assert len(lower(returned).graph.operations) == 1, "what is returned is a tensor of its own"
+    assert len(lower(returned).graph.operations) == 1, "a returned view is a tensor of its own"
 
 
 def test_the_graph_module_is_not_changed() -> None:
@@ -229,7 +229,7 @@ def test_lowering_twice_gives_equal_graphs() -> None:
     assert lower(graph).graph == lower(graph).graph
 
 
-def test_sizes_that_are_data_stay_symbols() -> None:
+def test_data_dependent_sizes_stay_symbols() -> None:
     def run(x: torch.Tensor) -> torch.Tensor:
         return x[x > 0].exp() + 1
 

@@ -1,4 +1,4 @@
-"""Sampling at positions that are data, forwards and backwards, in every mode and with every padding."""
+"""Grid sampling and its gradients, in every interpolation and padding mode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MODES_3D = list(itertools.product(("bilinear", "nearest"), ("zeros", "border", "
 
 
 def positions(*shape: int) -> torch.Tensor:
-    """Coordinates inside and well outside of what is sampled."""
+    """Coordinates inside and well outside of the input."""
     return torch.rand(*shape, generator=torch.Generator().manual_seed(1)) * 4 - 2
 
 
@@ -46,11 +46,11 @@ def test_a_dimension_of_one_element(padding: str, corners: bool) -> None:
     )
 
 
-def test_a_position_that_is_no_number_reads_the_first_element_at_the_border() -> None:
+def test_a_nan_position_reads_the_first_element_with_border_padding() -> None:
     grid = torch.tensor([[[[float("nan"), 0.0], [0.5, float("inf")]]]])
     check(lambda x, g: grid_sample(x, g, "nearest", "border", True), torch.randn(1, 1, 3, 4), grid)
 
 
-def test_a_narrow_dtype() -> None:
+def test_bfloat16() -> None:
     x, grid = torch.randn(1, 2, 4, 4).bfloat16(), positions(1, 3, 3, 2).bfloat16()
     check(lambda x, g: grid_sample(x, g, align_corners=True), x, grid, rounding=0.1)

@@ -32,7 +32,7 @@ def test_embedding(indices: torch.Tensor, dtype: torch.dtype) -> None:
     ],
 )
 @pytest.mark.parametrize("bad", [-1, 3])
-def test_an_index_outside_raises_as_in_eager(
+def test_an_index_out_of_range_raises_as_in_eager(
     function: Callable[..., torch.Tensor], error: type[KernelError], bad: int
 ) -> None:
     x, i = torch.randn(3, 4), torch.tensor([0, bad])
@@ -88,12 +88,12 @@ def test_advanced_indexing(indices: tuple[torch.Tensor | None, ...]) -> None:
     given = [index for index in indices if index is not None]
 
     def function(x: torch.Tensor, *some: torch.Tensor) -> torch.Tensor:
-        left = iter(some)
-        return aten.index(x, [None if index is None else next(left) for index in indices])
+        given_indices = iter(some)
+        return aten.index(x, [None if index is None else next(given_indices) for index in indices])
 
     check(function, X, *given)
-    turned = (X.permute(3, 1, 0, 2) > 50).contiguous()
-    check(function, turned, *given[:1] + [g.clamp(-2, 1) for g in given[1:]])
+    permuted = (X.permute(3, 1, 0, 2) > 50).contiguous()
+    check(function, permuted, *given[:1] + [g.clamp(-2, 1) for g in given[1:]])
 
 
 @pytest.mark.parametrize("bad", [-4, 3])
@@ -103,7 +103,7 @@ def test_advanced_indexing_outside_raises(bad: int) -> None:
         run(lambda x, i: x[:, i], X, index)
 
 
-def test_what_a_mask_chooses_is_gathered_by_the_places_that_aten_finds() -> None:
+def test_a_mask_gathers_at_the_positions_of_nonzero() -> None:
     x, mask = torch.randn(2, 4, 5, 3), torch.randn(4, 5) > 0
     for function in (
         lambda x, m: x[:, m],
@@ -120,7 +120,7 @@ def test_advanced_indexing_with_symbolic_sizes() -> None:
     check(lambda x, i: x[:, i], X, B.clamp(0), dynamic=True)
 
 
-def test_unsafe_masked_index_reads_only_where_the_mask_holds() -> None:
+def test_unsafe_masked_index_reads_only_where_the_mask_is_true() -> None:
     index = torch.tensor([0, 2, 1])
     found = check(
         lambda x, m, i: aten._unsafe_masked_index(x, m, [None, i], 7.0),

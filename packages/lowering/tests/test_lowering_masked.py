@@ -1,4 +1,4 @@
-"""What a mask chooses, read in order from other tensors, against eager."""
+"""Masked selection and assignment against eager."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def test_a_mask_of_inner_dimensions() -> None:
     check(lambda x, m, v: aten.index_put(x.permute(3, 2, 1, 0), [None, m.t()], v), x, MASK, values[0, :, :1])
 
 
-def test_a_mask_that_chooses_nothing_or_is_empty() -> None:
+def test_an_empty_mask_or_selection() -> None:
     check(lambda x, m, v: aten.index_put(x, [m], v), X, ~MASK & MASK, torch.randn(0))
     check(lambda x, m, v: aten.index_put(x, [m], v), X[:0], MASK[:0], torch.randn(0))
     check(lambda x, m, s: x.masked_scatter(m, s), X, ~MASK & MASK, torch.randn(0))
 
 
 @pytest.mark.parametrize("number", [COUNT - 1, COUNT + 1, 0])
-def test_another_number_of_values_than_the_mask_chooses_raises(number: int) -> None:
+def test_a_wrong_number_of_values_raises(number: int) -> None:
     def put(x: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return aten.index_put(x, [m], v)
 
@@ -71,7 +71,7 @@ def test_masked_scatter_from_too_few_elements_raises() -> None:
             run(scatter, X, MASK, source)
 
 
-# --- beside other index tensors ----------------------------------------
+# --- with other index tensors ------------------------------------------
 
 CUBE = torch.randn(4, 5, 3, 6)
 COLUMNS = torch.tensor([True, False, True, True, False])
@@ -91,7 +91,7 @@ TWO = torch.tensor([2])
         lambda x, r, c, i: (x[r], x[:, c], x[r, c], x[r, i]),
     ],
 )
-def test_masks_beside_other_index_tensors(function: Callable[..., object]) -> None:
+def test_masks_with_other_index_tensors(function: Callable[..., object]) -> None:
     check(function, CUBE, ROWS, COLUMNS, THIRDS, dynamic=True, allowed=("aten.nonzero",))
 
 
@@ -118,14 +118,14 @@ ONE = torch.tensor([False, False, True, False])
     ],
 )
 @pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8")
-def test_values_put_where_masks_and_index_tensors_meet(
+def test_values_put_by_masks_and_index_tensors(
     indices: tuple[torch.Tensor | None, ...], values: torch.Tensor, accumulate: bool
 ) -> None:
     given = [index for index in indices if index is not None]
 
     def put(x: torch.Tensor, v: torch.Tensor, *some: torch.Tensor) -> torch.Tensor:
-        left = iter(some)
-        return aten.index_put(x, [None if i is None else next(left) for i in indices], v, accumulate)
+        given_indices = iter(some)
+        return aten.index_put(x, [None if i is None else next(given_indices) for i in indices], v, accumulate)
 
     check(put, CUBE, values, *given, dynamic=True, allowed=("aten.nonzero",))
 
@@ -164,7 +164,7 @@ def test_masks_that_do_not_fit_raise_as_in_eager(
         assert isinstance(raised.value, IndexError) == (error is IndexError)
 
 
-def test_one_value_for_all_that_a_mask_chooses_may_be_data() -> None:
+def test_a_broadcast_value_of_data_dependent_size() -> None:
     def put(x: torch.Tensor, m: torch.Tensor, v: torch.Tensor, one: torch.Tensor) -> torch.Tensor:
         return aten.index_put(x, [m], v[one])
 

@@ -1,4 +1,4 @@
-"""Patterns over ATen graphs: what matches, in which order, and what is said of what does not."""
+"""Patterns over ATen graphs: matches, their order, and mismatches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOVED = Row("move", CallPattern(("aten.add.Tensor",), (HERE, AnyNode("to")), com
 
 
 def nodes(function: Callable[..., Any], count: int = 2) -> dict[str, Node]:
-    """The nodes of a traced function of vectors, by name."""
+    """Nodes of a traced function of vectors, by name."""
     graph = make_fx(function, tracing_mode="fake")(*(torch.ones(3) for _ in range(count))).graph
     return {node.name: node for node in graph.nodes}
 
@@ -41,7 +41,7 @@ def test_a_call_binds_its_arguments() -> None:
     assert match.bound == {"sum": found["add"], "x": found["x_1"], "y": found["y_1"]}
 
 
-def test_arguments_change_places_where_the_operator_commutes() -> None:
+def test_arguments_are_swapped_where_the_operator_commutes() -> None:
     found = nodes(lambda x, y: y + x.sin())
     pattern = CallPattern(("aten.add.Tensor",), (SINE, AnyNode("y")))
     assert isinstance(find(pattern, found["add"]), Mismatch)
@@ -50,7 +50,7 @@ def test_arguments_change_places_where_the_operator_commutes() -> None:
     assert isinstance(match, Match) and match.node("y") is found["y_1"]
 
 
-def test_steps_are_kept_in_order_and_may_be_missing() -> None:
+def test_steps_are_in_order_and_optional() -> None:
     found = nodes(lambda x, y: y + (y + x.sin() * 2) * 3)
     pattern = StepChain("steps", (SCALED, MOVED), SINE)
     match = find(pattern, found["add_1"])
@@ -63,7 +63,7 @@ def test_steps_are_kept_in_order_and_may_be_missing() -> None:
     assert isinstance(alone, Match) and alone.chain("steps") == ()
 
 
-def test_a_value_that_others_read_stops_a_pattern_that_wants_it_alone() -> None:
+def test_other_users_stop_a_pattern_with_once() -> None:
     found = nodes(lambda x, y: (x.sin() * 2, x.sin().cos() + x.sin() * y))
     shared = nodes(lambda x, y: (lambda s: (s * 2, s.cos()))(x.sin()))
     pattern = StepChain("steps", (SCALED,), SINE)

@@ -36,14 +36,14 @@ UNARY = (
 ).split()
 
 
-def together(functions: dict[str, Any], names: Iterable[str]) -> Any:
-    """All the named functions of one set of arguments: one trace for many operators."""
+def all_of(functions: dict[str, Any], names: Iterable[str]) -> Any:
+    """All the named functions of one set of arguments, as one trace."""
     return lambda *args: [functions[name](*args) for name in names]
 
 
 def operators(*names: str) -> Any:
-    """The named functions of ``torch``, of one argument."""
-    return together({name: getattr(torch, name) for name in names}, names)
+    """Functions of ``torch`` of one argument, by name."""
+    return all_of({name: getattr(torch, name) for name in names}, names)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -99,15 +99,15 @@ PAIRS = [
 def test_binary_promotes_and_broadcasts(pair: tuple[torch.dtype, torch.dtype]) -> None:
     x, y = values(pair[0], 3, 1, 5), values(pair[1], 4, 1, seed=1)
     exact = [name for name in BINARY if "alpha" not in name and name != "rsub"]
-    check(together(BINARY, exact), x, y, labels=exact)
-    # Eager's own scalar and vector loops differ in where they round the product with alpha.
+    check(all_of(BINARY, exact), x, y, labels=exact)
+    # Eager's scalar and vectorised loops round the multiplication by alpha differently.
     scaled = sorted(set(BINARY) - set(exact))
-    check(together(BINARY, scaled), x, y, labels=scaled, rounding=0.02)
+    check(all_of(BINARY, scaled), x, y, labels=scaled, rounding=0.02)
 
 
 def test_binary_of_bools() -> None:
     names = ["add", "mul", "minimum", "eq", "logical_xor"]
-    check(together(BINARY, names), values(torch.bool, 9), values(torch.bool, 9, seed=1), labels=names)
+    check(all_of(BINARY, names), values(torch.bool, 9), values(torch.bool, 9, seed=1), labels=names)
 
 
 SCALARS = {
@@ -133,7 +133,7 @@ SCALARS = {
 
 
 ROUGH = ("cube", "floor_divide", "trunc_divide", "rdiv")
-"""Narrow floats in which eager rounds between its own steps."""
+"""Operators for which eager rounds 16-bit floats between its own steps."""
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,8 @@ ROUGH = ("cube", "floor_divide", "trunc_divide", "rdiv")
 )
 def test_scalar_operands(dtype: torch.dtype) -> None:
     exact = [name for name in SCALARS if name not in ROUGH]
-    check(together(SCALARS, exact), values(dtype, 4, 6), labels=exact)
-    check(together(SCALARS, ROUGH), values(dtype, 4, 6), labels=ROUGH, rounding=0.01)
+    check(all_of(SCALARS, exact), values(dtype, 4, 6), labels=exact)
+    check(all_of(SCALARS, ROUGH), values(dtype, 4, 6), labels=ROUGH, rounding=0.01)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -213,7 +213,7 @@ ACTIVATIONS = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_activations(dtype: torch.dtype) -> None:
     names = list(ACTIVATIONS)
-    check(together(ACTIVATIONS, names), values(dtype, 5, 8), rounding=0.02, labels=names)
+    check(all_of(ACTIVATIONS, names), values(dtype, 5, 8), rounding=0.02, labels=names)
 
 
 @pytest.mark.parametrize("name", sorted(set(ACTIVATIONS) - {"nan_to_num", "log_of_zero", "logit"}))
@@ -252,7 +252,7 @@ TERNARY: dict[str, Any] = {
 
 def test_several_operands() -> None:
     x, y, z = (values(torch.float32, 4, 6, seed=k) for k in range(3))
-    check(together(TERNARY, TERNARY), x, y, z, labels=list(TERNARY))
+    check(all_of(TERNARY, TERNARY), x, y, z, labels=list(TERNARY))
 
 
 def test_fast_numerics_multiply_by_the_reciprocal() -> None:

@@ -29,7 +29,7 @@ def test_max_pool(given: dict[str, Any], dtype: torch.dtype) -> None:
     assert "UserCombiner" not in str(one.graph.operations)
 
 
-def test_max_pool_of_the_lowest_value_of_nan_and_of_one_image() -> None:
+def test_max_pool_of_lowest_values_and_nan() -> None:
     lowest = torch.full((1, 5, 6), -torch.inf)
     check(lambda x: aten.max_pool2d_with_indices(x, 3, 2, 1), lowest)
     check(lambda x: aten.max_pool2d_with_indices(x, 3, 1, 1, 2), lowest)
@@ -41,9 +41,7 @@ def test_max_pool_of_the_lowest_value_of_nan_and_of_one_image() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_of_several_nans_in_a_window_the_last_one_is_the_largest(
-    dtype: torch.dtype, layout: torch.memory_format
-) -> None:
+def test_the_last_of_several_nans_in_a_window_wins(dtype: torch.dtype, layout: torch.memory_format) -> None:
     chance = torch.rand(2, 3, 16, 16)
     holed = (
         torch.randn(2, 3, 16, 16).masked_fill(chance < 0.4, torch.nan).masked_fill(chance > 0.9, torch.inf)
@@ -116,7 +114,7 @@ def test_gradient_of_avg_pool(given: dict[str, Any], dtype: torch.dtype) -> None
 @pytest.mark.parametrize("size", [(1, 1), (3, 11), (4, 7), (9, 5), (12, 13)])
 def test_adaptive_pools_and_their_gradients(size: tuple[int, int]) -> None:
     def forward(x: torch.Tensor) -> list[torch.Tensor]:
-        averages = [aten._adaptive_avg_pool2d(held, size) for held in (x, x.bfloat16())]
+        averages = [aten._adaptive_avg_pool2d(tensor, size) for tensor in (x, x.bfloat16())]
         return [*averages, *aten.adaptive_max_pool2d(x, size)]
 
     def backward(g: torch.Tensor, x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -151,11 +149,11 @@ def test_pooling_with_symbolic_sizes() -> None:
 
 
 LARGE = [(5, 2, 1, False), (6, 2, 1, True), (7, 3, 2, True), (8, 2, 1, False)]
-"""Kernel size, stride, padding, count_include_pad of windows of many elements, of which many cover an element."""
+"""Kernel size, stride, padding and count_include_pad of large windows that overlap."""
 
 
 def pooled_in_volumes(kernel: int, stride: int, padding: int, counts_padding: bool) -> tuple[Any, ...]:
-    """Pooling by large windows and its gradients: functions, and the arguments of each."""
+    """Pooling by large windows with its gradients, as functions with their arguments."""
     size, step, pad = [kernel] * 3, [stride] * 3, [padding] * 3
     x = torch.randn(1, 1, 8, 9, 8)
     mean = (size, step, pad, True, counts_padding, None)

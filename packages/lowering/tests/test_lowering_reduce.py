@@ -19,7 +19,7 @@ from litz_lowering import lower
 
 
 def values(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
-    """Numbers of both signs, no two equal among the floats."""
+    """Numbers of both signs, all different among the floats."""
     generator = torch.Generator().manual_seed(seed)
     if dtype == torch.bool:
         return torch.rand(shape, generator=generator) < 0.7
@@ -68,8 +68,8 @@ STATISTICS: dict[str, Any] = {
 }
 
 
-def together(functions: dict[str, Any], names: Iterable[str]) -> Any:
-    """All the named functions of one set of arguments: one trace for many operators."""
+def all_of(functions: dict[str, Any], names: Iterable[str]) -> Any:
+    """All the named functions of one set of arguments, as one trace."""
     return lambda *args: [functions[name](*args) for name in names]
 
 
@@ -80,12 +80,12 @@ REDUCED = (torch.float32, torch.int64, torch.int32, torch.bool, torch.bfloat16)
 @pytest.mark.parametrize("dtype", REDUCED, ids=str)
 def test_reductions(dtype: torch.dtype) -> None:
     names = [name for name in REDUCTIONS if dtype != torch.bool or name not in NOT_OF_BOOLS]
-    check(together(REDUCTIONS, names), values(3, 4, 5, dtype=dtype), rounding=0.02, atol=1e-5)
+    check(all_of(REDUCTIONS, names), values(3, 4, 5, dtype=dtype), rounding=0.02, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 def test_statistics(dtype: torch.dtype) -> None:
-    check(together(STATISTICS, STATISTICS), values(3, 4, 5, dtype=dtype), rounding=0.03, atol=1e-5)
+    check(all_of(STATISTICS, STATISTICS), values(3, 4, 5, dtype=dtype), rounding=0.03, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(set(STATISTICS) - {"nansum", "norms", "group_norm", "instance_norm"}))
@@ -104,7 +104,7 @@ def test_moments_of_rows_with_an_infinity() -> None:
     x = torch.randn(6, 5)
     x[0, 4], x[1, 4], x[2, 0], x[3, 1], x[4, 2], x[4, 4] = *(math.inf, -math.inf) * 2, math.inf, -math.inf
     check(lambda x: (torch.var(x, 1), torch.std(x, 1), torch.var_mean(x, 1)[0], torch.std(x.t(), 0)), x)
-    # Elsewhere eager's mean is NaN, of infinity less infinity.
+    # For other rows eager's mean is NaN, from infinity minus infinity.
     last = x[[0, 1, 4, 5]]
     check(lambda x: (torch.var_mean(x, 1), torch.std_mean(x.t(), 0), torch.var_mean(x[:1])), last)
 
@@ -115,7 +115,7 @@ def test_softmax_of_infinities() -> None:
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0,)])
-def test_reductions_over_nothing(shape: tuple[int, ...]) -> None:
+def test_reductions_of_empty_tensors(shape: tuple[int, ...]) -> None:
     check(
         lambda x: (x.sum(), x.sum(0), x.mean(0), x.prod(-1), x.any(), x.all(-1), x.float().softmax(0)),
         values(*shape),
@@ -146,7 +146,7 @@ def test_affine_norms_and_their_gradients(name: str, dtype: torch.dtype) -> None
 
 
 def test_the_sizes_of_the_fused_rms_norm_are_those_of_its_argument() -> None:
-    graph = Graph()  # by hand: torch hands symbolic sizes on as their bits, which look like these numbers
+    graph = Graph()  # built by hand: torch passes symbolic sizes as their bits, which look like these numbers
     x = graph.placeholder("x")
     norm = graph.call_function(torch.ops.aten._fused_rms_norm.default, (x, [-(2**61), -(2**60)], None, 0.5))
     result = graph.call_function(operator.getitem, (norm, 0))
@@ -179,11 +179,11 @@ def test_batch_norm_and_its_gradient(training: bool, shape: tuple[int, ...]) -> 
         check_gradients(lambda x, w, b: F.batch_norm(x, None, None, w, b, True), x, w, b, atol=3e-5)
     else:
         check_gradients(
-            lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b), x, w, b, mean, var, held=2, atol=3e-5
+            lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b), x, w, b, mean, var, constants=2, atol=3e-5
         )
 
 
-def test_a_bilinear_form_is_a_sum_of_products() -> None:
+def test_bilinear() -> None:
     a, b, w, bias = torch.randn(4, 3), torch.randn(4, 5), torch.randn(2, 3, 5), torch.randn(2)
     check_gradients(F.bilinear, a, b, w, bias, atol=1e-5)
 
@@ -205,7 +205,7 @@ def test_batch_norm_with_update() -> None:
         return out, mean, var
 
     check(function, x, w, b, mean, var, atol=1e-5)
-    check_gradients(lambda *args: function(*args)[0], x, w, b, mean, var, held=2, atol=3e-5)
+    check_gradients(lambda *args: function(*args)[0], x, w, b, mean, var, constants=2, atol=3e-5)
 
 
 def test_channels_last_batch_norm() -> None:
@@ -230,7 +230,7 @@ def test_losses(name: str) -> None:
     check_gradients(LOSSES[name], values(6, 7), values(6, 7, seed=1))
 
 
-def test_the_largest_of_truth_values_has_no_position() -> None:
+def test_argmax_of_bools_raises() -> None:
     for function in (torch.argmax, torch.argmin):
         with pytest.raises(RuntimeError, match="bool"):
             check(function, values(3, 4, dtype=torch.bool), allowed=("aten.arg",))

@@ -1,4 +1,4 @@
-"""Higher-order operators as regions: what the loop graph holds."""
+"""Higher-order operators as regions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ X = torch.linspace(-1, 1, 12).reshape(3, 4)
 
 
 def traced(function: Any, *inner: Any) -> GraphModule:
-    """``function(x, *subgraphs)`` over a fake ``X``; each of ``inner`` becomes a subgraph of tensors like it."""
+    """Trace ``function(x, *subgraphs)`` over a fake ``X``; each of ``inner`` becomes a subgraph of one such
+    tensor."""
     with FakeTensorMode() as mode:
         x = mode.from_tensor(X)
         subgraphs = [make_fx(each)(x) for each in inner]
         return make_fx(lambda x: function(x, *subgraphs))(x)
 
 
-def test_a_choice_is_one_region_that_carries_the_tokens_inside_it() -> None:
+def test_cond_is_one_region_with_the_tokens_of_its_branches() -> None:
     def choose(x: torch.Tensor, true: GraphModule, false: GraphModule) -> Any:
         return torch.ops.higher_order.cond(x.sum() > 0, true, false, (x,))
 
@@ -34,20 +35,20 @@ def test_a_choice_is_one_region_that_carries_the_tokens_inside_it() -> None:
     assert isinstance(region.subgraphs[0].operations[0], Random) and region.tokens == ("rng",)
 
 
-def test_calls_of_one_function_share_its_graph_and_views_pass_it_by() -> None:
+def test_calls_of_one_function_share_a_graph_and_views_stay_outside() -> None:
     def twice(x: torch.Tensor, inner: GraphModule) -> Any:
-        first, turned = torch.ops.higher_order.invoke_subgraph(inner, "f", x)
-        return *torch.ops.higher_order.invoke_subgraph(inner, "f", first), turned
+        first, transposed = torch.ops.higher_order.invoke_subgraph(inner, "f", x)
+        return *torch.ops.higher_order.invoke_subgraph(inner, "f", first), transposed
 
     gm = traced(twice, lambda a: (a.sin(), a.t()))
-    held = [node for node in gm.graph.nodes if node.op == "get_attr"]
-    for node in held:  # as AOTAutograd leaves it: one attribute, read before each call
-        node.target = held[0].target
+    attributes = [node for node in gm.graph.nodes if node.op == "get_attr"]
+    for node in attributes:  # as in AOTAutograd's graphs: one attribute, read before each call
+        node.target = attributes[0].target
     graph = lower(gm).graph
     verify_graph(graph)
     first, second = (each for each in graph.operations if isinstance(each, Region))
     assert first.subgraphs[0] is second.subgraphs[0]
-    assert len(first.results) == 1, "the transpose of the argument is taken outside"
+    assert len(first.results) == 1, "the transpose of the argument is outside of the region"
     assert [view.base for view in graph.operations if isinstance(view, View)] == [
         "x_1",
         first.results[0].name,

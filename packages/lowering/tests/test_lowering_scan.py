@@ -1,4 +1,4 @@
-"""Running combinations against eager: which of equal elements counts, NaN, infinities, sizes 0 and 1."""
+"""Cumulative operations against eager: equal elements, NaN, infinities, sizes 0 and 1."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ EXTREMES = [torch.cummax, torch.cummin]
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("running", EXTREMES)
-def test_running_extremes(running: Callable[..., tuple[torch.Tensor, ...]], dtype: torch.dtype) -> None:
+def test_cumulative_extremes(running: Callable[..., tuple[torch.Tensor, ...]], dtype: torch.dtype) -> None:
     x = converted(torch.randn(3, 5, 4), dtype)
     found = check(lambda x: (*running(x, 1), *running(x, -1), *running(x.transpose(0, 2), 0)), x)
     assert operations(found).count("Scan") == 3
 
 
 @pytest.mark.parametrize("running", EXTREMES)
-def test_the_last_of_equal_elements_and_the_last_nan_count(
+def test_the_last_of_equal_elements_and_the_last_nan_win(
     running: Callable[..., tuple[torch.Tensor, ...]],
 ) -> None:
     check(lambda x: running(x, 0), torch.tensor([2.0, 3, 3, 1, 1, NAN, 5, NAN, -INF, INF]))
@@ -35,13 +35,13 @@ def test_the_last_of_equal_elements_and_the_last_nan_count(
 @pytest.mark.parametrize(
     "running", [*EXTREMES, lambda x, d: (torch.logcumsumexp(x, d), x.cumsum(d), x.cumprod(d))]
 )
-def test_no_dimension_no_element_one_element(running: Callable[..., tuple[torch.Tensor, ...]]) -> None:
+def test_0d_empty_and_one_element_tensors(running: Callable[..., tuple[torch.Tensor, ...]]) -> None:
     for shape in [(), (0,), (1,), (0, 3), (3, 0), (1, 3)]:
         check(lambda x: running(x, 0), torch.randn(shape))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-def test_logarithms_of_running_sums(dtype: torch.dtype) -> None:
+def test_logcumsumexp(dtype: torch.dtype) -> None:
     x = (torch.randn(4, 9) * 20).to(dtype)
     check(lambda x: (torch.logcumsumexp(x, 0), torch.logcumsumexp(x, -1)), x, rounding=2e-2)
     special = torch.tensor([-INF, -INF, 1, INF, 2, -INF, NAN, 3], dtype=dtype)

@@ -53,7 +53,7 @@ def test_scatter_with_a_named_operation() -> None:
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.int8])
-def test_means_of_what_is_scattered(dtype: torch.dtype) -> None:
+def test_scattered_means(dtype: torch.dtype) -> None:
     x, src = converted(X * 3, dtype), converted(SRC * 3, dtype)
 
     def function(x: torch.Tensor, i: torch.Tensor, s: torch.Tensor) -> list[torch.Tensor]:
@@ -72,7 +72,7 @@ def test_a_mean_of_integers_is_rounded_down_and_its_sum_wraps() -> None:
     check(lambda x, i, s: aten.scatter_reduce(x, 0, i, s, "mean"), x, torch.tensor([0, 0, 2]), src)
 
 
-def test_truth_values_combined() -> None:
+def test_bools_combined() -> None:
     x, src = torch.tensor([True, False, False, True]), torch.tensor([False, True, True, False, False])
     index = torch.tensor([0, 1, 1, 3, 3])
 
@@ -107,7 +107,7 @@ def test_nan_and_infinities_combined() -> None:
 
 
 @pytest.mark.parametrize("shapes", [((), ()), ((), (1,)), ((1,), ())])
-def test_a_tensor_of_no_dimension_counts_as_one_element(
+def test_a_0d_tensor_counts_as_one_element(
     shapes: tuple[tuple[int, ...], tuple[int, ...]],
 ) -> None:
     x, src, index = torch.randn(shapes[0]), torch.randn(shapes[1]), torch.zeros(shapes[1], dtype=torch.int64)
@@ -141,7 +141,7 @@ def test_scatter_outside_raises(bad: int) -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0])
-def test_one_write_into_a_fill_is_a_choice(value: float) -> None:
+def test_one_write_into_a_fill_is_pointwise(value: float) -> None:
     index = torch.tensor([[1], [3], [0]])
 
     def function(i: torch.Tensor) -> torch.Tensor:
@@ -190,7 +190,7 @@ def test_index_put(dtype: torch.dtype, accumulate: bool) -> None:
     check(lambda x, c, v: aten.index_put(x, [None, c.flatten()], v, accumulate), x, columns, values[0, 0])
 
 
-def test_index_put_adds_up_what_falls_together() -> None:
+def test_index_put_accumulates_equal_indices() -> None:
     check(lambda x, i, v: aten.index_put(x, [i], v, True), X, torch.tensor([1, 1, -3]), SRC)
 
 
@@ -202,7 +202,7 @@ def test_put() -> None:
 
 
 @pytest.mark.parametrize("accumulate", [False, True])
-def test_one_value_under_a_mask_is_a_choice(accumulate: bool) -> None:
+def test_one_value_under_a_mask_is_pointwise(accumulate: bool) -> None:
     found = check(lambda x, m, v: aten.index_put(x, [m], v, accumulate), X, X > 0, torch.tensor(7.0))
     assert operations(found) == ["Pointwise"]
     rows = torch.tensor([True, False, True, True])

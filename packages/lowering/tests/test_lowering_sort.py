@@ -1,4 +1,4 @@
-"""Sorts, and results whose size is data, stay with ATen and say why."""
+"""Sorts on the CPU, which fall back to ATen with a reason."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_sorts(function: Callable[..., Any], reason: str) -> None:
     check(function, X, allowed=("aten.",))
 
 
-def test_what_follows_a_sort_is_lowered() -> None:
+def test_operators_after_a_sort_are_lowered() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         values, positions = torch.topk(x, 2)
         return torch.zeros_like(x).scatter(1, positions, values * 2)

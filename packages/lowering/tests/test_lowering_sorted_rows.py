@@ -1,4 +1,4 @@
-"""Rows that a scan sorts, in graphs on a GPU: eager's values and places, to the bit."""
+"""Rows that a scan sorts, in graphs on a GPU: eager's values and positions, bit for bit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from litz_lowering.rules.sort import FEWEST_ROWS
 Program = Callable[[Tensor], tuple[Tensor, Tensor]]
 OPTIONS = LoweringOptions(fallback="error", max_sorted_row=2048)
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
-WHOLE = (torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+INTEGERS = (torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 ROWS = FEWEST_ROWS
 nan, inf = float("nan"), float("inf")
 
@@ -37,12 +37,12 @@ def sorting(graph: LoopGraph) -> int:
 
 
 def signs(x: Tensor) -> Tensor:
-    """Which values are below zero, minus zero among them."""
+    """True for negative values, including negative zero."""
     return torch.signbit(x) & (x == x)
 
 
 def agrees(program: Callable[[Tensor], tuple[Tensor, ...]], x: Tensor) -> None:
-    """A scan sorts, and gives eager's values, bit for bit but for what a NaN holds, and its places."""
+    """Check that a scan sorts, with eager's values, bit for bit except NaN payloads, and positions."""
     graph = lowered(program, x)
     assert lowering_check.calls(graph) == [] and sorting(graph) == 1
     computed = lowering_check.run_graph(graph, [lowering_check.to_array(x)])
@@ -53,22 +53,22 @@ def agrees(program: Callable[[Tensor], tuple[Tensor, ...]], x: Tensor) -> None:
 
 
 def rows_of(dtype: torch.dtype, length: int, generator: torch.Generator) -> Tensor:
-    """Rows with many equal elements, and all that is odd about floats."""
+    """Rows with many equal elements and all special values of floats."""
     if dtype == torch.bool:
         return torch.randint(0, 2, (ROWS, length), generator=generator).to(dtype)
-    if dtype in WHOLE:
+    if dtype in INTEGERS:
         low = 0 if dtype == torch.uint8 else -60
         return torch.randint(low, 60, (ROWS, length), generator=generator).to(dtype)
     x = torch.randn(ROWS, length, generator=generator).round(decimals=1)
     odd = torch.tensor([0.0, -0.0, nan, -nan, inf, -inf, 1e-45, -1e-45])
-    places = torch.randint(0, length, (ROWS, length // 4), generator=generator)
-    picked = odd[torch.randint(0, len(odd), places.shape, generator=generator)]
-    return x.scatter(1, places, picked).to(dtype)
+    positions = torch.randint(0, length, (ROWS, length // 4), generator=generator)
+    picked = odd[torch.randint(0, len(odd), positions.shape, generator=generator)]
+    return x.scatter(1, positions, picked).to(dtype)
 
 
-@pytest.mark.parametrize("dtype", [*FLOATS, *WHOLE], ids=str)
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
 @pytest.mark.parametrize("descending", [False, True])
-def test_rows_come_in_eagers_order(dtype: torch.dtype, descending: bool) -> None:
+def test_rows_are_sorted_in_eagers_order(dtype: torch.dtype, descending: bool) -> None:
     x = rows_of(dtype, 71, torch.Generator().manual_seed(1))
     agrees(lambda x: torch.sort(x, descending=descending, stable=True), x)
 
@@ -79,10 +79,10 @@ def test_lengths_and_dimensions(length: int) -> None:
     agrees(lambda x: torch.sort(x, dim=0, stable=True), x.T.contiguous())
     agrees(lambda x: torch.sort(x, dim=1, stable=True), x.reshape(4, ROWS // 4, length).transpose(1, 2))
     agrees(lambda x: (torch.argsort(x, stable=True),), x)
-    agrees(lambda x: (torch.msort(x),), x.T.abs())  # which of two zeros is first is nobody's promise
+    agrees(lambda x: (torch.msort(x),), x.T.abs())  # the order of two zeros is unspecified
 
 
-def test_the_ends_of_integers_keep_their_places() -> None:
+def test_extreme_integers() -> None:
     ends = torch.tensor([-(2**31), 2**31 - 1, 0, -(2**31), 2**31 - 1, -1], dtype=torch.int32)
     x = ends.repeat(ROWS, 13)
     agrees(lambda x: torch.sort(x, stable=True), x)
@@ -91,21 +91,19 @@ def test_the_ends_of_integers_keep_their_places() -> None:
 
 @pytest.mark.parametrize("dtype", [*FLOATS, torch.int32], ids=str)
 @pytest.mark.parametrize(("k", "largest"), [(9, True), (50, False), (101, True)])
-def test_more_than_a_few_of_a_row_are_taken_from_all_in_order(
-    dtype: torch.dtype, k: int, largest: bool
-) -> None:
+def test_topk_of_many_elements_sorts_rows(dtype: torch.dtype, k: int, largest: bool) -> None:
     generator = torch.Generator().manual_seed(3)
     x = torch.stack([torch.randperm(101, generator=generator) - 50 for _ in range(ROWS)]).to(dtype)
     agrees(lambda x: torch.topk(x, k, largest=largest), x)
     agrees(lambda x: torch.topk(x, k, 0, largest), x.T.contiguous())
 
 
-def test_what_comes_before_and_after_is_loops_too() -> None:
+def test_producers_and_consumers_are_loops() -> None:
     x = rows_of(torch.float32, 80, torch.Generator().manual_seed(4)).nan_to_num().clamp(-9, 9)
 
     def program(x: Tensor) -> tuple[Tensor, ...]:
-        values, places = torch.sort(x * 2 + 1, stable=True)
-        return values.cos() + 1, places + 1
+        values, positions = torch.sort(x * 2 + 1, stable=True)
+        return values.cos() + 1, positions + 1
 
     graph = lowered(program, x)
     assert lowering_check.calls(graph) == [] and sorting(graph) == 1
@@ -115,7 +113,7 @@ def test_what_comes_before_and_after_is_loops_too() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 17, 64])
-def test_the_shortest_rows_are_ranked_as_before(length: int) -> None:
+def test_the_shortest_rows_are_ranked(length: int) -> None:
     graph = lowered(lambda x: torch.sort(x), torch.zeros(ROWS, length))
     assert lowering_check.calls(graph) == [] and sorting(graph) == 0
 
@@ -131,10 +129,10 @@ def test_the_shortest_rows_are_ranked_as_before(length: int) -> None:
         (lambda x: torch.topk(x, 9), torch.zeros(1, 64)),
     ],
 )
-def test_what_is_long_wide_or_few_is_a_librarys(program: Program, x: Tensor) -> None:
+def test_long_rows_64_bit_values_and_few_rows_fall_back(program: Program, x: Tensor) -> None:
     assert len(lowering_check.calls(lowered(program, x))) == 1
 
 
-def test_longer_rows_are_a_librarys_unless_asked_for() -> None:
+def test_longer_rows_fall_back_by_default() -> None:
     graph = lowered(lambda x: torch.sort(x), torch.zeros(ROWS, 128), LoweringOptions(fallback="error"))
     assert lowering_check.calls(graph) == ["aten.sort.default"]

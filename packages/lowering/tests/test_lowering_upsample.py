@@ -1,4 +1,4 @@
-"""Resampling, taken apart by AOTAutograd or kept whole."""
+"""Resampling, decomposed by AOTAutograd or as one operator."""
 
 from __future__ import annotations
 
@@ -61,14 +61,15 @@ def test_antialiasing_by_lanczos(size: list[int]) -> None:
     check(lambda x: aten._upsample_lanczos2d_aa(x, size, False), X, atol=1e-5)
 
 
-def test_antialiasing_of_integers_is_left_to_aten() -> None:
+def test_antialiasing_of_integers_falls_back() -> None:
     x = (X * 50 + 100).to(torch.uint8)
     found = lowered(lambda x: interpolate(x, scale_factor=0.5, mode="bilinear", antialias=True), x)
     assert [f.target for f in found.fallbacks] == ["aten._upsample_bilinear2d_aa.default"]
 
 
-def _whole(function: Callable[..., Any], x: torch.Tensor) -> list[str]:
-    """``function`` captured below autograd, where nothing is taken apart; why it was left to ATen."""
+def _undecomposed(function: Callable[..., Any], x: torch.Tensor) -> list[str]:
+    """Capture ``function`` below autograd, where nothing is decomposed, check it, and return the reasons of
+    fallbacks."""
     found = lower(make_fx(function, tracing_mode="real", decomposition_table=decompositions())(x))
     verify_graph(found.graph)
     results = run_graph(found.graph, [to_array(x)], {}, AtenTable())
@@ -79,21 +80,21 @@ def _whole(function: Callable[..., Any], x: torch.Tensor) -> list[str]:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("size", [(14, 16), (9, 20), (5, 3), (7, 1)])
-def test_operators_kept_whole(dtype: torch.dtype, size: tuple[int, int]) -> None:
+def test_undecomposed_operators(dtype: torch.dtype, size: tuple[int, int]) -> None:
     def function(x: torch.Tensor) -> list[torch.Tensor]:
         nearest = [aten.upsample_nearest2d(x, size), aten._upsample_nearest_exact2d(x, size)]
         return [*nearest, *(aten.upsample_bilinear2d(x, size, corners) for corners in (False, True))]
 
-    assert not _whole(function, X.to(dtype))
+    assert not _undecomposed(function, X.to(dtype))
 
 
-def test_operators_kept_whole_by_scale_and_in_other_ranks() -> None:
-    assert not _whole(lambda x: aten.upsample_nearest2d.vec(x, None, [2.0, 1.7]), X)
-    assert not _whole(lambda x: aten.upsample_bilinear2d(x, [10, 13], False, 1.5, 1.7), X)
-    assert not _whole(lambda x: aten.upsample_nearest1d(x, [13]), X[0])
-    assert not _whole(lambda x: aten.upsample_linear1d(x, [13], False), X[0])
-    assert not _whole(lambda x: aten.upsample_nearest3d(x, [2, 9, 4]), X[None])
-    assert not _whole(lambda x: aten.upsample_trilinear3d(x, [2, 9, 4], False), X[None])
+def test_undecomposed_operators_by_scale_and_in_other_ranks() -> None:
+    assert not _undecomposed(lambda x: aten.upsample_nearest2d.vec(x, None, [2.0, 1.7]), X)
+    assert not _undecomposed(lambda x: aten.upsample_bilinear2d(x, [10, 13], False, 1.5, 1.7), X)
+    assert not _undecomposed(lambda x: aten.upsample_nearest1d(x, [13]), X[0])
+    assert not _undecomposed(lambda x: aten.upsample_linear1d(x, [13], False), X[0])
+    assert not _undecomposed(lambda x: aten.upsample_nearest3d(x, [2, 9, 4]), X[None])
+    assert not _undecomposed(lambda x: aten.upsample_trilinear3d(x, [2, 9, 4], False), X[None])
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_operators_kept_whole_by_scale_and_in_other_ranks() -> None:
         Stair(6, 1, -2, 1, low=0, high=2),
     ],
 )
-def test_a_staircase_is_found_and_followed_back(stair: Stair) -> None:
+def test_a_staircase_is_fitted_and_inverted(stair: Stair) -> None:
     values = stair.values()
     found = fit(values)
     assert found is not None
@@ -122,7 +123,7 @@ def test_a_staircase_is_found_and_followed_back(stair: Stair) -> None:
         assert set(np.flatnonzero(values == value).tolist()) <= set(reached)
 
 
-def test_what_is_no_staircase() -> None:
+def test_values_that_are_no_staircase() -> None:
     assert fit(np.array([0, 2, 1])) is None
     assert fit(np.array([0, 0, 0, 5, 6, 7, 7, 40])) is None
     assert fit(np.array([], dtype=np.int64)) is None

@@ -1,4 +1,4 @@
-"""Views, joins and factories against eager, static and symbolic."""
+"""Views, concatenation and factories against eager, static and symbolic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from litz_ir.loops import View
 
 
 def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """0, 1, 2, … in that shape."""
+    """Integers from 0 in row-major order, of the given shape."""
     count = 1
     for size in shape:
         count *= size
@@ -110,7 +110,7 @@ DYNAMIC: dict[str, Any] = {
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_symbolic_sizes(name: str) -> None:
     lowered = check(DYNAMIC[name], torch.randn(5, 7, 6), dynamic=True, atol=1e-5)
-    assert len(lowered.graph.symbols) >= 2, "sizes stay symbols"
+    assert len(lowered.graph.symbols) >= 2, "sizes remain symbols"
 
 
 def test_reshape_and_back_is_the_identity() -> None:
@@ -166,12 +166,12 @@ def test_strided_and_expanded_inputs() -> None:
     check(lambda x: (x * 2, x.reshape(-1)), numbers(1, 5).expand(3, 5))
 
 
-def test_many_pieces_are_nested_no_deeper_than_python_recurses() -> None:
+def test_stacks_of_many_tensors_do_not_recurse_too_deeply() -> None:
     x = numbers(3)
     assert not check(lambda x: torch.stack([x, x * 2] * 1000), x).fallbacks
 
 
-def test_a_kernel_joins_no_more_than_so_many_tensors() -> None:
+def test_cat_of_many_tensors_falls_back() -> None:
     few, many = ([numbers(2, 1 + k % 3) for k in range(n)] for n in (64, 65))
     assert not reasons(check(lambda *xs: torch.cat(xs, 1), *few))
     found = check(lambda *xs: torch.cat(xs, 1), *many, allowed=("aten.cat.default",))
