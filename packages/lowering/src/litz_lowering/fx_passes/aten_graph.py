@@ -1,4 +1,4 @@
-"""What the FX passes hand one another."""
+"""Data that FX passes take and return."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from torch.nn import Module
 
 @dataclass(frozen=True, slots=True)
 class AtenGraph:
-    """An FX graph and the module that holds what its ``get_attr`` nodes name. Passes copy a graph before editing it."""
+    """An FX graph, and the module that holds the attributes of its ``get_attr`` nodes.
+
+    Passes copy a graph before they edit it.
+    """
 
     module: Module
     graph: Graph

@@ -1,4 +1,4 @@
-"""Effect tokens: torch threads them through ``with_effects`` nodes, litz through the order of its own operations."""
+"""Removal of torch's effect tokens; loop graphs order effects by tokens of their own."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from litz_lowering.fx_passes.aten_graph import AtenGraph
 
 @dataclass
 class UnwrapEffects:
-    """``with_effects(token, op, *args)`` becomes a plain call of ``op``; the token is passed on unchanged.
+    """Replace ``with_effects(token, op, *args)`` by a call of ``op``; the token is passed through.
 
-    What is called stays, in program order: it carries the token ``effect`` once lowered.
+    Lowering gives the call the token ``effect``, which keeps it alive and in program order.
     """
 
     name: str = "fx.unwrap_effects"
     ulp: int = 0
 
     def apply(self, data: AtenGraph, context: PassContext) -> AtenGraph:
-        """The graph without the wrappers; itself where there are none."""
+        """Return the graph without the wrappers, or ``data`` itself where there are none."""
         if not any(_is_wrapper(node) for node in data.graph.nodes):
             return data
         graph = copy.deepcopy(data.graph)
@@ -43,7 +43,7 @@ def _unwrap(node: Node) -> None:
     graph = node.graph
     token, target, *args = node.args
     assert isinstance(token, Node) and isinstance(target, torch._ops.OpOverload), (
-        "the operator is wrapped as it is"
+        "with_effects wraps an overload"
     )
     _, *values = node.meta["val"]
     with graph.inserting_before(node):

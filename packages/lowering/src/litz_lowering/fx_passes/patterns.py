@@ -1,7 +1,7 @@
-"""Patterns over ATen graphs, as data, and the matcher that finds them.
+"""Patterns over ATen graphs as data, and their matcher.
 
-A pattern describes a node and, through its arguments, what the node is computed from. It is matched from the result
-upwards: against one node at a time, trying alternatives in the order in which they are written.
+A pattern describes a node and, through its arguments, the nodes that it is computed from. The matcher starts at
+one result node and tries alternatives in the order in which they are written.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ NamedNodes = Mapping[str, object]
 
 
 def always(node: Node) -> bool:
-    """The predicate that holds for every node."""
+    """Accept every node."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class AnyNode:
-    """Any node for which ``where`` holds; it is bound to ``name``."""
+    """Any node for which ``where`` holds, bound to ``name``."""
 
     name: str
     where: Predicate = always
@@ -39,23 +39,22 @@ class NumberPattern:
 
 @dataclass(frozen=True, slots=True)
 class CallPattern:
-    """A call of one of ``targets`` (overload names) whose first arguments match ``arguments``.
-
-    ``where`` looks at the node itself: at its other arguments and its metadata. ``once`` asks that one node alone reads
-    it. Where the operator ``commutes``, its first two arguments may be the other way round.
-    """
+    """A call of one of ``targets`` (overload names) whose first arguments match ``arguments``."""
 
     targets: tuple[str, ...]
     arguments: tuple[Pattern, ...]
     where: Predicate = always
+    """Predicate on the node itself, for other arguments and metadata."""
     once: bool = True
+    """Require that the node has a single user."""
     commutes: bool = False
+    """Allow the first two arguments to be swapped."""
     name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kind of optional step: a call, one of whose arguments is :data:`HERE`, the value that the step changes."""
+    """One kind of optional step: a call with :data:`HERE` as the argument that continues the chain."""
 
     name: str
     call: CallPattern
@@ -63,7 +62,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class StepChain:
-    """Any number of steps, each one of ``rows``, down to ``inner``; as many as there are. They are kept by ``name``."""
+    """A maximal sequence of steps, each one of ``rows``, down to ``inner``. A match stores them under ``name``."""
 
     name: str
     rows: tuple[Row, ...]
@@ -80,13 +79,13 @@ class Either:
 Pattern = AnyNode | NumberPattern | CallPattern | StepChain | Either
 
 HERE = AnyNode("")
-"""Where a step's row goes on: what stands here is the next step, or what is inside all of them."""
+"""Marker of the argument of a step that is the next step, or the inner pattern."""
 
 
 @dataclass(frozen=True, slots=True)
 class MatchedStep:
-    """A step of a chain: the row that it matched, its node, the node that it changes, and what the row's names are
-    bound to."""
+    """A step of a chain: name of its row, its node, the node that it continues to, and the nodes under the row's
+    names."""
 
     row: str
     node: Node
@@ -96,48 +95,48 @@ class MatchedStep:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What a pattern found: the calls from the result upwards, what its names are bound to, and the steps of its
-    chains, from the result upwards too."""
+    """A match: calls from the result upwards, nodes by name, and steps of chains from the result upwards."""
 
     calls: tuple[Node, ...] = ()
     bound: NamedNodes = field(default_factory=lambda: MappingProxyType({}))
     steps: Mapping[str, tuple[MatchedStep, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
     def node(self, name: str) -> Node:
-        """The node that is bound to ``name``."""
+        """Node that is bound to ``name``."""
         found = self.bound[name]
         assert isinstance(found, Node), f"{name} is bound to a number"
         return found
 
     def chain(self, name: str) -> tuple[MatchedStep, ...]:
-        """The steps of a chain; none where it is empty, or on an alternative that was not taken."""
+        """Steps of a chain; empty also for a chain on an alternative that did not match."""
         return self.steps.get(name, ())
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """How far a pattern went: the node that stopped it, and whether only its ``readers`` were at fault."""
+    """The deepest failure of a match: the node that did not match, and True for ``readers`` if only its number of
+    users was wrong."""
 
     node: Node
     readers: bool = False
 
 
 def find(pattern: Pattern, node: Node) -> Match | Mismatch:
-    """The first match of ``pattern`` whose result is ``node``, or what stopped the attempt that came furthest."""
+    """Match ``pattern`` with result ``node``; on failure, return the deepest mismatch."""
     attempt = _Attempt(Mismatch(node))
     match = next(attempt.match(pattern, node, Match()), None)
     return attempt.furthest if match is None else match
 
 
 class _Attempt:
-    """Matches one pattern against one node; remembers how far it came."""
+    """Matcher of one pattern at one node, which records the deepest mismatch."""
 
     def __init__(self, furthest: Mismatch) -> None:
         self.furthest = furthest
         self._reached = -1
 
     def match(self, pattern: Pattern, value: object, found: Match) -> Iterator[Match]:
-        """``found`` and what the pattern adds to it, in every way in which ``value`` matches."""
+        """Yield ``found`` extended by each match of the pattern with ``value``."""
         match pattern:
             case AnyNode(name, where):
                 if isinstance(value, Node) and where(value):
@@ -193,8 +192,8 @@ class _Attempt:
             and len(node.args) >= len(pattern.arguments)
             and pattern.where(node)
         )
-        lonely = not pattern.once or len(node.users) == 1 or depth == 0
-        if fits and lonely:
+        has_allowed_users = not pattern.once or len(node.users) == 1 or depth == 0
+        if fits and has_allowed_users:
             return True
         if depth > self._reached or (fits and depth == self._reached):
             self._reached, self.furthest = depth, Mismatch(node, readers=fits)

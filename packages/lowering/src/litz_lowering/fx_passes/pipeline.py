@@ -1,4 +1,4 @@
-"""The passes over an ATen graph that run before it is lowered, in order."""
+"""FX passes that run on an ATen graph before lowering, in order."""
 
 from __future__ import annotations
 
@@ -21,26 +21,29 @@ from litz_lowering.options import LoweringOptions
 
 @dataclass
 class RemoveNoOps:
-    """Views that change nothing are read through. What the graph returns stays: it is a tensor of its own, and what
-    autograd sees of it is said by a ``detach`` on the way to its memory."""
+    """Remove views and identities that change nothing.
+
+    Nodes that the graph returns stay, as they are tensors of their own, and so does a ``detach`` between a result
+    and its memory, which decides autograd's view of it.
+    """
 
     name: str = "fx.remove_no_ops"
     ulp: int = 0
 
     def apply(self, data: AtenGraph, context: PassContext) -> AtenGraph:
-        """The graph without them; itself where there are none."""
+        """Return the graph without them, or ``data`` itself where there are none."""
         return _without(data, _is_no_op, lambda node: node.all_input_nodes[0])
 
 
 @dataclass
 class RemoveDeadCode:
-    """Operations that nobody reads and that have no effect."""
+    """Remove operations without users and effects."""
 
     name: str = "fx.remove_dead_code"
     ulp: int = 0
 
     def apply(self, data: AtenGraph, context: PassContext) -> AtenGraph:
-        """The graph without them; itself where there are none."""
+        """Return the graph without them, or ``data`` itself where there are none."""
         if not any(not node.users and not _stays(node) for node in data.graph.nodes):
             return data
         graph = copy.deepcopy(data.graph)
@@ -49,7 +52,7 @@ class RemoveDeadCode:
 
 
 def post_grad(options: LoweringOptions) -> tuple[Pass[AtenGraph, AtenGraph], ...]:
-    """What runs on a graph before it is lowered, in order."""
+    """Passes over an ATen graph before it is lowered, in order."""
     return (
         UnwrapEffects(),
         RemoveNoOps(),
@@ -70,7 +73,7 @@ _SAME_SHAPE = (
 
 
 def _stays(node: Node) -> bool:
-    """True when a node runs though nobody reads it."""
+    """True for a node that runs even without users."""
     return EFFECT in node.meta or node.is_impure()
 
 
@@ -84,7 +87,7 @@ def _is_no_op(node: Node) -> bool:
 
 
 def _same_geometry(a: Node, b: Node) -> bool:
-    """Static shape and strides agree; symbolic ones are left alone rather than compared, which could guard."""
+    """True when static shapes and strides agree. Symbolic ones are not compared, since that could add a guard."""
     first, second = a.meta.get("val"), b.meta.get("val")
     if not isinstance(first, torch.Tensor) or not isinstance(second, torch.Tensor):
         return False
@@ -97,7 +100,7 @@ def _same_geometry(a: Node, b: Node) -> bool:
 def _without(
     data: AtenGraph, remove: Callable[[Node], bool], replacement: Callable[[Node], Node]
 ) -> AtenGraph:
-    """A copy of the graph in which the readers of each removed node read its replacement."""
+    """Copy a graph with the uses of each removed node redirected to its replacement."""
     names = {node.name for node in data.graph.nodes if remove(node)}
     if not names:
         return data

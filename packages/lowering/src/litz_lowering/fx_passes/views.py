@@ -1,4 +1,4 @@
-"""Views in an ATen graph: whose memory a node shows, and what autograd sees of that."""
+"""Views in an ATen graph, and autograd's notion of them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch.fx import Node
 
 
 def is_view(overload: torch._ops.OpOverload) -> bool:
-    """True when the first argument's memory is that of the result, and is not written."""
+    """True when the result aliases the first argument without writing to it."""
     first = overload._schema.arguments[0].alias_info if overload._schema.arguments else None
     return first is not None and not first.is_write
 
 
 def viewed(node: Node) -> Node | None:
-    """The node whose memory a view shows, None for what is no view; one of several views shows them all."""
+    """Node whose memory a view shows; None for other nodes. Each of several views shows the whole node."""
     source = node.args[0] if node.args else None
     if not isinstance(source, Node):
         return None
@@ -30,6 +30,6 @@ def is_returned(node: Node) -> bool:
 
 
 def is_detached(node: Node) -> bool:
-    """True when eager's autograd does not take the node for a view of the memory that it shows."""
+    """True when eager's autograd does not treat the node as a view of its memory."""
     source = viewed(node)
     return source is not None and (node.target is torch.ops.aten.detach.default or is_detached(source))

@@ -1,4 +1,5 @@
-"""The two functions that an attention becomes, the kernel and what was written, and what decides between them."""
+"""Branches of a rewritten attention: the library's kernel, the original operations, and the condition between
+them."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ from litz_lowering.fx_passes.attention.operands import AttentionOperand
 
 aten = torch.ops.aten
 AS_WRITTEN = "litz_as_written"
-"""Mark in the ``meta`` of the module that holds what was written: nothing is rewritten in there."""
+"""Key in ``meta`` of the module with the original operations, which are not rewritten again."""
 
 
 class GraphWriter:
-    """Adds calls to a graph, with metadata; ``origin`` is the node for which they stand."""
+    """Adds calls with metadata to a graph, with the origin of a node that they replace."""
 
     def __init__(self, graph: Graph, mode: FakeTensorMode, origin: Node) -> None:
         self.graph = graph
@@ -30,7 +31,7 @@ class GraphWriter:
         self._origin = {key: each for key, each in origin.meta.items() if key != "val"}
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
-        """A call of ``target``."""
+        """Add a call of ``target``."""
         made = self.graph.call_function(target, args, kwargs)
         given, keywords = map_arg((args, kwargs), lambda node: node.meta["val"])
         with self._mode:
@@ -38,7 +39,7 @@ class GraphWriter:
         return self._known(made, value)
 
     def placeholder(self, name: str, like: Node) -> Node:
-        """An input that is given what ``like`` is in another graph."""
+        """Add a placeholder for the value of ``like`` in another graph."""
         return self._known(self.graph.placeholder(name), like.meta["val"])
 
     def _known(self, node: Node, value: Any) -> Node:
@@ -46,13 +47,14 @@ class GraphWriter:
         return node
 
 
-# --- what decides --------------------------------------------------------------------------------------
+# --- condition -----------------------------------------------------------------------------------------
 
 
 def condition(writer: GraphWriter, found: Attention, mask: Node | None) -> Node:
-    """True when the kernel gives what was written: numbers are finite and not huge, every row of the mask has a score.
+    """Scalar that is true when the kernel computes the same as the original operations.
 
-    NaN makes every comparison false, so that what was written decides what becomes of it.
+    It holds when inputs are finite and not huge, and every row of the mask leaves a score. NaN makes each
+    comparison false, so the original operations handle it.
     """
     query, key, value = (_largest(writer, each.source) for each in (found.query, found.key, found.value))
     scores = writer.call(
@@ -79,41 +81,45 @@ def _both(writer: GraphWriter, one: Node, other: Node) -> Node:
     return writer.call(aten.logical_and.default, one, other)
 
 
-# --- the mask ------------------------------------------------------------------------------------------
+# --- mask ----------------------------------------------------------------------------------------------
 
 
-def added_mask(writer: GraphWriter, parts: Sequence[MaskStep], dtype: torch.dtype) -> Node | None:
-    """The 4-D tensor that is added to the scores; None for none."""
+def added_mask(writer: GraphWriter, steps: Sequence[MaskStep], dtype: torch.dtype) -> Node | None:
+    """4-D tensor that is added to the scores; None without masks."""
     total: Node | None = None
-    for part in parts:
-        seen = _viewed(writer, part.node, part.shape)
-        if part.value is None:
-            total = seen if total is None else writer.call(aten.add.Tensor, total, seen)
+    for step in steps:
+        viewed = _viewed(writer, step.node, step.shape)
+        if step.value is None:
+            total = viewed if total is None else writer.call(aten.add.Tensor, total, viewed)
             continue
-        written = writer.call(aten.full.default, [], part.value, dtype=dtype, device=torch.device("cpu"))
+        fill_value = writer.call(aten.full.default, [], step.value, dtype=dtype, device=torch.device("cpu"))
         if total is None:
             total = writer.call(aten.full.default, [], 0.0, dtype=dtype, device=torch.device("cpu"))
-        total = writer.call(aten.where.self, seen, *((total, written) if part.inverted else (written, total)))
+        total = writer.call(
+            aten.where.self, viewed, *((total, fill_value) if step.inverted else (fill_value, total))
+        )
     return total
 
 
 def _viewed(writer: GraphWriter, node: Node, shape: Sequence[int]) -> Node:
     value = value_of(node)
-    assert value is not None, "it is a tensor"
+    assert value is not None, "the node is a tensor"
     return node if tuple(value.shape) == tuple(shape) else writer.call(aten.view.default, node, list(shape))
 
 
-# --- the two functions -----------------------------------------------------------------------------------
+# --- branches -------------------------------------------------------------------------------------------
 
 
 def kernel_branch(
     mode: FakeTensorMode, found: Attention, operands: Sequence[Node], mask: Node | None
 ) -> GraphModule:
-    """The library's attention of the operands: batch by queries by heads by depth."""
+    """Branch that calls the library's attention; its result is (batch, queries, heads, depth)."""
     graph = Graph()
     writer = GraphWriter(graph, mode, found.root)
-    inputs = {node: writer.placeholder(f"x{place}", node) for place, node in enumerate(operands)}
-    query, key, value = (_taken(writer, each, inputs) for each in (found.query, found.key, found.value))
+    inputs = {node: writer.placeholder(f"x{position}", node) for position, node in enumerate(operands)}
+    query, key, value = (
+        _kernel_operand(writer, each, inputs) for each in (found.query, found.key, found.value)
+    )
     settings: dict[str, Any] = {"scale": found.scale}
     if mask is not None:
         settings["attn_mask"] = _with_rows(writer, inputs[mask], broadcast=True)
@@ -124,8 +130,8 @@ def kernel_branch(
     return GraphModule(torch.nn.Module(), graph)
 
 
-def _taken(writer: GraphWriter, each: AttentionOperand, inputs: Mapping[Node, Node]) -> Node:
-    """An operand as the kernel takes it."""
+def _kernel_operand(writer: GraphWriter, each: AttentionOperand, inputs: Mapping[Node, Node]) -> Node:
+    """Operand in the form that the kernel takes."""
     made = _viewed(writer, inputs[each.source], each.shape)
     if each.transposed:
         made = writer.call(aten.transpose.int, made, -2, -1)
@@ -133,9 +139,10 @@ def _taken(writer: GraphWriter, each: AttentionOperand, inputs: Mapping[Node, No
 
 
 def _with_rows(writer: GraphWriter, node: Node, broadcast: bool = False) -> Node:
-    """The tensor, copied where the elements of a row do not lie beside one another: the kernel does not ask."""
+    """Copy of a tensor whose last dimension is not contiguous, which the kernel requires without checking; else
+    the tensor."""
     value = value_of(node)
-    assert value is not None, "it is a tensor"
+    assert value is not None, "the node is a tensor"
     if value.stride(-1) == 1 or (broadcast and value.shape[-1] == 1):
         return node
     return writer.call(aten.clone.default, node, memory_format=torch.contiguous_format)
@@ -144,10 +151,10 @@ def _with_rows(writer: GraphWriter, node: Node, broadcast: bool = False) -> Node
 def written_branch(
     mode: FakeTensorMode, found: Attention, interior: Iterable[Node], operands: Sequence[Node]
 ) -> GraphModule:
-    """What was written, of the same operands, in the same order of dimensions."""
+    """Branch with the original operations on the same operands; its result has the kernel's dimension order."""
     graph = Graph()
     writer = GraphWriter(graph, mode, found.root)
-    known = {node: writer.placeholder(f"x{place}", node) for place, node in enumerate(operands)}
+    known = {node: writer.placeholder(f"x{position}", node) for position, node in enumerate(operands)}
     for node in interior:
         known[node] = graph.node_copy(node, known.__getitem__)
     shape = [*found.lead, found.rows, found.depth]
@@ -159,8 +166,11 @@ def written_branch(
 
 
 def interior_of(found: Attention) -> tuple[list[Node], list[Node]]:
-    """(what ``root`` is computed from, down to queries, keys, values and masks, and ``root`` itself, in program order;
-    what that reads, in the same order for equal attentions)."""
+    """Nodes of an attention, and the nodes that they read.
+
+    The first list contains ``root`` and all that it is computed from, down to queries, keys, values and masks, in
+    program order. The second has the same order for equal attentions.
+    """
     ends = [found.query.source, found.key.source, found.value.source]
     ends += [part.node for part in found.masks.parts]
     nodes = list(found.root.graph.nodes)
@@ -180,7 +190,7 @@ def interior_of(found: Attention) -> tuple[list[Node], list[Node]]:
 
 
 def _own(nodes: Iterable[Node], ends: Collection[Node]) -> set[Node]:
-    """The calls that depend on ``ends``, and those that depend on nothing."""
+    """Calls that depend on ``ends``, and calls that depend on no input."""
     moved: set[Node] = set(ends)
     fixed: set[Node] = set()
     for node in nodes:

@@ -1,4 +1,4 @@
-"""What nodes hold that depend on no input of the graph: masks made of ranges and triangles, numbers in tensors."""
+"""Tensors of a graph that are known at compile time, such as masks from ``arange`` and ``triu``."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from litz_lowering.fx_passes.attention.forms import value_of
 from litz_lowering.inputs import attribute
 
 _LARGEST = 1 << 24
-"""Tensors of more elements are not computed while compiling."""
+"""Largest number of elements of a tensor that is computed at compile time."""
 _UNDEFINED = ("aten.empty.memory_format", "aten.empty_strided.default", "aten.new_empty.default")
 
 
 class KnownTensors:
-    """The tensors of one graph that are known when it is compiled."""
+    """Tensors of one graph that are known at compile time."""
 
     def __init__(self, module: Module) -> None:
         self._module = module
         self._known: dict[Node, torch.Tensor | None] = {}
 
     def tensor(self, node: Node) -> torch.Tensor | None:
-        """What the node holds; None where inputs or chance decide that, or where it is large."""
+        """Elements of a node; None where they depend on inputs or random numbers, or are too many."""
         if node not in self._known:
             self._known[node] = self._computed(node)
         return self._known[node]
 
     def number(self, value: object) -> float | None:
-        """A Python number, or the only element of a tensor that is known."""
+        """Value of a Python number or of a known one-element tensor; None for others."""
         if isinstance(value, int | float):
             return float(value)
-        held = self.tensor(value) if isinstance(value, Node) and _is_small(value, 1) else None
-        return None if held is None or held.is_complex() else float(held.item())
+        element = self.tensor(value) if isinstance(value, Node) and _is_small(value, 1) else None
+        return None if element is None or element.is_complex() else float(element.item())
 
     def _computed(self, node: Node) -> torch.Tensor | None:
         if not _is_small(node, _LARGEST):
             return None
         if node.op == "get_attr":
-            held = attribute(self._module, str(node.target))
-            return held if isinstance(held, torch.Tensor) and type(held) is torch.Tensor else None
+            constant = attribute(self._module, str(node.target))
+            return constant if isinstance(constant, torch.Tensor) and type(constant) is torch.Tensor else None
         target = node.target
         if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
             return None
         if torch.Tag.nondeterministic_seeded in target.tags or str(target) in _UNDEFINED:
             return None
         sources = {source: self.tensor(source) for source in node.all_input_nodes}
-        if any(held is None for held in sources.values()) or target._schema.is_mutable:
+        if any(constant is None for constant in sources.values()) or target._schema.is_mutable:
             return None
         return _run(node, sources)
 
@@ -62,9 +62,9 @@ def _run(node: Node, sources: Mapping[Node, torch.Tensor | None]) -> torch.Tenso
     return found if isinstance(found, torch.Tensor) else None
 
 
-def _is_small(node: Node, most: int) -> bool:
-    """True for a tensor of the CPU with few elements, whose number is known."""
+def _is_small(node: Node, limit: int) -> bool:
+    """True for a CPU tensor of static shape with at most ``limit`` elements."""
     value = value_of(node)
     if value is None or value.device.type != "cpu" or not all(type(size) is int for size in value.shape):
         return False
-    return value.numel() <= most
+    return value.numel() <= limit

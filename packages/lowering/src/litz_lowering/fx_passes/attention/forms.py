@@ -1,4 +1,4 @@
-"""How attention is written by hand: two products around a softmax, and the steps that may stand between them."""
+"""Patterns of attention written as separate operators: two matmuls, a softmax, and the steps between them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from litz_lowering.fx_passes.patterns import (
 )
 
 SCORES, WEIGHTS = "scores", "weights"
-"""The chains of steps from the first product to the softmax, and from there to the second product."""
+"""Names of the step chains from the first matmul to the softmax, and from there to the second matmul."""
 
 _REGROUPING = (
     "aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten.permute.default",
@@ -27,14 +27,16 @@ _COPYING = ("aten.clone.default", "aten.alias.default", "aten.detach.default")
 
 
 def value_of(node: Node) -> torch.Tensor | None:
-    """The fake tensor that a node's metadata says it is; None for what is no tensor."""
+    """Fake tensor of a node's metadata; None where the node is no tensor."""
     found = node.meta.get("val")
     return found if isinstance(found, torch.Tensor) else None
 
 
 def is_rearranged(node: Node) -> bool:
-    """True where a view or a copy has the elements of its source, each of them once; sizes that are symbols are not
-    looked at, which could guard."""
+    """True where a view or copy contains each element of its source once.
+
+    Symbolic sizes are assumed to agree, since comparing them could add a guard.
+    """
     made, source = value_of(node), value_of(node.all_input_nodes[0]) if node.all_input_nodes else None
     if made is None or source is None:
         return False
@@ -53,7 +55,7 @@ def _over_the_last_dimension(node: Node) -> bool:
 
 
 def rearranged(once: bool) -> tuple[Row, ...]:
-    """Views and copies, told apart: copies change no index."""
+    """Rows for views and for copies. Copies change no index."""
     return (
         Row("view", CallPattern(_REGROUPING, (HERE,), where=is_rearranged, once=once)),
         Row("copy", CallPattern(_COPYING, (HERE,), where=is_rearranged, once=once)),
@@ -76,12 +78,12 @@ _MASKED = (
     Row("fill", CallPattern(("aten.masked_fill.Scalar",), (HERE, AnyNode("where"), NumberPattern("with")))),
     Row("fill", CallPattern(("aten.masked_fill.Tensor",), (HERE, AnyNode("where"), AnyNode("with")))),
     Row("fill", CallPattern(("aten.where.self",), (AnyNode("where"), AnyNode("with"), HERE))),
-    Row("keep", CallPattern(("aten.where.self",), (AnyNode("where"), HERE, AnyNode("with")))),
+    Row("fill_inverted", CallPattern(("aten.where.self",), (AnyNode("where"), HERE, AnyNode("with")))),
 )
-"""Masks: added, or written where they hold, or where they do not."""
+"""Masks: added to the scores, or filled in where a condition is true or false (``fill_inverted``)."""
 
 OPERAND: Pattern = StepChain("operand", (*rearranged(once=False), *_scaled(once=False)), AnyNode("source"))
-"""What a factor of a product is made of. Which of its steps are looked through is decided by what they do."""
+"""Steps from which an operand of a matmul is computed. The caller decides which of them it can look through."""
 
 _PRODUCT = Either(
     (
@@ -98,9 +100,9 @@ SOFTMAX: Pattern = CallPattern(
     where=_over_the_last_dimension,
     name="softmax",
 )
-"""The softmax of scores."""
+"""Softmax of attention scores."""
 
 ATTENTION: Pattern = CallPattern(
     ("aten.bmm.default",), (StepChain(WEIGHTS, rearranged(once=True), SOFTMAX), AnyNode("value"))
 )
-"""The whole: weights times values."""
+"""Attention: softmax weights times values."""

@@ -1,8 +1,9 @@
-"""What is added to scores or written over them, as one tensor that the kernel adds; and what must hold for that.
+"""Masks of attention as one additive tensor, and the conditions under which that is exact.
 
-The kernel gives zeros for a row whose scores are all minus infinity, where a softmax gives NaN, and it adds, where
-``masked_fill`` replaces. Both come to the same as long as scores are small beside what is written (``Masks.limit``),
-every row has a score left (``Masks.floor``), and nothing that is added is huge (``Part.ceiling``).
+The kernel gives zeros for a row whose scores are all minus infinity, where a softmax gives NaN; and it adds
+masks, where ``masked_fill`` replaces scores. Results are equal as long as scores are small compared with the fill
+value (``AttentionMasks.limit``), every row has a score left (``AttentionMasks.floor``), and no added mask is huge
+(``MaskStep.ceiling``).
 """
 
 from __future__ import annotations
@@ -21,55 +22,64 @@ from litz_lowering.fx_passes.patterns import MatchedStep
 Shape = tuple[int, ...]
 
 LIMIT = 1e30
-"""No score, nor anything on the way to one, may be larger: sums stay finite in f32, and the lowest f32 swallows it."""
+"""Bound of scores and of intermediates on the way to them. Sums stay finite in f32, and vanish in the lowest f32."""
 _FORBIDDING = -1000.0
-"""What is written must be lower for weights to vanish beside any that is left."""
+"""Fill values must be lower than this for masked weights to vanish next to any unmasked one."""
 _SWALLOWED = 1e6
-"""Scores are taken to be smaller: what swallows so much may be added where it was to be written."""
+"""Bound of scores that is assumed without a check. A fill value that absorbs this much may be added to scores
+instead of replacing them."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaskStep:
-    """One step: ``node`` seen as ``shape`` (4-D, broadcast) is added, or says where ``value`` is written; where it does
-    not hold, if ``inverted``. What is added is at most ``ceiling``."""
+    """A mask that is added to scores, or that says where a value is filled in."""
 
     node: Node
+    """Mask tensor."""
     shape: Shape
+    """Broadcast 4-D shape as which the mask is viewed."""
     value: float | None = None
+    """Fill value; None for an added mask."""
     inverted: bool = False
+    """Fill where the mask is false instead of true."""
     ceiling: float = LIMIT
+    """Upper bound that an added mask must respect."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionMasks:
-    """The steps in order, and what must hold: scores are at most ``limit`` in magnitude, and the sum of all parts
-    reaches ``floor`` in every row (None: it does). ``causal`` ones are the kernel's own, and have no parts."""
+    """Masks of an attention in order, and the conditions that make adding them exact."""
 
     parts: tuple[MaskStep, ...] = ()
+    """Masks that are added or filled in; none for a causal mask."""
     causal: bool = False
+    """Use the kernel's own causal mask."""
     limit: float = LIMIT
+    """Bound of the magnitude of scores."""
     floor: float | None = None
+    """Lower bound that the largest mask element of each row must reach; None where every row is known to."""
 
 
 def masks_of(
     steps: Sequence[MatchedStep], product: Node, shape: Shape, constants: KnownTensors
 ) -> AttentionMasks | str:
-    """The masks among the steps from the softmax down to ``product``, for scores of ``shape``; why not, in words."""
+    """Masks among the steps from the softmax to the first matmul, for scores of ``shape``; or the reason against
+    them."""
     given: list[MaskStep] = []
     if len(product.args) == 3 and product.kwargs.get("beta", 1) != 0:
         bias = product.args[0]
-        assert isinstance(bias, Node), "what a product is added to is a tensor"
+        assert isinstance(bias, Node), "baddbmm adds a tensor"
         if product.kwargs.get("beta", 1) != 1:
             return "it is scaled"
-        if (seen := _as_4d(bias, product, shape)) is None:
+        if (mask_shape := _as_4d(bias, product, shape)) is None:
             return _NEITHER
-        given.append(MaskStep(bias, seen))
+        given.append(MaskStep(bias, mask_shape))
     for step in reversed(steps):
-        if step.row in ("add", "fill", "keep"):
-            part = _part(step, shape, constants)
-            if isinstance(part, str):
-                return part
-            given.append(part)
+        if step.row in ("add", "fill", "fill_inverted"):
+            mask = _mask_step(step, shape, constants)
+            if isinstance(mask, str):
+                return mask
+            given.append(mask)
     scores = value_of(product)
     assert scores is not None, "scores are a tensor"
     return _causal(given, shape, constants) or _general(given, scores.dtype)
@@ -78,66 +88,66 @@ def masks_of(
 _NEITHER = "its leading dimensions are not those of batch and heads"
 
 
-def _part(step: MatchedStep, shape: Shape, constants: KnownTensors) -> MaskStep | str:
+def _mask_step(step: MatchedStep, shape: Shape, constants: KnownTensors) -> MaskStep | str:
     node = step.bound["bias" if step.row == "add" else "where"]
     assert isinstance(node, Node), "a mask is a tensor"
     value, scores = value_of(node), value_of(step.node)
     assert scores is not None, "scores are a tensor"
     if value is None or value.dtype != (scores.dtype if step.row == "add" else torch.bool):
         return "it has another dtype"
-    if (seen := _as_4d(node, step.node, shape)) is None:
+    if (mask_shape := _as_4d(node, step.node, shape)) is None:
         return _NEITHER
     if step.row == "add":
-        return MaskStep(node, seen)
+        return MaskStep(node, mask_shape)
     number = constants.number(step.bound["with"])
     if number is None:
         return "what it writes is not known"
     if not number <= _FORBIDDING:
         return f"it writes {number}"
-    return MaskStep(node, seen, number, inverted=step.row == "keep")
+    return MaskStep(node, mask_shape, number, inverted=step.row == "fill_inverted")
 
 
 def _as_4d(mask: Node, step: Node, shape: Shape) -> Shape | None:
-    """The 4-D shape of a mask of the scores ``step``, which has batch and heads as two dimensions or as one."""
+    """4-D shape of a mask of the scores ``step``, whose batch and heads are two dimensions or one."""
     value, scores = value_of(mask), value_of(step)
     assert value is not None and scores is not None, "masks and scores are tensors"
     if not all(type(size) is int for size in (*value.shape, *value.stride())):
         return None
     padded = (*(1,) * (scores.dim() - value.dim()), *value.shape)
-    ahead, behind = padded[:-2], padded[-2:]
-    if all(size == 1 for size in ahead):
-        return (1, 1, *behind)
+    leading, matrix = padded[:-2], padded[-2:]
+    if all(size == 1 for size in leading):
+        return (1, 1, *matrix)
     if tuple(scores.shape) == shape:
         return padded
-    return (*shape[:2], *behind) if scores.dim() == 3 else None
+    return (*shape[:2], *matrix) if scores.dim() == 3 else None
 
 
 def _general(given: Sequence[MaskStep], dtype: torch.dtype) -> AttentionMasks | str:
-    """The parts as one tensor to be added."""
-    parts: list[MaskStep] = []
+    """Masks as one tensor to be added; or the reason against it."""
+    steps: list[MaskStep] = []
     limit, ceiling, floor = LIMIT, LIMIT, None
-    for position, part in enumerate(given):
-        if part.value is None:
-            part, floor = replace(part, ceiling=ceiling), _LOWEST
-        elif math.isinf(part.value):
+    for position, step in enumerate(given):
+        if step.value is None:
+            step, floor = replace(step, ceiling=ceiling), _LOWEST
+        elif math.isinf(step.value):
             floor = _LOWEST
-        elif (room := -part.value * torch.finfo(dtype).eps / 8) >= _SWALLOWED:
-            limit, ceiling = min(limit, room), min(ceiling, room)
+        elif (absorbed := -step.value * torch.finfo(dtype).eps / 8) >= _SWALLOWED:
+            limit, ceiling = min(limit, absorbed), min(ceiling, absorbed)
         elif position == len(given) - 1:
-            limit, floor = min(limit, -part.value / 4), part.value / 4
-            part = replace(part, value=-math.inf)
+            limit, floor = min(limit, -step.value / 4), step.value / 4
+            step = replace(step, value=-math.inf)
         else:
-            return f"it writes {part.value}, and more is added"
-        parts.append(part)
-    return AttentionMasks(tuple(parts), False, limit, floor)
+            return f"it writes {step.value}, and more is added"
+        steps.append(step)
+    return AttentionMasks(tuple(steps), False, limit, floor)
 
 
 _LOWEST = torch.finfo(torch.float32).min
-"""A row that reaches it has a score that is not minus infinity."""
+"""A row whose largest mask element reaches this has a score that is not minus infinity."""
 
 
 def _causal(given: Sequence[MaskStep], shape: Shape, constants: KnownTensors) -> AttentionMasks | None:
-    """The kernel's own mask, where the parts are known and leave each query the keys up to its own place."""
+    """The kernel's causal mask, where the masks are known and leave each query the keys up to its own position."""
     rows, columns = shape[-2:]
     if not given or rows != columns or any(part.shape[:2] != (1, 1) for part in given):
         return None

@@ -1,4 +1,4 @@
-"""An attention that was found in a graph: its parts, or why the kernel cannot stand for it."""
+"""Attention matched in a graph: its operands and masks, or the reason for not rewriting it."""
 
 from __future__ import annotations
 
@@ -15,28 +15,31 @@ from litz_lowering.fx_passes.attention.operands import AttentionOperand, operand
 from litz_lowering.fx_passes.patterns import Match, MatchedStep
 
 DTYPES = (torch.float32, torch.float64)
-"""In narrow floats eager rounds scores and weights, which the kernel keeps in f32."""
+"""Dtypes of the rewrite. In 16-bit floats eager rounds scores and weights, which the kernel keeps in f32."""
 
 WORTH = 4 << 20
-"""The bytes of scores from which the kernel is faster: it never writes them to memory, which matters once they leave
-the caches (1.1 times at 8 MB, 2.4 times at 50 MB; AMD Zen 4, f32, two cores). Below, both take as long, and the look at
-queries, keys and values is lost."""
+"""Bytes of scores from which the kernel is faster.
+
+It never stores scores, which pays off once they exceed the caches: 1.1 times at 8 MB, 2.4 times at 50 MB (AMD Zen
+4, f32, two cores). Below, both take equally long and the run-time condition is a loss.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why an attention stays as it was written: a key of ``REASONS`` in :mod:`litz_ir`, and what is at fault."""
+    """Reason for not rewriting an attention."""
 
     reason: str
+    """Key of ``REASONS`` in :mod:`litz_ir`."""
     about: str = ""
+    """Detail of the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """``softmax(query @ key^T * scale + masks) @ value``, which ``root`` computes.
+    """An attention ``softmax(query @ key^T * scale + masks) @ value``, computed by the node ``root``.
 
-    ``root`` is ``lead`` (batch and heads) by rows by depth, its leading dimensions perhaps as one. ``growth`` bounds by
-    how much scaling may have made a score, or what it is made of, larger on the way.
+    ``root`` has shape (batch, heads, rows, depth), with batch and heads possibly as one dimension.
     """
 
     root: Node
@@ -46,22 +49,24 @@ class Attention:
     value: AttentionOperand
     scale: float
     growth: float
+    """Bound of the factor by which scaling may enlarge a score, or an intermediate on the way to one."""
     masks: AttentionMasks
     lead: tuple[int, int]
+    """Batch size and number of heads."""
 
     @property
     def rows(self) -> int:
-        """The number of queries."""
+        """Number of queries."""
         return self.query.shape[-2]
 
     @property
     def depth(self) -> int:
-        """The size of a head."""
+        """Size of a head."""
         return self.value.shape[-1]
 
 
 def attention_of(match: Match, constants: KnownTensors) -> Attention | Refused:
-    """The parts of what :data:`ATTENTION` matched."""
+    """Operands and masks of a match of :data:`ATTENTION`; or the reason for not rewriting it."""
     product, softmax, second = match.node("product"), match.node("softmax"), match.calls[0]
     values = [
         value_of(node) for node in (match.node("query"), match.node("key"), match.node("value"), second)
@@ -69,7 +74,7 @@ def attention_of(match: Match, constants: KnownTensors) -> Attention | Refused:
     if refused := _refused(values):
         return refused
     (batch, rows, _), (_, _, columns) = (tuple(value.shape) for value in values[:2] if value is not None)
-    if not _keeps_order(match, rows, columns):
+    if not _has_kernel_order(match, rows, columns):
         return Refused("attention.order")
     root = _root(second)
     lead = _lead((root, softmax), batch)
@@ -87,14 +92,14 @@ def attention_of(match: Match, constants: KnownTensors) -> Attention | Refused:
     for each in (query, key):
         scale, growth = scale * each.factor, growth * each.growth
     alpha = product.kwargs.get("alpha", 1)
-    assert isinstance(alpha, int | float), "the factor of a product is a number"
+    assert isinstance(alpha, int | float), "alpha is a number"
     return Attention(
         root, softmax, query, key, value, scale * alpha, growth * max(1.0, abs(alpha)), masks, lead
     )
 
 
 def _refused(values: Sequence[torch.Tensor | None]) -> Refused | None:
-    """Why factors and results of these types are not the kernel's; None where they are."""
+    """Reason against operands and results of these types; None where the kernel accepts them."""
     tensors = [value for value in values if value is not None]
     if any(not all(type(size) is int for size in (*v.shape, *v.stride())) for v in tensors):
         return Refused("attention.symbols")
@@ -113,12 +118,12 @@ def _refused(values: Sequence[torch.Tensor | None]) -> Refused | None:
     return None
 
 
-def _keeps_order(match: Match, rows: int, columns: int) -> bool:
-    """True when every step between the products sees queries before keys, and heads in the order of the product."""
+def _has_kernel_order(match: Match, rows: int, columns: int) -> bool:
+    """True when every step between the matmuls has queries before keys, and heads in the matmul's batch order."""
     for name, start in ((SCORES, "product"), (WEIGHTS, "softmax")):
         steps, shape = match.chain(name), _shape(match.node(start))
         for position, step in enumerate(steps):
-            if step.row in ("add", "fill", "keep") or position == 0:
+            if step.row in ("add", "fill", "fill_inverted") or position == 0:
                 shown = shown_by(steps[position:], shape)
                 if shown is None or not shown.is_contiguous():
                     return False
@@ -129,12 +134,12 @@ def _keeps_order(match: Match, rows: int, columns: int) -> bool:
 
 def _shape(node: Node) -> tuple[int, ...]:
     value = value_of(node)
-    assert value is not None, "it is a tensor"
+    assert value is not None, "the node is a tensor"
     return tuple(value.shape)
 
 
 def _root(second: Node) -> Node:
-    """What is replaced: the second product, or the view that divides its leading dimension, its only reader."""
+    """Node to replace: the second matmul, or the view that is its only user and divides its batch dimension."""
     user = next(iter(second.users))
     is_only_view = len(second.users) == 1 and str(user.target) == "aten.view.default" and is_rearranged(user)
     return (
@@ -145,7 +150,7 @@ def _root(second: Node) -> Node:
 
 
 def _lead(nodes: Sequence[Node], batch: int) -> tuple[int, int]:
-    """Batch and heads, as far as anything tells them apart."""
+    """Batch size and number of heads; (1, batch) where no shape distinguishes them."""
     for node in nodes:
         shape = _shape(node)
         if len(shape) == 4 and shape[0] * shape[1] == batch:
@@ -154,7 +159,7 @@ def _lead(nodes: Sequence[Node], batch: int) -> tuple[int, int]:
 
 
 def _scale(steps: Sequence[MatchedStep], constants: KnownTensors) -> tuple[float, float] | Refused:
-    """The factor of the scores, and how much larger it may make them; masks come after all scaling."""
+    """Factor of the scores, and bound by which it may enlarge them. Scaling after a mask is refused."""
     scale, growth = 1.0, 1.0
     masked = False
     for step in reversed(steps):
@@ -164,7 +169,7 @@ def _scale(steps: Sequence[MatchedStep], constants: KnownTensors) -> tuple[float
                 return Refused("attention.scale")
             if masked:
                 return Refused("attention.mask", "it is scaled")
-            by = number if step.row == "times" else 1 / number
-            scale, growth = scale * by, growth * max(1.0, abs(by))
-        masked = masked or step.row in ("add", "fill", "keep")
+            factor = number if step.row == "times" else 1 / number
+            scale, growth = scale * factor, growth * max(1.0, abs(factor))
+        masked = masked or step.row in ("add", "fill", "fill_inverted")
     return scale, growth

@@ -1,4 +1,4 @@
-"""Queries, keys and values: what the factors of the two products are made of, as the kernel takes them."""
+"""Queries, keys and values of an attention in the form that the kernel takes."""
 
 from __future__ import annotations
 
@@ -17,26 +17,24 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class AttentionOperand:
-    """``source`` viewed as ``shape``, then with its last two dimensions swapped if it is ``transposed``.
-
-    The factor of the product is that times ``factor``; ``growth`` bounds how much larger a step may have made it.
-    """
+    """A matmul operand: ``source`` viewed as ``shape``, transposed if ``transposed``, times ``factor``."""
 
     source: Node
     shape: Shape
     transposed: bool = False
     factor: float = 1.0
     growth: float = 1.0
+    """Bound of the factor by which a step may have enlarged an intermediate."""
 
 
 def operand(
     node: Node, lead: Shape, constants: KnownTensors | None = None, *, transposed: bool = False
 ) -> AttentionOperand:
-    """The 4-D tensor behind a 3-D factor, its leading dimension divided into ``lead``, as far up as it can be traced.
+    """Trace a 3-D matmul operand back to a 4-D tensor whose leading dimensions are ``lead``, as far up as
+    possible.
 
-    ``transposed`` factors are keys: the kernel takes them the other way round. Sources whose rows are not contiguous
-    are left for nearer ones whose are; else the factor itself is taken. Scaling by numbers, which ``constants`` know,
-    is looked through where they are given.
+    ``transposed`` operands are keys. Sources without contiguous rows are skipped; without any candidate the
+    operand itself is taken. Scaling by known numbers is looked through where ``constants`` are given.
     """
     rows, columns = _shape(node)[1:]
     wanted = (*lead, rows, columns)
@@ -52,10 +50,10 @@ def operand(
 def _candidates(
     node: Node, steps: Sequence[MatchedStep], wanted: Shape, constants: KnownTensors | None, transposed: bool
 ) -> Iterator[AttentionOperand]:
-    """The node itself and what stands above each of its steps, if elements are the same up to a factor."""
-    turned = (*wanted[:-2], wanted[-1], wanted[-2])
+    """Yield the node and the input of each step, while elements stay equal up to a factor."""
+    swapped = (*wanted[:-2], wanted[-1], wanted[-2])
     factor, growth = 1.0, 1.0
-    yield from _as_viewed(node, (), wanted, turned, transposed, (factor, growth))
+    yield from _as_viewed(node, (), wanted, swapped, transposed, (factor, growth))
     for position, step in enumerate(steps, 1):
         if step.row in ("times", "over"):
             number = None if constants is None else constants.number(step.bound["by"])
@@ -63,18 +61,18 @@ def _candidates(
                 return
             factor *= number if step.row == "times" else 1 / number
             growth *= max(1.0, abs(number) if step.row == "times" else 1 / abs(number))
-        yield from _as_viewed(step.inner, steps[:position], wanted, turned, transposed, (factor, growth))
+        yield from _as_viewed(step.inner, steps[:position], wanted, swapped, transposed, (factor, growth))
 
 
 def _as_viewed(
     source: Node,
     steps: Sequence[MatchedStep],
     wanted: Shape,
-    turned: Shape,
+    swapped: Shape,
     transposed: bool,
-    by: tuple[float, float],
+    scaling: tuple[float, float],
 ) -> Iterator[AttentionOperand]:
-    """The source as the kernel wants it, where the steps change no more than the shape."""
+    """Yield the source as an operand, where the steps only change its shape."""
     value = value_of(source)
     if value is None or not all(type(size) is int for size in (*value.shape, *value.stride())):
         return
@@ -82,14 +80,16 @@ def _as_viewed(
     if shown is None:
         return
     if shown.is_contiguous() and _is_viewable(value, wanted):
-        yield AttentionOperand(source, wanted, transposed, *by)
-    elif transposed and shown.transpose(-2, -1).is_contiguous() and _is_viewable(value, turned):
-        yield AttentionOperand(source, turned, False, *by)
+        yield AttentionOperand(source, wanted, transposed, *scaling)
+    elif transposed and shown.transpose(-2, -1).is_contiguous() and _is_viewable(value, swapped):
+        yield AttentionOperand(source, swapped, False, *scaling)
 
 
 def shown_by(steps: Sequence[MatchedStep], shape: Shape) -> torch.Tensor | None:
-    """What ``steps`` (from the result upwards) make of a contiguous tensor, in strides: contiguous again where they
-    change the shape alone. None where they do not say."""
+    """Meta tensor that ``steps`` (from the result upwards) make of a contiguous tensor.
+
+    It is contiguous where they only change the shape. None where a step cannot be applied.
+    """
     made = torch.empty(shape, device="meta")
     for step in reversed(steps):
         if step.row == "view":
@@ -103,7 +103,7 @@ def shown_by(steps: Sequence[MatchedStep], shape: Shape) -> torch.Tensor | None:
 
 
 def _is_viewable(value: torch.Tensor, shape: Shape) -> bool:
-    """True when the tensor can be seen under another shape without a copy."""
+    """True when the tensor can be viewed as another shape without a copy."""
     if 0 in value.shape or 0 in [s for s, size in zip(value.stride(), value.shape) if size > 1]:
         return False
     like = torch.empty_strided(tuple(value.shape), tuple(value.stride()), device="meta")
@@ -115,7 +115,7 @@ def _is_viewable(value: torch.Tensor, shape: Shape) -> bool:
 
 
 def _has_rows(candidate: AttentionOperand) -> bool:
-    """True when the elements of a row lie beside one another, as the kernel reads them."""
+    """True when the last dimension is contiguous, as the kernel requires."""
     value = value_of(candidate.source)
     assert value is not None, "a candidate is a tensor"
     like = torch.empty_strided(tuple(value.shape), tuple(value.stride()), device="meta").view(candidate.shape)
@@ -124,5 +124,5 @@ def _has_rows(candidate: AttentionOperand) -> bool:
 
 def _shape(node: Node) -> Shape:
     value = value_of(node)
-    assert value is not None, "a factor of a product is a tensor"
+    assert value is not None, "an operand of a matmul is a tensor"
     return tuple(value.shape)

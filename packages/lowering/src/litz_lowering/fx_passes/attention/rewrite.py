@@ -1,4 +1,4 @@
-"""The pass: finds attention that was written by hand, rewrites what the kernel can stand for, and names the rest."""
+"""Pass that replaces attention written as separate operators by the library's kernel."""
 
 from __future__ import annotations
 
@@ -34,42 +34,45 @@ from litz_lowering.fx_passes.patterns import Match, Mismatch, find
 from litz_lowering.origins import origin_of
 
 STAGE = "rewrite"
-"""The stage of the decisions that the pass records: one for each attention, found or nearly found."""
+"""Stage of the pass's decisions: one for each attention that matched, or nearly did."""
 
 _SOFTMAXES = ("aten._softmax.default", "aten._safe_softmax.default")
-_PRODUCTS = ("aten.bmm.default", "aten.baddbmm.default")
+_MATMULS = ("aten.bmm.default", "aten.baddbmm.default")
 _NEAR = 8
-"""So many operations may stand between a product and a softmax for the two to look like attention."""
+"""Largest number of operations between a matmul and a softmax that still look like attention."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandWrittenAttention:
-    """``softmax(q @ k^T * scale + mask) @ v`` becomes a choice between the library's kernel and what was written.
+    """Replace ``softmax(q @ k^T * scale + mask) @ v`` by a ``cond`` between the library's kernel and the
+    original.
 
-    The kernel is chosen at run time, where it provably gives the same: see :mod:`.branches`. ``enabled`` is the user's.
+    The kernel is chosen at run time, where it provably gives the same result: see :mod:`.branches`.
     """
 
     enabled: bool = True
+    """Option of the user."""
     name: str = "fx.attention"
     ulp: int = 64
 
     def apply(self, data: AtenGraph, context: PassContext) -> AtenGraph:
-        """The graph with choices instead; itself where there is nothing to rewrite."""
-        written = getattr(data.module, "meta", {}).get(AS_WRITTEN, False)
-        if not self.enabled or written or not any(_is_one_of(n, _SOFTMAXES) for n in data.graph.nodes):
+        """Return the rewritten graph, or ``data`` itself where nothing is rewritten."""
+        is_original = getattr(data.module, "meta", {}).get(AS_WRITTEN, False)
+        if not self.enabled or is_original or not any(_is_one_of(n, _SOFTMAXES) for n in data.graph.nodes):
             return data
         mode = detect_fake_mode([node.meta.get("val") for node in data.graph.nodes])
         if mode is None:
             return data
         graph = copy.deepcopy(data.graph)
-        change = _Change(copy.copy(data.module), graph, mode)
-        for found in _found(graph, KnownTensors(data.module), context):
-            change.make(found)
-        return AtenGraph(change.module, graph) if change.made else data
+        rewriter = _Rewriter(copy.copy(data.module), graph, mode)
+        for attention in _rewritable(graph, KnownTensors(data.module), context):
+            rewriter.make(attention)
+        return AtenGraph(rewriter.module, graph) if rewriter.made else data
 
 
-class _Change:
-    """Puts choices into a graph. Equal functions are one, so that equal layers are lowered and compiled once."""
+class _Rewriter:
+    """Replaces attentions in a graph. Equal branches are stored once, so equal layers are lowered and compiled
+    once."""
 
     def __init__(self, module: Module, graph: Graph, mode: FakeTensorMode) -> None:
         self.module = module
@@ -79,7 +82,7 @@ class _Change:
         self.made = 0
 
     def make(self, found: Attention) -> None:
-        """Let a choice compute what ``found.root`` computed."""
+        """Replace ``found.root`` by a ``cond``."""
         root = found.root
         interior, operands = interior_of(found)
         dtype = _value(root).dtype
@@ -103,7 +106,7 @@ class _Change:
         self.made += 1
 
     def _chosen(self, found: Attention, holds: Node, branches: tuple[str, str], operands: list[Node]) -> Node:
-        """The node that runs one of two functions, and what it gives: batch by queries by heads by depth."""
+        """Add the ``cond`` and its result of shape (batch, queries, heads, depth)."""
         batch, heads = found.lead
         functions = tuple(map(self._graph.get_attr, branches))
         choice = self._graph.call_function(
@@ -118,8 +121,8 @@ class _Change:
         return result
 
     def _branch(self, branch: GraphModule) -> str:
-        """The attribute that holds a function; that of an equal one, if there is one."""
-        key = _spelled(branch.graph)
+        """Name of the attribute that holds a branch; equal branches share one."""
+        key = _graph_text(branch.graph)
         if key not in self._known:
             name = f"attention_{len(self._known)}"
             self._known[key] = name
@@ -127,16 +130,18 @@ class _Change:
         return self._known[key]
 
 
-def _found(graph: Graph, constants: KnownTensors, context: PassContext) -> Iterator[Attention]:
-    """What can be rewritten, one after another: the next is looked for when the last is in place, whose result it may
-    read. Everything else that looks like attention is recorded with the reason."""
-    seen: set[Node] = set()
+def _rewritable(graph: Graph, constants: KnownTensors, context: PassContext) -> Iterator[Attention]:
+    """Yield the attentions to rewrite, and record others with the reason.
+
+    The next is matched after the last is replaced, whose result it may read.
+    """
+    matched: set[Node] = set()
     for node in list(graph.nodes):
-        match = find(ATTENTION, node) if _is_one_of(node, _PRODUCTS) else None
+        match = find(ATTENTION, node) if _is_one_of(node, _MATMULS) else None
         if not isinstance(match, Match):
             continue
         softmax = match.node("softmax")
-        seen.add(softmax)
+        matched.add(softmax)
         found = attention_of(match, constants)
         if isinstance(found, Attention):
             _record(context, softmax, Refused("attention.kernel"))
@@ -144,12 +149,12 @@ def _found(graph: Graph, constants: KnownTensors, context: PassContext) -> Itera
         else:
             _record(context, softmax, found)
     for node in graph.nodes:
-        if _is_one_of(node, _SOFTMAXES) and node not in seen and (missed := _near_miss(node)):
+        if _is_one_of(node, _SOFTMAXES) and node not in matched and (missed := _near_miss(node)):
             _record(context, node, missed)
 
 
 def _near_miss(softmax: Node) -> Refused | None:
-    """Why a softmax between two products is no attention that the kernel knows; None where there are no products."""
+    """Reason against a softmax between two matmuls that is no supported attention; None without such matmuls."""
     above, below = _path(softmax, lambda node: node.all_input_nodes), _path(softmax, lambda node: node.users)
     if above is None or below is None:
         return None
@@ -160,25 +165,25 @@ def _near_miss(softmax: Node) -> Refused | None:
     return None
 
 
-def _path(start: Node, ahead: Callable[[Node], Any]) -> Node | None:
-    """The nearest product that is a few operations ahead."""
+def _path(start: Node, neighbours: Callable[[Node], Any]) -> Node | None:
+    """Nearest matmul within a few operations in one direction."""
     reached = [start]
     for _ in range(_NEAR):
-        reached = list(dict.fromkeys(each for node in reached for each in ahead(node)))
-        if (product := next((each for each in reached if _is_one_of(each, _PRODUCTS)), None)) is not None:
-            return product
+        reached = list(dict.fromkeys(each for node in reached for each in neighbours(node)))
+        if (matmul := next((each for each in reached if _is_one_of(each, _MATMULS)), None)) is not None:
+            return matmul
     return None
 
 
-def _record(context: PassContext, softmax: Node, why: Refused) -> None:
-    verdict = "call" if why.reason == "attention.kernel" else "leave"
-    about = f"{why.about}; " if why.about else ""
+def _record(context: PassContext, softmax: Node, refused: Refused) -> None:
+    verdict = "call" if refused.reason == "attention.kernel" else "leave"
+    about = f"{refused.about}; " if refused.about else ""
     note = f"{about}{origin_of(softmax).describe()}"
-    context.decide(Decision(STAGE, softmax.name, verdict, why.reason, note=note))
+    context.decide(Decision(STAGE, softmax.name, verdict, refused.reason, note=note))
 
 
-def _spelled(graph: Graph) -> str:
-    """The graph without its names: what equal functions have in common."""
+def _graph_text(graph: Graph) -> str:
+    """Text of a graph without node names, equal for equal functions."""
     numbers: dict[Node, int] = {}
     lines = []
     for node in graph.nodes:
@@ -203,7 +208,7 @@ def _numbered(value: object, numbers: dict[Node, int]) -> str:
 
 def _value(node: Node) -> torch.Tensor:
     value = value_of(node)
-    assert value is not None, "it is a tensor"
+    assert value is not None, "the node is a tensor"
     return value
 
 
