@@ -1,4 +1,4 @@
-"""Which operators become simpler ones before lowering sees them."""
+"""Decomposition of operators before lowering."""
 
 from litz_lowering.decompose.table import Decompositions, decomposition_table, users_decompositions
 

@@ -1,7 +1,6 @@
-"""Operators of ``quantized_decomposed`` that torch writes as Python over ATen, decomposed into just that.
+"""Decompositions of ``quantized_decomposed`` operators that torch implements in Python over ATen.
 
-Their meta functions state other dtypes than the operators give, so that nothing that follows them in a graph could be
-trusted if they were left whole.
+Their meta functions state wrong dtypes, so whatever follows them in a graph could not be lowered correctly.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _NAMES = ("choose_qparams_per_token", "choose_qparams_per_token_asymmetric")
 
 
 def of_quantized() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
-    """What such operators are, once the program has imported the module of torch that registers them."""
+    """Implementations of these operators, once the program has imported the torch module that registers them."""
     module = sys.modules.get(_MODULE)
     if module is None:
         return {}

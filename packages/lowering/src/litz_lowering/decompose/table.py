@@ -1,7 +1,7 @@
-"""The decomposition table that AOTAutograd is given: torch's own decompositions of the operators listed here.
+"""Decomposition table for AOTAutograd: torch's decompositions of the operators listed here.
 
-An operator that has a lowering rule is left whole: tracing through a decomposition takes longer than lowering it, and
-the rule says more. So the lists name what is worth decomposing, and what is served is taken out again.
+Operators with a lowering rule are removed from the lists' selection, since lowering them directly is faster than
+tracing a decomposition and keeps more structure.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ Decompositions = dict[torch._ops.OperatorBase, Callable[..., Any]]
 
 
 def decomposition_table(served: Collection[str]) -> Decompositions:
-    """torch's decompositions of the listed operators, without the overloads that ``served`` names (by the registry).
+    """Select torch's decompositions of the listed operators, without overloads in ``served``.
 
-    Those of ``quantized_decomposed`` are there once the program has registered them.
+    Those of ``quantized_decomposed`` are included once the program has registered them.
     """
     packets = [getattr(torch.ops.aten, name) for name in NAMES if hasattr(torch.ops.aten, name)]
     found: Decompositions = {**get_decompositions(packets), **of_quantized()}
@@ -85,8 +85,8 @@ def decomposition_table(served: Collection[str]) -> Decompositions:
 
 
 def users_decompositions() -> dict[str, Callable[..., Any]]:
-    """What a program put in the place of torch's decompositions of the listed operators, by what it decomposes."""
-    # All of them are asked for each graph, so the modules that they came from are looked at once each.
+    """Decompositions of the listed operators that the program replaced, by operator."""
+    # This runs for each graph, so each defining module is checked only once.
     if all(_is_torchs(module) for module in set(map(attrgetter("__module__"), torch_table.values()))):
         return {}
     found = ((op, how) for op, how in torch_table.items() if not _is_torchs(how.__module__))
