@@ -1,4 +1,4 @@
-"""Rules for complex tensors, which are pairs of reals: importing this package fills the registry's second table."""
+"""Rules for complex tensors, stored as pairs of reals; importing this package registers them."""
 
 from litz_lowering.rules.complex import calls, convert, pointwise, reduce, structure
 

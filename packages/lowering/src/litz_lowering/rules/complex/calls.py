@@ -1,4 +1,4 @@
-"""What a library computes on complex tensors: Fourier transforms, matrix products and convolutions."""
+"""Library calls on complex tensors: Fourier transforms, matmuls and convolutions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from litz_ir.symbols import mul, product
 from litz_lowering.context import Complex, LoweringContext, Tensor
 from litz_lowering.registry import complex_rule
 
-_REASON = "a library's routine"
+_REASON = "Fourier transforms run in a library"
 
 
 def _results(ctx: LoweringContext, found: tuple[Tensor, ...]) -> tuple[Tensor | Complex, ...]:
-    """The results of a call, complex ones as such."""
+    """Wrap the complex results of a call."""
     return tuple(
         Complex(t) if is_complex else t for t, is_complex in zip(found, ctx.complex_outputs, strict=True)
     )
@@ -22,7 +22,7 @@ def _results(ctx: LoweringContext, found: tuple[Tensor, ...]) -> tuple[Tensor | 
 
 @complex_rule("aten._fft_c2c.default", "aten._fft_r2c.default", "aten._fft_c2r.default", how="library")
 def transform(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor | Complex:
-    """A Fourier transform."""
+    """Fourier transform."""
     found = ctx.call(Extern, str(ctx.node.target), args, kwargs, layout_requirement="exact", reason=_REASON)
     return _results(ctx, found)[0]
 
@@ -32,7 +32,7 @@ def transform(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor | Compl
     "aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default", "aten.addbmm.default", how="library",
 )  # fmt: skip
 def matmul(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor | Complex:
-    """A product of matrices, or of a matrix and a vector."""
+    """Matrix-matrix or matrix-vector product."""
     target = str(ctx.node.target)
     k = operand_a(target, args, kwargs.items()).shape[-1]
     flops = mul(8, product(ctx.output.shape), k)
@@ -44,7 +44,7 @@ def matmul(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor | Complex:
 
 @complex_rule(CONVOLUTION, CONVOLUTION_BACKWARD, how="library")
 def convolution(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
-    """A convolution, or the gradients of one."""
+    """Convolution, or its gradients."""
     found = ctx.call(
         ContractionCall, str(ctx.node.target), args, kwargs, kind="convolution", layout_requirement="exact",
         flops=mul(8, product(args[0].shape)),

@@ -1,4 +1,4 @@
-"""Between complex and real: views of the parts, casts and copies."""
+"""Conversions between complex and real tensors: views of the parts, casts and copies."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from litz_lowering.rules.complex.numbers import complex_pointwise, operand, trut
 from litz_lowering.rules.slice_scatter import in_place_of
 
 DISCARDS = "Casting complex values to real discards the imaginary part"
-"""What eager warns of."""
+"""Warning of eager."""
 
 
 @complex_rule("aten.view_as_real.default", "aten.view_as_real_copy.default")
 def view_as_real(ctx: LoweringContext, x: Complex) -> Tensor:
-    """The parts on a last dimension of two."""
+    """View of the parts as a last dimension of size 2."""
     return ctx.view(x.pairs, lambda axes: axes, aliases="_copy." not in str(ctx.node.target))
 
 
 @complex_rule("aten.view_as_complex.default", "aten.view_as_complex_copy.default")
 def view_as_complex(ctx: LoweringContext, x: Tensor) -> Complex:
-    """Parts on a last dimension of two as complex numbers."""
+    """View of a last dimension of size 2 as complex numbers."""
     return Complex(ctx.view(x, lambda axes: axes, aliases="_copy." not in str(ctx.node.target)))
 
 
@@ -36,9 +36,9 @@ def view_as_complex(ctx: LoweringContext, x: Tensor) -> Complex:
     "aten.alias_copy.default",
 )
 def copy(ctx: LoweringContext, x: Any, *_: Any, **__: Any) -> Tensor | Complex | Declined:
-    """A copy; its dtype, strides and device are the result's."""
+    """Copy with the dtype, strides and device of the result."""
     if x.device != ctx.output.device:
-        return Declined("a copy between devices", is_meant=True)
+        return Declined("the copy is between devices", is_meant=True)
     return _converted(ctx, x)
 
 
@@ -46,9 +46,9 @@ def copy(ctx: LoweringContext, x: Any, *_: Any, **__: Any) -> Tensor | Complex |
 def copy_from(
     ctx: LoweringContext, x: Any, source: Any, non_blocking: bool = False
 ) -> Tensor | Complex | Declined:
-    """``source``, broadcast and cast to the type of ``x``."""
+    """Copy of ``source``, broadcast and cast to the type of ``x``."""
     if source.device != ctx.output.device:
-        return Declined("a copy between devices", is_meant=True)
+        return Declined("the copy is between devices", is_meant=True)
 
     def make() -> Tensor:
         made = _converted(ctx, source)
@@ -62,21 +62,21 @@ def copy_from(
 def copy_onto(
     ctx: LoweringContext, target: Any, source: Any, non_blocking: bool = False
 ) -> Tensor | Complex | Declined:
-    """Overwrite ``target``: what follows reads the new version."""
+    """Overwrite ``target``; later operations read the new version."""
     if source.device != target.device:
-        return Declined("a copy between devices", is_meant=True)
+        return Declined("the copy is between devices", is_meant=True)
     memory = target.pairs if isinstance(target, Complex) else target
-    alike = isinstance(source, Complex) == isinstance(target, Complex) and source.dtype == target.dtype
-    if alike and source.shape == target.shape:
-        held = source.pairs if isinstance(source, Complex) else source
+    same_dtype = isinstance(source, Complex) == isinstance(target, Complex) and source.dtype == target.dtype
+    if same_dtype and source.shape == target.shape:
+        value_memory = source.pairs if isinstance(source, Complex) else source
     elif isinstance(target, Complex):
         value = operand(ctx, source, target.dtype)
         kind = ctx.temporary(target.dtype, memory.shape, target.device)
-        held = complex_pointwise(ctx, value, kind, "source").pairs
+        value_memory = complex_pointwise(ctx, value, kind, "source").pairs
     else:
         kind = ctx.temporary(target.dtype, target.shape, target.device)
-        held = ctx.pointwise(lambda axes: _discarding(ctx, source, axes), kind, "source")
-    made = ctx.mutation(memory, held)
+        value_memory = ctx.pointwise(lambda axes: _discarding(ctx, source, axes), kind, "source")
+    made = ctx.mutation(memory, value_memory)
     return Complex(made) if isinstance(target, Complex) else made
 
 
@@ -87,7 +87,7 @@ def _converted(ctx: LoweringContext, source: Any) -> Tensor | Complex:
 
 
 def _discarding(ctx: LoweringContext, source: Complex, axes: Axes) -> Expr:
-    """The real part, or whether a part is not zero where truth is asked for."""
+    """Real part; for bool, True where a part is nonzero."""
     if ctx.output.dtype.is_bool:
         return truth(ctx, source)(axes).expr
     warnings.warn(DISCARDS, UserWarning, stacklevel=2)

@@ -1,4 +1,4 @@
-"""Complex numbers in formulas: two real values with arithmetic, and operands as such."""
+"""Complex numbers in formulas: pairs of real values with arithmetic, and operands in that form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from litz_lowering.rules.formula import Num
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cx:
-    """A complex number; both parts have one dtype. Products are formed as eager forms them, part by part."""
+    """A complex number; both parts have one dtype. Multiplication is by parts, as in eager."""
 
     re: Num
     im: Num
@@ -32,7 +32,7 @@ class Cx:
         return Cx(self.re * other.re - self.im * other.im, self.re * other.im + self.im * other.re)
 
     def __truediv__(self, other: Cx) -> Cx:
-        """R. L. Smith's way (1962): the smaller part of the divisor in units of the larger one."""
+        """Division by R. L. Smith's algorithm (1962), which scales by the larger part of the divisor."""
         size = f.absolute(other.re)
         steep = size < f.absolute(other.im)
         large, small = f.where(steep, other.im, other.re), f.where(steep, other.re, other.im)
@@ -48,66 +48,66 @@ class Cx:
 
     @property
     def conjugate(self) -> Cx:
-        """The number with its imaginary part negated."""
+        """Complex conjugate."""
         return Cx(self.re, -self.im)
 
     @property
     def magnitude(self) -> Num:
-        """The absolute value."""
+        """Absolute value."""
         return f.binary("hypot")(self.re, self.im)
 
     @property
     def phase(self) -> Num:
-        """The angle, in radians."""
+        """Angle in radians."""
         return f.binary("atan2")(self.im, self.re)
 
     @property
     def is_nonzero(self) -> Num:
-        """True where a part is not zero."""
+        """True where a part is nonzero."""
         return self.re.ne(0) | self.im.ne(0)
 
     def times(self, factor: Num | float) -> Cx:
-        """Both parts multiplied by a real number."""
+        """Multiply both parts by a real number."""
         return Cx(self.re * factor, self.im * factor)
 
     def literal(self, value: complex) -> Cx:
-        """A number of the same dtype."""
+        """Literal of the same dtype."""
         return Cx(self.re.like(value.real), self.re.like(value.imag))
 
     def to(self, dtype: DType) -> Cx:
-        """Both parts cast."""
+        """Cast both parts."""
         return Cx(self.re.to(dtype), self.im.to(dtype))
 
 
 def choose(cond: Num, a: Cx, b: Cx) -> Cx:
-    """``a`` where ``cond`` holds, else ``b``."""
+    """``a`` where ``cond`` is true, else ``b``."""
     return Cx(f.where(cond, a.re, b.re), f.where(cond, a.im, b.im))
 
 
 def number(ctx: LoweringContext, value: Any, dtype: DType) -> Cx:
-    """A Python number, a size or a symbolic scalar, its parts of ``dtype``."""
+    """Convert a Python number, a size or a symbolic scalar to a complex number with parts of ``dtype``."""
     if isinstance(value, complex):
         return Cx(Num(build.const(value.real, dtype)), Num(build.const(value.imag, dtype)))
     return Cx(Num(ctx.number(value, dtype)), Num(build.const(0.0, dtype)))
 
 
 def operand(ctx: LoweringContext, argument: Any, part: DType) -> Callable[[Axes], Cx]:
-    """An operand at an index, promoted to complex numbers with parts of ``part``, in the dtype that is computed in."""
+    """Operand at an index, promoted to complex with parts of dtype ``part``, in the dtype of computation."""
     wide = compute_dtype(part)
 
-    def held(value: Expr) -> Num:
+    def converted(value: Expr) -> Num:
         return Num(build.cast(build.cast(value, part), wide))
 
     if isinstance(argument, Complex):
-        return lambda axes: Cx(held(argument.at(axes, 0)), held(argument.at(axes, 1)))
+        return lambda axes: Cx(converted(argument.at(axes, 0)), converted(argument.at(axes, 1)))
     if isinstance(argument, Tensor):
-        return lambda axes: Cx(held(argument.at(axes)), Num(build.const(0.0, wide)))
+        return lambda axes: Cx(converted(argument.at(axes)), Num(build.const(0.0, wide)))
     literal = number(ctx, argument, wide)
     return lambda axes: literal
 
 
 def either(part: Size, value: Cx, dtype: DType) -> Expr:
-    """The part of a number that ``part`` (0: real, 1: imaginary) says, in ``dtype``."""
+    """Select a part of a number (0: real, 1: imaginary), cast to ``dtype``."""
     real, imaginary = build.cast(value.re.expr, dtype), build.cast(value.im.expr, dtype)
     if isinstance(part, int):
         return imaginary if part else real
@@ -117,14 +117,16 @@ def either(part: Size, value: Cx, dtype: DType) -> Expr:
 def complex_pointwise(
     ctx: LoweringContext, body: Callable[[Axes], Cx], type: TensorType | None = None, name: str = ""
 ) -> Complex:
-    """``result[i] = body(i)``, for every index of a complex tensor whose pairs have ``type``."""
+    """Append ``result[i] = body(i)`` for every index of a complex tensor whose pairs have ``type``."""
     kind = type or ctx.output
     return Complex(ctx.pointwise(lambda axes: either(axes[-1], body(axes[:-1]), kind.dtype), kind, name))
 
 
 def promoted_part(arguments: tuple[Any, ...]) -> DType:
-    """The dtype of the parts to which eager promotes operands of which one is complex: tensors with dimensions decide,
-    else 0-d tensors do."""
+    """Dtype of the parts to which eager promotes operands of which one is complex.
+
+    Tensors with dimensions decide; without any, 0-d tensors do.
+    """
     ranked: list[tuple[int, DType]] = []
     for argument in arguments:
         if isinstance(argument, Complex) or (isinstance(argument, Tensor) and argument.dtype.is_float):
@@ -134,23 +136,23 @@ def promoted_part(arguments: tuple[Any, ...]) -> DType:
 
 
 def as_complex(ctx: LoweringContext, argument: Any, kind: TensorType, name: str = "complex") -> Complex:
-    """An operand as a complex tensor whose parts have the dtype of ``kind``: itself, or converted."""
+    """Convert an operand to a complex tensor whose parts have the dtype of ``kind``."""
     if isinstance(argument, Complex) and argument.dtype == kind.dtype:
         return argument
     shape = argument.shape if isinstance(argument, Complex | Tensor) else ()
-    held = ctx.temporary(kind.dtype, (*shape, 2))
+    pairs = ctx.temporary(kind.dtype, (*shape, 2))
     value = operand(ctx, argument, kind.dtype)
-    return complex_pointwise(ctx, lambda axes: value(axes).to(kind.dtype), held, name)
+    return complex_pointwise(ctx, lambda axes: value(axes).to(kind.dtype), pairs, name)
 
 
 def truth(ctx: LoweringContext, argument: Any) -> Callable[[Axes], Num]:
-    """Whether an operand at an index is not zero."""
+    """Condition that an operand is nonzero at an index."""
     if isinstance(argument, Complex):
         return lambda axes: Cx(Num(argument.at(axes, 0)), Num(argument.at(axes, 1))).is_nonzero
     if isinstance(argument, Tensor):
         return lambda axes: Num(build.cast(argument.at(axes), b1))
     if isinstance(argument, Expr | Term):
-        held = Num(ctx.number(argument, b1))
-        return lambda axes: held
+        scalar = Num(ctx.number(argument, b1))
+        return lambda axes: scalar
     known = Num(build.const(bool(argument), b1))
     return lambda axes: known

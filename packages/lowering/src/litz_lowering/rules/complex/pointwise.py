@@ -29,17 +29,17 @@ ComplexFormula = Callable[..., Cx | Num]
 
 @dataclass(frozen=True, slots=True)
 class ComplexRow:
-    """``body`` gets every operand as a complex number and gives one, or a real or ``b1`` value."""
+    """Formula of a pointwise operator: operands are complex numbers, the result is complex, real or ``b1``."""
 
     body: ComplexFormula
 
 
 ROWS: dict[str, ComplexRow] = {}
-"""The table by overload name, without its namespace; filled while the module is imported."""
+"""Table by overload name without namespace, filled while the module is imported."""
 
 
 def row(body: ComplexFormula, *overloads: str, namespace: str = "aten") -> None:
-    """Serve complex uses of ``overloads`` of a namespace (without its name) by a formula."""
+    """Register a formula for complex uses of ``overloads`` of ``namespace``, given without the namespace."""
     entry = ComplexRow(body)
 
     def lower_row(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor | Complex:
@@ -56,17 +56,17 @@ def lower_complex(
     kwargs: dict[str, Any],
     position: int | None = None,
 ) -> Tensor | Complex:
-    """Apply a row; ``position`` picks one of several results."""
-    place = position or 0
-    kind, is_complex = ctx.outputs[place], ctx.complex_outputs[place]
+    """Apply a row; ``position`` selects one of several results."""
+    index = position or 0
+    kind, is_complex = ctx.outputs[index], ctx.complex_outputs[index]
     if kind is None:
         raise ctx.error("a pointwise operator has to return a tensor")
     part = kind.dtype if is_complex else promoted_part(args)
-    held = [operand(ctx, argument, part) for argument in args]
+    operands = [operand(ctx, argument, part) for argument in args]
     named = {key: operand(ctx, value, part) for key, value in kwargs.items()}
 
     def value(axes: Axes) -> Cx | Num:
-        return entry.body(*(h(axes) for h in held), **{key: h(axes) for key, h in named.items()})
+        return entry.body(*(h(axes) for h in operands), **{key: h(axes) for key, h in named.items()})
 
     def body(axes: Axes) -> Expr:
         if not is_complex:
@@ -144,42 +144,42 @@ _POWERS: dict[complex, Callable[[Cx], Cx]] = {
     -2.0: lambda z: fn.reciprocal(z * z),
     3.0: lambda z: z * z * z,
 }
-"""The exponents that eager computes without a logarithm."""
+"""Exponents that eager computes without a logarithm."""
 
 
 @complex_rule("aten.pow.Tensor_Scalar")
 def power_of_number(ctx: LoweringContext, x: Any, exponent: Any) -> Tensor | Complex:
-    """A power whose exponent is known, or known to be a number."""
+    """Power with a Python number as exponent."""
     short = _POWERS.get(exponent) if isinstance(exponent, int | float | complex) else None
     if short is not None:
         return lower_complex(ctx, ComplexRow(short), (x,), {})
     return lower_complex(ctx, ROWS["pow.Tensor_Tensor"], (x, exponent), {})
 
 
-# --- parts and choices ----------------------------------------
+# --- parts and selection ----------------------------------------
 
 
 @complex_rule("aten.complex.default")
 def joined(ctx: LoweringContext, real: Tensor, imaginary: Tensor) -> Complex:
-    """The numbers with these parts."""
+    """Complex numbers with these real and imaginary parts."""
     return complex_pointwise(ctx, lambda axes: Cx(Num(real.at(axes)), Num(imaginary.at(axes))))
 
 
 @complex_rule("aten.polar.default")
 def polar(ctx: LoweringContext, size: Tensor, angle: Tensor) -> Complex:
-    """The numbers of these sizes at these angles."""
+    """Complex numbers with these magnitudes and angles."""
     wide = compute_dtype(size.dtype)
 
     def value(axes: Axes) -> Cx:
-        length, turn = (Num(build.cast(t.at(axes), wide)) for t in (size, angle))
-        return Cx(length * f.unary("cos")(turn), length * f.unary("sin")(turn))
+        length, phase = (Num(build.cast(t.at(axes), wide)) for t in (size, angle))
+        return Cx(length * f.unary("cos")(phase), length * f.unary("sin")(phase))
 
     return complex_pointwise(ctx, value)
 
 
 @complex_rule("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
 def chosen(ctx: LoweringContext, condition: Tensor, a: Any, b: Any) -> Complex:
-    """``a`` where the condition holds, else ``b``."""
+    """``a`` where the condition is true, else ``b``."""
     part = ctx.output.dtype
     holds, first, second = truth(ctx, condition), operand(ctx, a, part), operand(ctx, b, part)
     return complex_pointwise(ctx, lambda axes: choose(holds(axes), first(axes), second(axes)))
@@ -187,7 +187,7 @@ def chosen(ctx: LoweringContext, condition: Tensor, a: Any, b: Any) -> Complex:
 
 @complex_rule("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
 def masked_fill(ctx: LoweringContext, x: Complex, mask: Tensor, value: Any) -> RuleResult:
-    """``value`` where the mask holds, else ``x``."""
+    """``value`` where the mask is true, else ``x``."""
     return chosen(ctx, mask, value, x)
 
 
@@ -195,18 +195,18 @@ def masked_fill(ctx: LoweringContext, x: Complex, mask: Tensor, value: Any) -> R
 def nan_to_num(
     ctx: LoweringContext, x: Complex, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Complex:  # fmt: skip
-    """NaN and infinities replaced in each part by itself."""
+    """Replace NaN and infinities in each part."""
 
-    def kept(value: Expr) -> Num:
+    def replaced(value: Expr) -> Num:
         return real_nan_to_num(Num(value), nan, posinf, neginf, result=x.dtype)
 
-    return complex_pointwise(ctx, lambda axes: Cx(kept(x.load(axes, 0)), kept(x.load(axes, 1))))
+    return complex_pointwise(ctx, lambda axes: Cx(replaced(x.load(axes, 0)), replaced(x.load(axes, 1))))
 
 
 def _logical(name: str, body: Callable[..., Num]) -> None:
     def lower_logical(ctx: LoweringContext, *args: Any) -> Tensor:
-        held = [truth(ctx, argument) for argument in args]
-        return ctx.pointwise(lambda axes: body(*(h(axes) for h in held)).expr)
+        operands = [truth(ctx, argument) for argument in args]
+        return ctx.pointwise(lambda axes: body(*(h(axes) for h in operands)).expr)
 
     REGISTRY.add_complex(lower_logical, f"aten.logical_{name}.default")
 

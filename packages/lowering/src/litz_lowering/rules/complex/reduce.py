@@ -1,4 +1,4 @@
-"""Reductions and running combinations of complex tensors: sums part by part, products as pairs."""
+"""Reductions and scans of complex tensors: sums by part, products as pairs."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def _sum(
 def sum_(
     ctx: LoweringContext, x: Any, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Complex | Declined:
-    """The sum of each part."""
-    return _sum(ctx, x, dim, keepdim) if ctx.complex_outputs[0] else Declined("a sum that discards parts")
+    """Sum of each part."""
+    return _sum(ctx, x, dim, keepdim) if ctx.complex_outputs[0] else Declined("the result of the sum is real")
 
 
 @complex_rule("aten.mean.default", "aten.mean.dim")
 def mean(
     ctx: LoweringContext, x: Any, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Complex | Declined:
-    """The mean of each part."""
+    """Mean of each part."""
     if not ctx.complex_outputs[0]:
-        return Declined("a mean that discards parts")
+        return Declined("the result of the mean is real")
     over = dimensions(dim, x.rank)
     number = count(ctx, [x.shape[d] for d in over], compute_dtype(ctx.output.dtype))
     return _sum(ctx, x, dim, keepdim, lambda v: v / number)
@@ -54,14 +54,14 @@ def mean(
 
 @complex_rule("aten.trace.default")
 def trace(ctx: LoweringContext, x: Complex) -> Complex:
-    """The sum of the diagonal."""
+    """Sum of the diagonal."""
     wide = compute_dtype(ctx.output.dtype)
-    held = ctx.temporary(wide, ctx.output.shape)
+    kind = ctx.temporary(wide, ctx.output.shape)
     (total,) = ctx.reduction(
         "sum",
         lambda axes, along: build.cast(x.load((*along, *along), axes[-1]), wide),
         [minimum(*x.shape)],
-        [held],
+        [kind],
         ["sum"],
     )
     return Complex(ctx.pointwise(total.load))
@@ -71,7 +71,7 @@ def trace(ctx: LoweringContext, x: Complex) -> Complex:
 
 
 def _product(dtype: DType) -> UserCombiner:
-    """The product of pairs."""
+    """Combiner of complex products."""
     a, b, c, d = (Num(Param(k, dtype)) for k in range(4))
     body = Cx(a, b) * Cx(c, d)
     identity = (build.const(1.0, dtype), build.const(0.0, dtype))
@@ -91,53 +91,53 @@ def _joined(ctx: LoweringContext, parts: tuple[Tensor, ...]) -> Complex:
 def prod(
     ctx: LoweringContext, x: Any, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Complex | Declined:
-    """The product over a dimension, or of all elements."""
+    """Product over a dimension, or of all elements."""
     if not ctx.complex_outputs[0]:
-        return Declined("a product that discards parts")
+        return Declined("the result of the product is real")
     z = as_complex(ctx, x, ctx.output)
     wide = compute_dtype(ctx.output.dtype)
     over = dimensions(dim, z.rank)
-    held = ctx.temporary(wide, ctx.output.shape[:-1])
+    kind = ctx.temporary(wide, ctx.output.shape[:-1])
     parts = _parts(z, wide)
 
     def body(outer: Axes, inner: Axes) -> tuple[Expr, ...]:
         return parts(rejoined(outer, inner, over, z.rank, keepdim))
 
     sizes = [z.shape[d] for d in over]
-    return _joined(ctx, ctx.reduction(_product(wide), body, sizes, (held, held), ("real", "imaginary")))
+    return _joined(ctx, ctx.reduction(_product(wide), body, sizes, (kind, kind), ("real", "imaginary")))
 
 
 @complex_rule("aten.cumsum.default")
 def cumsum(ctx: LoweringContext, x: Any, dim: int, *, dtype: Any = None) -> Complex | Declined:
-    """Running sums of each part."""
+    """Cumulative sum of each part."""
     if not ctx.complex_outputs[0]:
-        return Declined("a sum that discards parts")
+        return Declined("the result of the sum is real")
     z = as_complex(ctx, x, ctx.output)
     wide = compute_dtype(ctx.output.dtype)
     if z.rank == 0:
         return Complex(ctx.pointwise(z.pairs.load))
-    held = ctx.temporary(wide, z.pairs.shape)
+    kind = ctx.temporary(wide, z.pairs.shape)
     (total,) = ctx.scan(
-        "sum", lambda axes: build.cast(z.pairs.load(axes), wide), dimension(dim, z.rank), (held,), ("sum",)
+        "sum", lambda axes: build.cast(z.pairs.load(axes), wide), dimension(dim, z.rank), (kind,), ("sum",)
     )
     return Complex(ctx.pointwise(total.load))
 
 
 @complex_rule("aten.cumprod.default")
 def cumprod(ctx: LoweringContext, x: Any, dim: int, *, dtype: Any = None) -> Complex | Declined:
-    """Running products."""
+    """Cumulative product."""
     if not ctx.complex_outputs[0]:
-        return Declined("a product that discards parts")
+        return Declined("the result of the product is real")
     z = as_complex(ctx, x, ctx.output)
     wide = compute_dtype(ctx.output.dtype)
     if z.rank == 0:
         return Complex(ctx.pointwise(z.pairs.load))
-    held = ctx.temporary(wide, z.shape)
-    kinds, names = (held, held), ("real", "imaginary")
+    kind = ctx.temporary(wide, z.shape)
+    kinds, names = (kind, kind), ("real", "imaginary")
     return _joined(ctx, ctx.scan(_product(wide), _parts(z, wide), dimension(dim, z.rank), kinds, names))
 
 
-# --- truth, norms and variance ----------------------------------------
+# --- conditions, norms and variance ----------------------------------------
 
 
 def _real_reduced(
@@ -150,19 +150,19 @@ def _real_reduced(
 
 @complex_rule("aten.any.default", "aten.any.dim", "aten.any.dims")
 def any_(ctx: LoweringContext, x: Complex, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether any element is not zero."""
+    """True where any element is nonzero."""
     return _real_reduced(ctx, "any", x, dim, keepdim)
 
 
 @complex_rule("aten.all.default", "aten.all.dim", "aten.all.dims")
 def all_(ctx: LoweringContext, x: Complex, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether no element is zero."""
+    """True where all elements are nonzero."""
     return _real_reduced(ctx, "all", x, dim, keepdim)
 
 
 @complex_rule("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
 def count_nonzero(ctx: LoweringContext, x: Complex, dim: Dims = None) -> RuleResult:
-    """How many elements are not zero."""
+    """Number of nonzero elements."""
     holds = truth(ctx, x)
     flags = ctx.pointwise(lambda axes: holds(axes).expr, ctx.temporary(b1, x.shape), "truth")
     return real.count_nonzero(ctx, flags, dim)
@@ -172,9 +172,9 @@ def count_nonzero(ctx: LoweringContext, x: Complex, dim: Dims = None) -> RuleRes
 def vector_norm(
     ctx: LoweringContext, x: Complex, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> RuleResult:  # fmt: skip
-    """The ``ord``-norm of the absolute values."""
+    """``ord``-norm of the magnitudes."""
     if dtype is not None:
-        return Declined("a norm in a dtype of its own")
+        return Declined("the norm has a dtype argument")
     wide = compute_dtype(x.dtype)
 
     def size(axes: Axes) -> Expr:
@@ -188,21 +188,21 @@ def vector_norm(
 def _variance(
     ctx: LoweringContext, x: Complex, dim: Dims, correction: float | None, keepdim: bool
 ) -> Callable[[Axes], Num]:
-    """The variance: that of the real parts and that of the imaginary ones, added up."""
+    """Variance of a complex tensor: sum of the variances of the parts."""
     over, wide = dimensions(dim, x.rank), compute_dtype(x.dtype)
     _, spread = real.moments(ctx, x.pairs, over, keepdim, correction, wide) if over else (None, None)
     if spread is None:
         freedom = real.at_least_zero(1.0 - (1.0 if correction is None else float(correction)))
         return lambda axes: Num(build.const(0.0, wide)) / freedom
-    held = spread
-    return lambda axes: Num(held.load((*axes, 0))) + Num(held.load((*axes, 1)))
+    variances = spread
+    return lambda axes: Num(variances.load((*axes, 0))) + Num(variances.load((*axes, 1)))
 
 
 @complex_rule("aten.var.correction")
 def var(
     ctx: LoweringContext, x: Complex, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
 ) -> Tensor:  # fmt: skip
-    """The variance of the parts, added up; ``correction`` is subtracted from the count."""
+    """Sum of the variances of the parts; ``correction`` is subtracted from the count."""
     variance = _variance(ctx, x, dim, correction, keepdim)
     return ctx.pointwise(lambda axes: variance(axes).expr)
 
@@ -240,6 +240,6 @@ def std_mean(
 def std(
     ctx: LoweringContext, x: Complex, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
 ) -> Tensor:  # fmt: skip
-    """The square root of the variance."""
+    """Square root of the variance."""
     variance = _variance(ctx, x, dim, correction, keepdim)
     return ctx.pointwise(lambda axes: f.sqrt(variance(axes)).expr)

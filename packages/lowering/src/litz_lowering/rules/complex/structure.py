@@ -1,7 +1,7 @@
-"""What moves complex elements without looking at them: the real rules, run for both parts at once.
+"""Operators that move complex elements without computing: the real rules, applied to both parts.
 
-A structural rule sees complex tensors as tensors of one part, with the complex tensor's shape and strides; which part
-is decided by an axis that the context adds to every loop over complex elements, their last one.
+Such a rule sees a complex tensor as a tensor of one part, with the complex tensor's shape and strides. The
+context adds a last axis to every loop over complex elements, which selects the part.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from litz_lowering.rules.complex.numbers import Cx, as_complex, complex_pointwis
 from litz_lowering.rules.formula import Num
 
 PART = "part.of.pair"
-"""The symbol that stands for the part while a structural rule builds its bodies."""
+"""Symbol of the part while a rule builds its bodies."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComplexType(TensorType):
-    """The type of a complex tensor as a structural rule sees it: ``dtype`` is that of a part, strides count pairs."""
+    """Type of a complex tensor as rules see it here: ``dtype`` is that of a part, strides count pairs."""
 
 
 def complex_type(pairs: TensorType) -> ComplexType:
-    """The type of pairs as a structural rule sees it."""
+    """Complex type of pairs."""
     layout = pairs.layout
     strides = tuple(floordiv(stride, 2) for stride in layout.strides[:-1])
     return ComplexType(pairs.dtype, pairs.shape[:-1], Layout(strides, 0, layout.fixed), pairs.device)
 
 
 def pairs_type(kind: ComplexType) -> TensorType:
-    """The type of the pairs that such a type stands for."""
+    """Type of the pairs of a complex type."""
     strides = (*(mul(2, stride) for stride in kind.layout.strides), 1)
     layout = Layout(strides, mul(2, kind.layout.offset), kind.layout.fixed)
     return TensorType(kind.dtype, (*kind.shape, 2), layout, kind.device)
@@ -46,7 +46,7 @@ def pairs_type(kind: ComplexType) -> TensorType:
 
 @dataclass(frozen=True, slots=True)
 class ComplexTensor(Tensor):
-    """A complex tensor as a structural rule sees it; ``value`` names its pairs."""
+    """A complex tensor as rules see it here; ``value`` names its pairs."""
 
     @property
     def type(self) -> TensorType:
@@ -61,19 +61,19 @@ class ComplexTensor(Tensor):
         return len(self.value.type.shape) - 1
 
     def load(self, index: Sequence[Size]) -> Expr:
-        """One part of the element at a logical index: which one, the loop's last axis says."""
+        """Load the part that the loop's last axis selects, of the element at a logical index."""
         return build.load(self.name, (*index, symbol(PART)), self.dtype)
 
     @property
     def whole(self) -> Tensor:
-        """The pairs."""
+        """The pairs as a real tensor."""
         return Tensor(self.value)
 
 
 class StructuralContext(LoweringContext):
-    """Makes operations over pairs where a rule asks for ones over complex elements.
+    """Context that makes operations over pairs where a rule makes them over complex elements.
 
-    Intermediates of floats are complex: a structural rule has no other use for them.
+    Float intermediates are complex, since these rules make no others.
     """
 
     def __init__(self, ctx: LoweringContext) -> None:
@@ -86,12 +86,12 @@ class StructuralContext(LoweringContext):
         )
 
     def temporary(self, dtype: DType, shape: Sequence[Size], device: Device | None = None) -> TensorType:
-        """The type of an intermediate."""
+        """Type of an intermediate; complex for floats."""
         made = super().temporary(dtype, shape, device)
         return ComplexType(dtype, made.shape, contiguous(made.shape), made.device) if dtype.is_float else made
 
     def number(self, value: Any, dtype: DType) -> Expr:
-        """A number of ``dtype``; where that is a part's, the part of it that is asked for."""
+        """Body of a number of ``dtype``; for the dtype of parts, the part that the last axis selects."""
         real, imaginary = (value.real, value.imag) if isinstance(value, complex) else (value, 0.0)
         first = super().number(real, dtype)
         if not dtype.is_float:
@@ -101,7 +101,7 @@ class StructuralContext(LoweringContext):
     def pointwise(
         self, body: Callable[[Axes], Expr], type: TensorType | None = None, name: str = ""
     ) -> Tensor:
-        """Both parts, where the result is complex."""
+        """Append a pointwise operation, over both parts where the result is complex."""
         kind = type or self.output
         if not isinstance(kind, ComplexType):
             return super().pointwise(body, kind, name)
@@ -115,14 +115,14 @@ class StructuralContext(LoweringContext):
         types: Sequence[TensorType],
         names: Sequence[str] = ("",),
     ) -> tuple[Tensor, ...]:
-        """Both parts, where the one result is complex."""
+        """Append a reduction, over both parts where the result is complex."""
         kind = types[0]
         if not isinstance(kind, ComplexType):
             return super().reduction(combiner, body, over, types, names)
 
         def of_part(axes: Axes, inner: Axes) -> Expr:
             made = body(axes[:-1], inner)
-            assert isinstance(made, Expr), "elements are added, nothing is chosen among them"
+            assert isinstance(made, Expr), "structural rules only use reductions with one body"
             return substitute_expr(made, {PART: axes[-1]})
 
         (pairs,) = super().reduction(combiner, of_part, over, (pairs_type(kind),), names)
@@ -138,16 +138,16 @@ class StructuralContext(LoweringContext):
         base_strides: tuple[Size, ...] | None = None,
         name: str = "",
     ) -> Tensor:
-        """The pairs under another index."""
+        """Append a view, of the pairs where the tensors are complex."""
         kind = type or self.output
         if not isinstance(base, ComplexTensor) or not isinstance(kind, ComplexType):
             return super().view(base, index, kind, aliases=aliases, base_strides=base_strides, name=name)
         if any(size == 0 for size in kind.shape):
             return self.pointwise(lambda axes: build.const(0, kind.dtype), kind, name)
-        steps = None if base_strides is None else (*(mul(2, stride) for stride in base_strides), 1)
+        pair_strides = None if base_strides is None else (*(mul(2, stride) for stride in base_strides), 1)
         made = super().view(
             base.whole, lambda axes: (*index(axes[:-1]), axes[-1]), pairs_type(kind), aliases=aliases,
-            base_strides=steps, name=name,
+            base_strides=pair_strides, name=name,
         )  # fmt: skip
         return ComplexTensor(made.value)
 
@@ -162,7 +162,7 @@ class StructuralContext(LoweringContext):
         type: TensorType | None = None,
         name: str = "",
     ) -> Tensor:
-        """Both parts of every element written."""
+        """Append a scatter, of both parts where the tensors are complex."""
         kind = type or self.output
         if not isinstance(base, ComplexTensor) or not isinstance(kind, ComplexType):
             return super().scatter(base, over, index, body, mode=mode, type=kind, name=name)
@@ -174,31 +174,31 @@ class StructuralContext(LoweringContext):
 
 
 def _over_parts(body: Callable[[Axes], Expr]) -> Callable[[Axes], Expr]:
-    """The body with a last axis, which is the part."""
+    """Body with a last axis that selects the part."""
     return lambda axes: substitute_expr(body(axes[:-1]), {PART: axes[-1]})
 
 
-# --- the real rules that are structural ----------------------------------------
+# --- structural rules of real tensors ----------------------------------------
 
 
-def _inside(ctx: LoweringContext, argument: Any, kind: TensorType) -> Any:
-    """An operand that holds elements, as the rule sees it: complex, whatever it was."""
+def _as_structural(ctx: LoweringContext, argument: Any, kind: TensorType) -> Any:
+    """Convert an operand with elements to a complex tensor as the rule sees it."""
     if isinstance(argument, tuple):
-        return tuple(_inside(ctx, item, kind) for item in argument)
+        return tuple(_as_structural(ctx, item, kind) for item in argument)
     if isinstance(argument, Complex | Tensor):
         return ComplexTensor(as_complex(ctx, argument, kind).pairs.value)
     return argument
 
 
-def _outside(result: Any) -> Any:
-    """What a rule made, as others see it."""
+def _from_structural(result: Any) -> Any:
+    """Convert results of a rule to complex tensors."""
     if isinstance(result, tuple):
-        return tuple(map(_outside, result))
+        return tuple(map(_from_structural, result))
     return Complex(result.whole) if isinstance(result, ComplexTensor) else result
 
 
 def _lifted(overload: str, elements: tuple[int, ...]) -> Rule:
-    """The real rule of ``overload`` for complex tensors; ``elements`` are the positions of what holds elements."""
+    """Rule of ``overload`` for complex tensors; ``elements`` are the positions of operands with elements."""
 
     def lower(ctx: LoweringContext, *args: Any, **kwargs: Any) -> RuleResult:
         entry = REGISTRY.find(overload)
@@ -211,19 +211,19 @@ def _lifted(overload: str, elements: tuple[int, ...]) -> Rule:
             or not kinds
             or any(isinstance(argument, Complex) for argument in (*others, *kwargs.values()))
         ):
-            return Declined("complex operands in an unusual place")
+            return Declined("a complex operand is not supported in this argument")
         given = [
-            _inside(ctx, argument, kinds[0]) if position in elements else argument
+            _as_structural(ctx, argument, kinds[0]) if position in elements else argument
             for position, argument in enumerate(args)
         ]
-        result: RuleResult = _outside(entry.rule(StructuralContext(ctx), *given, **kwargs))
+        result: RuleResult = _from_structural(entry.rule(StructuralContext(ctx), *given, **kwargs))
         return result
 
     return lower
 
 
 def _serve(elements: tuple[int, ...], overloads: str) -> None:
-    """Serve complex uses of ``overloads`` (without ``aten.``; one of none is the default one) by their real rules."""
+    """Register the real rules for complex uses of ``overloads``, written without ``aten.`` and ``.default``."""
     for name in overloads.split():
         overload = f"aten.{name}" if "." in name else f"aten.{name}.default"
         REGISTRY.add_complex(_lifted(overload, elements), overload)
@@ -260,7 +260,7 @@ _serve((0,), """
 def _of_pairs(
     size: Sequence[Size], stride: Sequence[Size], offset: Size | None
 ) -> tuple[tuple[Size, ...], tuple[Size, ...], Size | None]:
-    """Size, strides and offset of the pairs of what has these as complex numbers."""
+    """Size, strides and offset of pairs, from those of the complex tensor."""
     return (*size, 2), (*(mul(2, each) for each in stride), 1), None if offset is None else mul(2, offset)
 
 
@@ -272,7 +272,7 @@ def as_strided(
     stride: Sequence[Size],
     storage_offset: Size | None = None,
 ) -> RuleResult:
-    """Elements by their position in memory, which is that of the pairs."""
+    """Elements by storage offset, counted in pairs."""
     made = view.as_strided(ctx, x.pairs, *_of_pairs(size, stride, storage_offset))
     return made if isinstance(made, Declined) else Complex(made)
 
@@ -286,11 +286,11 @@ def as_strided_scatter(
     stride: Sequence[Size],
     storage_offset: Size | None = None,
 ) -> RuleResult:
-    """``src`` in place of the elements at some positions in memory, which are those of pairs."""
+    """Replace elements at given storage offsets, counted in pairs, by ``src``."""
     if not isinstance(x, Complex):
-        return Declined("complex operands in an unusual place")
-    held_src = as_complex(ctx, src, ctx.output).pairs
-    made = slice_scatter.as_strided_scatter(ctx, x.pairs, held_src, *_of_pairs(size, stride, storage_offset))
+        return Declined("a complex operand is not supported in this argument")
+    src_pairs = as_complex(ctx, src, ctx.output).pairs
+    made = slice_scatter.as_strided_scatter(ctx, x.pairs, src_pairs, *_of_pairs(size, stride, storage_offset))
     return made if isinstance(made, Declined) else Complex(made)
 
 
@@ -298,7 +298,7 @@ def as_strided_scatter(
 def index_add(
     ctx: LoweringContext, x: Any, dim: int, index: Tensor, source: Any, *, alpha: Any = 1
 ) -> RuleResult:
-    """``alpha * source`` added into the slices ``index``."""
+    """Add ``alpha * source`` into the slices ``index``."""
     if not (isinstance(alpha, int | float | complex) and alpha == 1):
         part = ctx.output.dtype
         factor, value = operand(ctx, alpha, part), operand(ctx, source, part)
