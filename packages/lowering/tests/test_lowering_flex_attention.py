@@ -467,7 +467,7 @@ def test_functions_that_are_no_expression_of_a_point_are_refused() -> None:
     def spread(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, table: Tensor) -> Tensor:
         return score + table.sum()
 
-    assert "flex_attention.function: it runs aten.sum" in refusal_of(
+    assert "flex_attention.function: the function runs aten.sum" in refusal_of(
         Form(spread, causal, (TABLE,)), *operands()
     )
     assert "flex_attention.dtype" in refusal_of(FORMS["plain"], *operands(dtype=torch.float64))

@@ -1,4 +1,4 @@
-"""What the joint graph of a score function adds to the gradients of the tensors that the function looks into."""
+"""Gradients of captured tensors in the joint graph of a ``flex_attention`` score function."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from litz_lowering.inputs import attribute
 from litz_lowering.rules.flex_attention.functions import CapturedRead
 
 BEFORE = 5
-"""The results of a joint graph that come before the gradients of what is looked into: those of the score, the batch,
-the head, the query and the key."""
+"""Results of a joint graph before the gradients of captured tensors: those of score, batch, head, query and key."""
 
 _SHOWN = (torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten._to_copy.default)
 
 
 def captured_gradients(graph: Graph) -> Sequence[Node | None]:
-    """A joint graph's gradients of what is looked into, None where there is none."""
+    """Gradients of the captured tensors that a joint graph returns; None where there is none."""
     (returned,) = graph.output_node().args
     assert isinstance(returned, tuple | list), "a joint graph returns a gradient for each argument"
     return tuple(each if isinstance(each, Node) else None for each in returned[BEFORE:])
 
 
 def return_alone(traced: GraphModule, wanted: Collection[int]) -> tuple[CapturedRead, ...] | None:
-    """Let a function return its first result alone, and, where it is a joint graph of which the gradients of
-    ``wanted`` tensors are asked for, behind it what is added to those: see :class:`CapturedRead`. None where one of
-    them is something else than a sum of such."""
+    """Reduce a traced function to its first result, and the scattered terms of the gradients in ``wanted``.
+
+    ``wanted`` holds positions of captured tensors, in a joint graph. Each gradient has to be a sum of scatters;
+    the values and indices of these follow the first result, as the returned :class:`CapturedRead` records say.
+    Returns None where a gradient is no such sum.
+    """
     graph = traced.graph
     output = graph.output_node()
     (returned,) = output.args
@@ -37,42 +39,48 @@ def return_alone(traced: GraphModule, wanted: Collection[int]) -> tuple[Captured
     known = True
     for position in sorted(wanted):
         gradient = captured_gradients(graph)[position]
-        parts = None if gradient is None else _scatters(gradient)
-        found += [(CapturedRead(position, len(_indices(part))), part) for part in parts or ()]
-        known = known and parts is not None
+        scatters = None if gradient is None else _scatters(gradient)
+        found += [(CapturedRead(position, len(_indices(scatter))), scatter) for scatter in scatters or ()]
+        known = known and scatters is not None
     first = returned[0] if isinstance(returned, tuple | list) else returned
-    output.args = ((first, *(each for _, part in found for each in (part.args[2], *_indices(part)))),)
+    output.args = (
+        (first, *(each for _, scatter in found for each in (scatter.args[2], *_indices(scatter)))),
+    )
     graph.eliminate_dead_code()
     traced.recompile()
     return tuple(each for each, _ in found) if known else None
 
 
 def write_numbers(traced: GraphModule, like: torch.Tensor) -> None:
-    """Write numbers that a function holds as tensors of the CPU, an index say, as what fills a tensor on the device of
-    another one."""
+    """Replace 0-d CPU tensors that a function captures with ``full`` calls on the device of ``like``."""
     graph = traced.graph
     for node in graph.find_nodes(op="get_attr"):
-        held: Any = attribute(traced, str(node.target))
-        if not isinstance(held, torch.Tensor) or held.dim() or held.device.type != "cpu" or held.is_complex():
+        constant: Any = attribute(traced, str(node.target))
+        if (
+            not isinstance(constant, torch.Tensor)
+            or constant.dim()
+            or constant.device.type != "cpu"
+            or constant.is_complex()
+        ):
             continue
         with _disable_current_modes():
-            number = held.item()
-        kind: dict[str, Any] = {"dtype": held.dtype, "device": like.device}
+            number = constant.item()
+        kwargs: dict[str, Any] = {"dtype": constant.dtype, "device": like.device}
         with graph.inserting_before(node):
-            filled = graph.call_function(torch.ops.aten.full.default, ([], number), kind)
-        filled.meta["val"] = like.new_empty((), dtype=held.dtype)
+            filled = graph.call_function(torch.ops.aten.full.default, ([], number), kwargs)
+        filled.meta["val"] = like.new_empty((), dtype=constant.dtype)
         node.replace_all_uses_with(filled)
         graph.erase_node(node)
 
 
 def _scatters(gradient: Node) -> list[Node] | None:
-    """The scatters of which a gradient is the sum; None where it is no such sum."""
+    """Scatters of which a gradient is the sum; None where it is no such sum."""
     if gradient.target in _SHOWN:
         inner = gradient.args[0]
         return _scatters(inner) if isinstance(inner, Node) else None
     if gradient.target == torch.ops.aten.add.Tensor and not gradient.kwargs:
-        parts = [_scatters(each) if isinstance(each, Node) else None for each in gradient.args]
-        return [each for part in parts for each in part or ()] if None not in parts else None
+        terms = [_scatters(each) if isinstance(each, Node) else None for each in gradient.args]
+        return [each for term in terms for each in term or ()] if None not in terms else None
     if gradient.target != torch.ops.flex_lib.zeros_and_scatter.default:
         return None
     shape: Any = gradient.args[0]

@@ -1,4 +1,4 @@
-"""Which flexible attention becomes loops: its functions are traced for the values that loops give them."""
+"""Selection of ``flex_attention`` calls that become loops, and tracing of their functions."""
 
 from __future__ import annotations
 
@@ -24,34 +24,37 @@ from litz_lowering.origins import origin_of
 from litz_lowering.rules.flex_attention.functions import CAPTURED_READS, why_not_composed
 
 MARK = "litz.flex_attention"
-"""The metadata of an attention that a rule lowers."""
+"""Key in ``meta`` of attention that a rule lowers to loops."""
 
 _FORWARD = torch.ops.higher_order.flex_attention
 _BACKWARD = torch.ops.higher_order.flex_attention_backward
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 _BLOCK_MASK: Mapping[Any, int] = {_FORWARD: 4, _BACKWARD: 9}
 _OTHERS: Mapping[Any, tuple[int, int]] = {_FORWARD: (7, 8), _BACKWARD: (12, 13)}
-"""Where the block mask, and what score and mask functions look into, stand among the arguments."""
+"""Positions, among the arguments, of the block mask and of the tensors that score and mask functions capture."""
 
 
 @dataclass
 class MarkFlexAttention:
-    """Mark the attention that becomes loops, on the kinds of devices whose loops may hold sums: ``nested_reductions``.
+    """Mark ``flex_attention`` calls that become loops, and trace their functions as eager runs them.
 
-    Its functions are traced again as eager runs them: scores in f32, positions as 64-bit integers. ``lowered`` gives
-    the loop graph of such a function, which has to be an expression of one point. Gradients of what it looks into are
-    sums in no order, which is refused where results have to repeat (``deterministic``).
+    Scores are f32 and positions 64-bit integers. A function qualifies where its loop graph is one expression per
+    point.
     """
 
     nested_reductions: frozenset[str]
+    """Kinds of devices whose loop bodies may hold sums; others keep the call."""
     decompositions: Decompositions
+    """Decomposition table used while tracing."""
     lowered: Callable[[GraphModule], LoopGraph]
+    """Lowers a traced function to its loop graph."""
     deterministic: bool = False
+    """Refuse gradients of captured tensors, which are sums in no fixed order."""
     name: str = "fx.flex_attention"
     ulp: int = 0
 
     def apply(self, data: AtenGraph, context: PassContext) -> AtenGraph:
-        """The graph with that marked, and its functions as they are called; itself where there is none."""
+        """Return the graph with marked calls, or ``data`` itself where there is no attention."""
         found = [node.name for node in data.graph.nodes if self._concerns(node)]
         if not found:
             return data
@@ -63,7 +66,10 @@ class MarkFlexAttention:
                 about = next(filter(None, (self._refused(each) for _, each in functions)), "")
                 reason = "flex_attention.function" if about else "flex_attention.fused"
                 if CAPTURED_READS in node.meta and node.meta[CAPTURED_READS] is None:
-                    reason, about = "flex_attention.gradient", "what is looked up is no element of a tensor"
+                    reason, about = (
+                        "flex_attention.gradient",
+                        "the gradient of a captured tensor is not a sum of scatters of its elements",
+                    )
             if reason == "flex_attention.fused":
                 node.meta[MARK] = True
                 for path, function in functions:
@@ -82,40 +88,45 @@ class MarkFlexAttention:
         return why_not_composed(self.lowered(function))
 
     def _functions(self, module: torch.nn.Module, node: Node) -> list[tuple[tuple[int, ...], GraphModule]]:
-        """The functions of a node, traced again, and where they stand among its arguments."""
-        query, place = _value(node.args[0]), _BLOCK_MASK[node.target]
+        """Functions of a node, traced again, and their paths among its arguments."""
+        query, mask_position = _value(node.args[0]), _BLOCK_MASK[node.target]
         score, gradient = (query.new_empty((), dtype=torch.float32) for _ in range(2))
-        at = [query.new_empty((), dtype=torch.int64) for _ in range(4)]
-        own, masks = ([_value(each) for each in _argument(node, k, ())] for k in _OTHERS[node.target])
-        calls: list[tuple[tuple[int, ...], Sequence[Any]]] = [((place, -1), (*at, *masks))]
+        positions = [query.new_empty((), dtype=torch.int64) for _ in range(4)]
+        captured, masks = ([_value(each) for each in _argument(node, k, ())] for k in _OTHERS[node.target])
+        calls: list[tuple[tuple[int, ...], Sequence[Any]]] = [((mask_position, -1), (*positions, *masks))]
         if node.target is _FORWARD:
-            calls.append(((3,), (score, *at, *own)))
+            calls.append(((3,), (score, *positions, *captured)))
         else:
-            calls += [((7,), (score, *at, *own)), ((8,), (score, *at, gradient, *own))]
+            calls += [
+                ((7,), (score, *positions, *captured)),
+                ((8,), (score, *positions, gradient, *captured)),
+            ]
         functions = [(path, self._traced(module, _reached(node.args, path), given)) for path, given in calls]
         for path, function in functions:
             wanted = _wanted(node) if path == (8,) else ()
-            look_ups = return_alone(function, wanted)
+            reads = return_alone(function, wanted)
             if wanted:
-                node.meta[CAPTURED_READS] = look_ups
+                node.meta[CAPTURED_READS] = reads
         return functions
 
-    def _traced(self, module: torch.nn.Module, held: Node, given: Sequence[Any]) -> GraphModule:
-        """A function of such arguments."""
-        function = attribute(module, str(held.target))
-        assert isinstance(function, GraphModule), "attention holds graphs"
+    def _traced(self, module: torch.nn.Module, function_node: Node, values: Sequence[Any]) -> GraphModule:
+        """Trace a function of the node with arguments ``values``."""
+        function = attribute(module, str(function_node.target))
+        assert isinstance(function, GraphModule), "flex_attention is given traced functions"
         table = {op: how for op, how in self.decompositions.items() if isinstance(op, torch._ops.OpOverload)}
-        mode = detect_fake_mode(given)
+        mode = detect_fake_mode(values)
         assert mode is not None, "graphs are traced with fake tensors"
         with mode, torch.no_grad():
-            traced = make_fx(function, table, _allow_non_fake_inputs=True)(*given)
-        write_numbers(traced, given[0])
+            traced = make_fx(function, table, _allow_non_fake_inputs=True)(*values)
+        write_numbers(traced, values[0])
         return traced
 
 
 def forget_lists(graph: Graph) -> None:
-    """Take from attention the lists of block masks of one block, which nobody walks: what makes them, where no mask was
-    given, need not run, nor wait for a backward."""
+    """Remove the block lists of a block mask of one block, which nobody reads.
+
+    The operators that compute them then need not run, nor be saved for a backward.
+    """
     for node in graph.nodes:
         if node.op != "call_function" or node.target not in _BLOCK_MASK:
             continue
@@ -128,8 +139,10 @@ def forget_lists(graph: Graph) -> None:
 
 
 def refusal(node: Node, deterministic: bool = False) -> str:
-    """Why an attention is not made of loops, as far as its arguments tell; nothing where they do not. ``deterministic``
-    says that floats may not be added up in any order."""
+    """Decision reason for not lowering an attention to loops; empty where its arguments allow it.
+
+    ``deterministic`` forbids sums of floats in no fixed order.
+    """
     query, key, value = (_value(each) for each in node.args[:3])
     if not all(each.dtype == query.dtype and each.dtype in _DTYPES for each in (query, key, value)):
         return "flex_attention.dtype"
@@ -141,7 +154,7 @@ def refusal(node: Node, deterministic: bool = False) -> str:
 
 
 def _wanted(node: Node) -> frozenset[int]:
-    """Which of the tensors that the score function looks into have a gradient that somebody reads."""
+    """Positions of captured tensors whose gradient is read."""
     captured = [user for user in node.users if user.target is operator.getitem and user.args[1] == 3]
     read = [inner for user in captured for inner in user.users if inner.users]
     return frozenset(each.args[1] for each in read if isinstance(each.args[1], int))
@@ -164,16 +177,16 @@ def _reached(arguments: Any, path: tuple[int, ...]) -> Any:
 def _replace(
     module: torch.nn.Module, graph: Graph, node: Node, path: tuple[int, ...], function: GraphModule
 ) -> None:
-    """Let a node call another function."""
+    """Make a node call another function."""
     name = f"{node.name}_{_reached(node.args, path).target}"
     setattr(module, name, function)
     with graph.inserting_before(node):
-        held = graph.get_attr(name)
-    node.args = _with(node.args, path, held)
+        attr = graph.get_attr(name)
+    node.args = _with(node.args, path, attr)
 
 
 def _with(arguments: tuple[Any, ...], path: tuple[int, ...], item: Any) -> tuple[Any, ...]:
-    """Nested arguments, one of them replaced."""
+    """Copy nested arguments with the item at ``path`` replaced."""
     position = path[0] % len(arguments)
     inner = _with(arguments[position], path[1:], item) if path[1:] else item
     return (*arguments[:position], inner, *arguments[position + 1 :])

@@ -1,4 +1,4 @@
-"""Flexible attention as loops whose bodies hold its scores: importing this package fills the registry."""
+"""FlexAttention as loops whose bodies compute scores; importing this package registers the rules."""
 
 from litz_lowering.rules.flex_attention import backward, forward
 

@@ -1,4 +1,4 @@
-"""The gradient of flexible attention: sums over keys or queries of scores computed again."""
+"""Gradient of FlexAttention: sums over keys or queries of recomputed scores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from litz_lowering.rules.flex_attention.scores import LN2, FlexScores
 from litz_lowering.values import Subgraph, axes_of
 
 ScoreFactor = Callable[[QueryKeyPoint, Sequence[Axis]], Expr]
-"""What a query and a key have to do with one another, in a loop over axes."""
+"""Factor of a query and a key in a sum, in a loop over axes."""
 
 
 @rule("higher_order.flex_attention_backward")
@@ -29,7 +29,7 @@ def flex_attention_backward(
     block_mask: Sequence[Any], scale: Expr | float, kernel_options: Mapping[str, Any],
     score_mod_other_buffers: Sequence[Lowered] = (), mask_mod_other_buffers: Sequence[Lowered] = (),
 ) -> Lowered:  # fmt: skip
-    """The gradients of queries, keys and values, and those that somebody reads of what the score function looks up."""
+    """Gradients of queries, keys and values, and those in use of tensors that the score function captures."""
     others = (score_mod_other_buffers, mask_mod_other_buffers)
     scores = FlexScores(ctx, (query, key, value), scale, block_mask[-1], others)
     forward, joint = map(scores.function, (fw_graph, joint_graph))
@@ -39,9 +39,9 @@ def flex_attention_backward(
         return _weight(scores, forward, logsumexp, point, axes)
 
     def made(point: QueryKeyPoint, axes: Sequence[Axis]) -> tuple[Expr, ...]:
-        share = scores.dot(grad_out, value, point, "e1")
-        above = build.op("sub", share, scores.of_query(excess, point))
-        given = build.op("mul", weight(point, axes), above)
+        dot = scores.dot(grad_out, value, point, "e1")
+        difference = build.op("sub", dot, scores.of_query(excess, point))
+        given = build.op("mul", weight(point, axes), difference)
         return scores.results(joint, point, axes, (scores.raw(point),), (given,))
 
     def gradient(point: QueryKeyPoint, axes: Sequence[Axis]) -> Expr:
@@ -53,17 +53,19 @@ def flex_attention_backward(
         return build.cast(weight(point, axes), query.dtype)
 
     lengths = (query.shape[2], key.shape[2])
-    of_queries = _of_queries(ctx, scores, gradient, keys_of(block_mask, *lengths))
+    queries = _of_queries(ctx, scores, gradient, keys_of(block_mask, *lengths))
     summed = queries_of(block_mask, *lengths)
     values = _of_keys(ctx, scores, rounded, grad_out, 2, summed)
     keys = _of_keys(ctx, scores, gradient, query, 1, summed)
     captured = CapturedGradients(ctx, scores, joint, made, block_mask)
-    return of_queries, keys, values, captured.gradients(len(score_mod_other_buffers))
+    return queries, keys, values, captured.gradients(len(score_mod_other_buffers))
 
 
 def _excess(ctx: LoweringContext, out: Tensor, given: Tensor, of_total: Tensor | None) -> Tensor:
-    """What is taken from each row's gradients of weights: the mean that the weights give them, less the gradient of
-    the logarithm of the total."""
+    """Row term subtracted from the gradients of softmax weights.
+
+    It is the sum of ``out * grad_out`` over the row, minus the gradient of the row's logsumexp.
+    """
 
     def product(outer: Axes, inner: Axes) -> Expr:
         at = (*outer, *inner)
@@ -84,18 +86,18 @@ def _excess(ctx: LoweringContext, out: Tensor, given: Tensor, of_total: Tensor |
 def _weight(
     scores: FlexScores, forward: LoopGraph, logsumexp: Tensor, point: QueryKeyPoint, axes: Sequence[Axis]
 ) -> Expr:
-    """The weight that the softmax gave a key; none in a row without keys."""
-    whole = scores.of_query(logsumexp, point)
-    natural = build.op("mul", whole, build.const(LN2, f32))
-    share = build.op("exp", build.op("sub", scores.final(forward, point, axes), natural))
-    hidden = build.op("eq", whole, build.const(-math.inf, f32))
-    return build.where(hidden, build.const(0.0, f32), share)
+    """Softmax weight of a key; 0 in a row without keys."""
+    log_total = scores.of_query(logsumexp, point)
+    natural = build.op("mul", log_total, build.const(LN2, f32))
+    weight = build.op("exp", build.op("sub", scores.final(forward, point, axes), natural))
+    hidden = build.op("eq", log_total, build.const(-math.inf, f32))
+    return build.where(hidden, build.const(0.0, f32), weight)
 
 
 def _of_queries(
     ctx: LoweringContext, scores: FlexScores, gradient: ScoreFactor, keys: FullRange | ListedBlocks
 ) -> Tensor:
-    """The sum over the keys."""
+    """Gradient of the queries: the sum over keys."""
     batch, _, queries, depth = scores.query.shape
     heads = replace(scores.heads, split=not keys.heads)
     kind = ctx.temporary(f32, (batch, *heads.sizes, queries, depth))
@@ -103,10 +105,10 @@ def _of_queries(
 
     def body(outer: Axes, inner: Axes) -> Expr:
         b, *indices, m, d = outer
-        head, shared = heads.at(indices)
-        place = keys.at(b, head, m, inner)
-        point = QueryKeyPoint(b, head, shared, m, place.position)
-        return place.term(gradient(point, axes), scores.of_key(scores.key, point, d))
+        head, kv_head = heads.at(indices)
+        summed = keys.at(b, head, m, inner)
+        point = QueryKeyPoint(b, head, kv_head, m, summed.position)
+        return summed.term(gradient(point, axes), scores.of_key(scores.key, point, d))
 
     (total,) = ctx.reduction("sum", body, keys.sizes, (kind,), ("0_sum",))
 
@@ -120,29 +122,34 @@ def _of_queries(
 def _of_keys(
     ctx: LoweringContext,
     scores: FlexScores,
-    left: ScoreFactor,
-    right: Tensor,
+    factor: ScoreFactor,
+    rows: Tensor,
     position: int,
     queries: FullRange | ListedBlocks,
 ) -> Tensor:
-    """The sum over the queries of all heads that share the key, and over the batch where that does."""
+    """Gradient of keys or values: the sum over queries of all heads of the group, and over a shared batch."""
     wanted = ctx.outputs[position]
     assert wanted is not None, "every operand has a gradient"
     heads, batch, kind = scores.heads, scores.query.shape[0], ctx.temporary(f32, wanted.shape)
-    shares, grouped = kind.shape[0] == 1 != batch, heads.group_size != 1
-    if isinstance(queries, ListedBlocks) and ((shares and queries.batches) or (grouped and queries.heads)):
-        queries = FullRange(queries.length)  # what is summed has lists of its own
-    before: tuple[Size, ...] = (*((batch,) if shares else ()), *((heads.group_size,) if grouped else ()))
+    is_batch_shared, grouped = kind.shape[0] == 1 != batch, heads.group_size != 1
+    if isinstance(queries, ListedBlocks) and (
+        (is_batch_shared and queries.batches) or (grouped and queries.heads)
+    ):
+        queries = FullRange(queries.length)  # block lists differ along a summed axis
+    before: tuple[Size, ...] = (
+        *((batch,) if is_batch_shared else ()),
+        *((heads.group_size,) if grouped else ()),
+    )
     over = (*before, *queries.sizes)
     axes = (*axes_of(kind.shape), *axes_of(over, "r"))
 
     def body(outer: Axes, inner: Axes) -> Expr:
-        b, shared, n, d = outer
-        b = inner[0] if shares else b
-        head = heads.at((shared, inner[len(before) - 1]))[0] if grouped else shared
-        place = queries.at(b, head, n, inner[len(before) :])
-        point = QueryKeyPoint(b, head, shared, place.position, n)
-        return place.term(left(point, axes), scores.of_query(right, point, d))
+        b, kv_head, n, d = outer
+        b = inner[0] if is_batch_shared else b
+        head = heads.at((kv_head, inner[len(before) - 1]))[0] if grouped else kv_head
+        summed = queries.at(b, head, n, inner[len(before) :])
+        point = QueryKeyPoint(b, head, kv_head, summed.position, n)
+        return summed.term(factor(point, axes), scores.of_query(rows, point, d))
 
     (total,) = ctx.reduction("sum", body, over, (kind,), (f"{position}_sum",))
     return ctx.pointwise(total.load, wanted, str(position))

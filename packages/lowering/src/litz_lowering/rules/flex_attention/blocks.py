@@ -1,4 +1,4 @@
-"""Which keys a query's loop runs over, or which queries a key's: all, or those of the blocks that are listed for it."""
+"""Ranges of the sums of attention: all positions, or those of the blocks that a block mask lists."""
 
 from __future__ import annotations
 
@@ -12,32 +12,36 @@ from litz_ir.symbols import Size, add, floordiv, minimum, mul
 from litz_lowering.values import Tensor
 
 _OF_KEYS, _OF_QUERIES = 2, 6
-"""Where a block mask has the lists of keys for blocks of queries, and those of queries for blocks of keys: how many
-blocks are listed and which, of those that the mask hides in part and then of those that it shows as a whole."""
+"""Positions in a block mask of the lists of key blocks, and of query blocks: counts and indices of partially
+masked blocks, then of full blocks."""
 
 TILE = 16
-"""What a block has to be a multiple of."""
+"""Required divisor of block sizes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedBlocks:
-    """Blocks of ``size`` positions below ``length``; ``counts`` and ``indices`` list those for every block of ``rows``
-    rows, in up to two lists, one after the other."""
+    """Listed blocks of ``size`` positions below ``length``."""
 
     counts: tuple[Tensor, ...]
+    """Number of listed blocks for every block of rows, in up to two lists."""
     indices: tuple[Tensor, ...]
+    """Indices of the listed blocks, in as many lists."""
     rows: int
+    """Number of rows that share a list."""
     size: int
+    """Number of positions in a block."""
     length: Size
+    """Number of positions in total."""
 
     @property
     def sizes(self) -> tuple[Size, ...]:
-        """The extents of the summed axes: a list's places, and a block's positions."""
+        """Sizes of the summed axes: entries of a list, and positions of a block."""
         return self.indices[0].shape[-1], self.size
 
     @property
     def batches(self) -> bool:
-        """True where the batch's members have lists of their own."""
+        """True where members of the batch have lists of their own."""
         return any(each.shape[0] != 1 for each in self.counts)
 
     @property
@@ -46,7 +50,7 @@ class ListedBlocks:
         return any(each.shape[1] != 1 for each in self.counts)
 
     def at(self, batch: Size, head: Size, row: Size, inner: Sequence[Size]) -> SummedPosition:
-        """The place at a point of the summed axes, for a row."""
+        """Position at a point of the summed axes, for a row."""
         listed, within = inner
 
         def row_of(list_: Tensor, *places: Size) -> Expr:
@@ -56,28 +60,28 @@ class ListedBlocks:
         number = build.cast(build.index(listed), i32)
         count = row_of(self.counts[0])
         block = row_of(self.indices[0], listed)
-        guard = build.op("lt", number, count)
+        mask = build.op("lt", number, count)
         if len(self.counts) > 1:
-            more = build.cast(build.op("sub", number, count), i64)
-            further = Indirect(more, self.indices[1].shape[-1], False, "clamped")
-            block = build.where(guard, block, row_of(self.indices[1], further))
-            guard = build.op("lt", number, build.op("add", count, row_of(self.counts[1])))
+            offset = build.cast(build.op("sub", number, count), i64)
+            second = Indirect(offset, self.indices[1].shape[-1], False, "clamped")
+            block = build.where(mask, block, row_of(self.indices[1], second))
+            mask = build.op("lt", number, build.op("add", count, row_of(self.counts[1])))
         blocks = self.indices[0].shape[-1]
         position = add(mul(Indirect(block, blocks, False, "assumed"), self.size), within)
         if mul(blocks, self.size) == self.length:
-            return SummedPosition(position, guard)
+            return SummedPosition(position, mask)
         inside = build.op("lt", build.index(position), build.index(self.length))
-        return SummedPosition(minimum(position, add(self.length, -1)), guard, inside)
+        return SummedPosition(minimum(position, add(self.length, -1)), mask, inside)
 
 
 def keys_of(block_mask: Sequence[Any], queries: Size, keys: Size) -> FullRange | ListedBlocks:
-    """What a query's loop runs over."""
+    """Keys that a query's sum runs over."""
     *_, rows, size, _ = block_mask
     return _listed(block_mask[_OF_KEYS : _OF_KEYS + 4], rows, size, queries, keys)
 
 
 def queries_of(block_mask: Sequence[Any], queries: Size, keys: Size) -> FullRange | ListedBlocks:
-    """What a key's loop runs over."""
+    """Queries that a key's sum runs over."""
     *_, size, rows, _ = block_mask
     return _listed(block_mask[_OF_QUERIES : _OF_QUERIES + 4], rows, size, keys, queries)
 
@@ -85,16 +89,17 @@ def queries_of(block_mask: Sequence[Any], queries: Size, keys: Size) -> FullRang
 def _listed(
     lists: Sequence[Any], rows: Any, size: Any, count: Size, length: Size
 ) -> FullRange | ListedBlocks:
-    """The blocks that are listed for ``count`` rows, where that leaves something out and tiles fit into blocks."""
+    """Listed blocks for ``count`` rows, where the lists leave out blocks and tiles fit into blocks; else all
+    positions."""
     pairs = [pair for pair in (lists[:2], lists[2:]) if all(isinstance(each, Tensor) for each in pair)]
-    whole = FullRange(length)
+    full = FullRange(length)
     if not pairs or not pairs[0] or not (isinstance(rows, int) and isinstance(size, int)):
-        return whole
+        return full
     counts, indices = ([pair[k] for pair in pairs] for k in (0, 1))
     if rows % TILE or size % TILE or indices[0].shape[-1] == 1:
-        return whole
+        return full
     for each in counts:
         covered = mul(each.shape[2], rows)
         if isinstance(count, int) and isinstance(covered, int) and covered < count:
-            return whole
+            return full
     return ListedBlocks(tuple(counts), tuple(indices), rows, size, length)

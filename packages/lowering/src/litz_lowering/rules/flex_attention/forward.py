@@ -1,4 +1,4 @@
-"""Flexible attention: values weighed by the softmax of scores that are never in memory."""
+"""FlexAttention: softmax-weighted values, with scores that are never stored."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def flex_attention(
     block_mask: Sequence[Any], scale: Expr | float, kernel_options: Mapping[str, Any],
     score_mod_other_buffers: Sequence[Lowered] = (), mask_mod_other_buffers: Sequence[Lowered] = (),
 ) -> Lowered:  # fmt: skip
-    """Values of the keys by the softmax of their scores; in base 2, the logarithm of the total, and the maximum."""
+    """(attention, logsumexp in base 2, maximum score in base 2)."""
     others = (score_mod_other_buffers, mask_mod_other_buffers)
     scores = FlexScores(ctx, (query, key, value), scale, block_mask[-1], others)
     keys = keys_of(block_mask, query.shape[2], key.shape[2])
     heads = replace(scores.heads, split=not keys.heads)
-    maximum, total, weighted = _weighed(ctx, scores, score_mod, heads, keys)
+    maximum, total, weighted = _weighted_sums(ctx, scores, score_mod, heads, keys)
 
     def row(x: Tensor, axes: Axes) -> Expr:
         b, h, m, *_ = axes
@@ -51,14 +51,14 @@ def _in_base_2(x: Expr) -> Expr:
     return build.op("div", x, build.const(LN2, f32))
 
 
-def _weighed(
+def _weighted_sums(
     ctx: LoweringContext,
     scores: FlexScores,
     score_mod: Subgraph,
     heads: Heads,
     keys: FullRange | ListedBlocks,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Maximum and total of each row of scores, with one element for all that is weighed, and the values weighed."""
+    """Maximum and total of each row of scores, with a last dimension of 1, and the weighted sums of values."""
     function, (batch, _, queries, _) = scores.function(score_mod), scores.query.shape
     rows = (batch, *heads.sizes, queries)
     per_row, per_value = (ctx.temporary(f32, (*rows, last)) for last in (1, scores.value.shape[3]))
@@ -66,12 +66,12 @@ def _weighed(
 
     def body(outer: Axes, inner: Axes) -> tuple[Expr, Expr]:
         b, *indices, m, d = outer
-        head, shared = heads.at(indices)
-        place = keys.at(b, head, m, inner)
-        point = QueryKeyPoint(b, head, shared, m, place.position)
+        head, kv_head = heads.at(indices)
+        summed = keys.at(b, head, m, inner)
+        point = QueryKeyPoint(b, head, kv_head, m, summed.position)
         value = build.cast(scores.of_key(scores.value, point, d), f32)
-        score = place.or_else(scores.final(function, point, axes), build.const(-math.inf, f32))
-        return score, place.read(value, build.const(0.0, f32))
+        score = summed.or_else(scores.final(function, point, axes), build.const(-math.inf, f32))
+        return score, summed.read(value, build.const(0.0, f32))
 
     types = (per_row, per_row, per_value)
     maximum, total, weighted = ctx.reduction("softmax_sum", body, keys.sizes, types, ("max", "total", "sum"))

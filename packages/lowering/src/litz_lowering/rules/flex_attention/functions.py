@@ -1,4 +1,4 @@
-"""Functions of one point, as operators hold them, composed into the bodies of the loops that would call them."""
+"""Composition of scalar functions that operators are given into loop bodies."""
 
 from __future__ import annotations
 
@@ -25,46 +25,50 @@ from litz_ir.symbols import Range, Simplifier, Size, add, floordiv, maximum, min
 from litz_lowering.values import Lowered, Tensor
 
 CAPTURED_READS = "litz.captured_reads"
-"""The metadata of a gradient of attention that names the :class:`CapturedRead` of its joint graph."""
+"""Key in ``meta`` of an attention's gradient for the :class:`CapturedRead` records of its joint graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedRead:
-    """An element of a captured tensor, by its number, that a score function read: its joint graph returns what is added
-    to the element's gradient, then so many ``indices`` of the element, one for each dimension."""
+    """A read of a captured tensor by a score function.
+
+    The joint graph returns the summand of the element's gradient, then the element's indices.
+    """
 
     captured: int
+    """Position of the tensor among the captured ones."""
     indices: int
+    """Number of indices, one per dimension."""
 
 
 def why_not_composed(graph: LoopGraph) -> str:
-    """Why a lowered function is no expression of its arguments; nothing where it is one."""
+    """Reason why a lowered function is no expression of its arguments; empty where it is one."""
     for operation in graph.operations:
         if not isinstance(operation, Pointwise | View):
-            return f"it runs {operation.origin.operation or type(operation).__name__}"
+            return f"the function runs {operation.origin.operation or type(operation).__name__}"
     if graph.constants:
-        return "it holds a tensor"
+        return "the function has a constant tensor"
     if not all(isinstance(each, Value | ScalarInput) for each in graph.inputs):
-        return "it is given what is no tensor and no number"
+        return "an argument of the function is neither a tensor nor a number"
     if not graph.outputs or not all(isinstance(each, Ref) for each in graph.outputs):
-        return "it returns no tensor"
+        return "the function does not return tensors"
     return ""
 
 
 def compose_function(
     graph: LoopGraph, arguments: Sequence[Lowered], ranges: Mapping[str, Range]
 ) -> tuple[Expr, ...]:
-    """The results, 0-d tensors, of a function that :func:`why_not_composed` has nothing against.
+    """Results of a function as expressions; :func:`why_not_composed` must be empty for it.
 
-    ``arguments`` stand for the graph's inputs: an expression for a 0-d tensor that is a value of the loop, a tensor for
-    one that is looked into, a number for a number. ``ranges`` are those of the loop's axes and symbols. Where a value
-    is an index term, what it indexes is read at that term, as long as it is known to lie inside.
+    ``arguments`` are the graph's inputs: an expression for a 0-d tensor of the loop, a tensor for a captured one,
+    a number for a number. ``ranges`` are those of the loop's axes and symbols. An index that is an index term and
+    provably in range is used directly.
     """
     return _Composition(graph, arguments, ranges).results()
 
 
 class _Composition:
-    """The values of a function as bodies over axes of their own, in the order of its operations."""
+    """Values of a function as bodies over axes of their own, in the order of its operations."""
 
     def __init__(self, graph: LoopGraph, arguments: Sequence[Lowered], ranges: Mapping[str, Range]) -> None:
         self._graph = graph
@@ -85,19 +89,19 @@ class _Composition:
             self._define(operation)
 
     def results(self) -> tuple[Expr, ...]:
-        """What the function returns."""
+        """Values that the function returns."""
         names = [output.name for output in self._graph.outputs if isinstance(output, Ref)]
         assert len(names) == len(self._graph.outputs), "a function of one point returns tensors"
         return tuple(self._definitions[name][1] for name in names)
 
     def _define(self, operation: Operation) -> None:
-        assert isinstance(operation, Pointwise | View), "other functions are not composed"
-        bodies = operation.bodies if isinstance(operation, Pointwise) else (self._shown(operation),)
+        assert isinstance(operation, Pointwise | View), "why_not_composed refuses other operations"
+        bodies = operation.bodies if isinstance(operation, Pointwise) else (self._view_body(operation),)
         for value, body in zip(operation.results, bodies, strict=True):
             self._definitions[value.name] = (operation.axes, transform(body, self._visit, self._term))
 
-    def _shown(self, view: View) -> Expr:
-        """What a view shows at a point."""
+    def _view_body(self, view: View) -> Expr:
+        """Body of a view."""
         load, wanted = build.load(view.base, view.index, self._dtypes[view.base]), view.results[0].type.dtype
         return load if load.dtype == wanted else build.op("bitcast", load, dtype=wanted)
 
@@ -118,12 +122,12 @@ class _Composition:
 
 
 def element_of(index: Expr, size: Size, simplifier: Simplifier) -> Size:
-    """The place in a dimension that eager finds by an index, one that is negative from the end."""
+    """Position in a dimension of an index; negative ones count from the end."""
     return _direct(Indirect(index, size, True), simplifier)
 
 
 def _direct(atom: Indirect, simplifier: Simplifier) -> Size:
-    """The index that a value is, where it is known to lie inside; as it came where not."""
+    """Index term of an indirect index that is provably in range; otherwise the indirect index."""
     term = index_term(atom.value)
     if term is None:
         return atom
@@ -135,7 +139,7 @@ def _direct(atom: Indirect, simplifier: Simplifier) -> Size:
 
 
 def _divided(divide: Callable[[Size, Size], Size]) -> Callable[[Size, Size], Size | None]:
-    """Division by what is positive alone."""
+    """Division for positive divisors only."""
     return lambda a, b: divide(a, b) if isinstance(b, int) and b > 0 else None
 
 
@@ -150,15 +154,15 @@ _TERMS: Mapping[str, Callable[[Size, Size], Size | None]] = MappingProxyType(
         "maximum": maximum,
     }
 )
-"""Integer operations as operations on index terms; None where they are not the same."""
+"""Integer operations as operations on index terms; None where they differ."""
 
 
 _CLAMPS: Mapping[str, Callable[[Size, Size], Size]] = MappingProxyType({"lt": maximum, "gt": minimum})
-"""What is chosen where a value is beyond a limit, the limit, and the value elsewhere."""
+"""Operation on index terms of a selection that clamps a value to a limit."""
 
 
 def index_term(value: Expr) -> Size | None:
-    """The index term that an integer expression is; None where it is none. Positions fit 32 bits."""
+    """Index term of an integer expression; None where there is none. Positions fit into 32 bits."""
     match value:
         case Index():
             return value.term

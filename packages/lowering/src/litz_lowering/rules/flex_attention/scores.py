@@ -1,4 +1,4 @@
-"""What attention computes of one query and one key, over the axes of whatever loop wants it."""
+"""Scores of attention at one query and key, over the axes of any loop."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from litz_lowering.subgraphs import OutputRequirements
 from litz_lowering.values import Lowered, Subgraph, Tensor
 
 LN2 = math.log(2)
-"""Logarithms come and go in base 2, whatever the scores are."""
+"""Natural logarithm of 2. Logarithms are passed in base 2."""
 
 
 class FlexScores:
-    """Scores before and after the score function and the mask, and what functions are called with."""
+    """Scores before and after the score function and the mask, and the arguments of these functions."""
 
     def __init__(
         self, ctx: LoweringContext, operands: tuple[Tensor, Tensor, Tensor], scale: Expr | float,
@@ -34,40 +34,39 @@ class FlexScores:
         self.heads = Heads(shared, 1 if heads == shared else floordiv(heads, shared))
 
     def function(self, subgraph: Subgraph) -> LoopGraph:
-        """A function of one point as a loop graph."""
+        """Loop graph of a scalar function."""
         return self._ctx.subgraphs.lower(subgraph, OutputRequirements())
 
     def raw(self, point: QueryKeyPoint) -> Expr:
-        """The product of a query and a key, scaled."""
+        """Scaled dot product of a query and a key."""
         return build.op("mul", self.dot(self.query, self.key, point, "e0"), self.scale)
 
     def dot(self, rows: Tensor, columns: Tensor, point: QueryKeyPoint, along: str) -> Expr:
-        """The sum in f32 of the products of what has a query's and what has a key's last dimension."""
+        """Dot product, in f32, of a row of a query tensor and a row of a key tensor."""
         element, size = symbol(along), rows.shape[-1]
-        factors = (self.of_query(rows, point, element), self.of_key(columns, point, element))
-        body = build.op("mul", *(build.cast(each, f32) for each in factors))
+        operands = (self.of_query(rows, point, element), self.of_key(columns, point, element))
+        body = build.op("mul", *(build.cast(each, f32) for each in operands))
         return NestedReduction(((along, size),), body) if size != 1 else substitute_expr(body, {along: 0})
 
     def of_key(self, x: Tensor, point: QueryKeyPoint, element: Size) -> Expr:
-        """An element of what keys have, which may be shared by the batch."""
+        """Element of a key tensor, whose batch dimension may be 1."""
         return x.load((0 if x.shape[0] == 1 else point.batch, point.kv_head, point.key, element))
 
     def of_query(self, x: Tensor, point: QueryKeyPoint, *element: Size) -> Expr:
-        """An element of what queries have."""
+        """Element of a query tensor."""
         return x.load((point.batch, point.head, point.query, *element))
 
     def results(
         self, function: LoopGraph, point: QueryKeyPoint, axes: Sequence[Axis],
         before: Sequence[Expr] = (), after: Sequence[Expr] = (), others: Sequence[Lowered] | None = None,
     ) -> tuple[Expr, ...]:  # fmt: skip
-        """What a function of (``before``, batch, head, query, key, ``after``, the score function's own tensors)
-        returns."""
+        """Results of a function of (``before``, batch, head, query, key, ``after``, captured tensors)."""
         at = (point.batch, point.head, point.query, point.key)
         given = (*before, *map(build.index, at), *after, *(self._others[0] if others is None else others))
         return compose_function(function, given, self.ranges(axes))
 
     def ranges(self, axes: Sequence[Axis]) -> Mapping[str, Range]:
-        """What is known of the symbols in a loop over axes."""
+        """Ranges of the symbols in a loop over axes."""
         own: dict[str, Range] = {axis.name: extent(axis.size) for axis in axes}
         return {**self._ctx.builder.symbols.ranges(), **own}
 
@@ -75,14 +74,14 @@ class FlexScores:
         self, function: LoopGraph, point: QueryKeyPoint, axes: Sequence[Axis],
         before: Sequence[Expr] = (), after: Sequence[Expr] = (), others: Sequence[Lowered] | None = None,
     ) -> Expr:  # fmt: skip
-        """The first of these."""
+        """First result of a function; see :meth:`results`."""
         return self.results(function, point, axes, before, after, others)[0]
 
     def visible(self, point: QueryKeyPoint, axes: Sequence[Axis]) -> Expr:
-        """Whether the mask lets a query see a key."""
+        """Condition that the mask lets a query attend to a key."""
         return self.call(self._mask, point, axes, others=self._others[1])
 
     def final(self, function: LoopGraph, point: QueryKeyPoint, axes: Sequence[Axis]) -> Expr:
-        """The score that the softmax is of: minus infinity where the mask hides the key."""
+        """Score before the softmax; minus infinity where the mask hides the key."""
         modified = self.call(function, point, axes, (self.raw(point),))
         return build.where(self.visible(point, axes), build.cast(modified, f32), build.const(-math.inf, f32))
