@@ -1,4 +1,4 @@
-"""From ATen graphs in torch.fx to litz loop graphs."""
+"""Lowering of ATen graphs (``torch.fx``) to litz loop graphs."""
 
 from litz_lowering.devices import Devices, gpus_of
 from litz_lowering.driver import LoweredGraph, decompositions, lower, registered

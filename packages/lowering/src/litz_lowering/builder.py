@@ -1,4 +1,4 @@
-"""The loop graph while it grows: operations in order, names in use, and which version of a value is the newest."""
+"""Builder of a loop graph: operations in order, used names, and the newest version of each value."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Offset = int | torch.SymInt
 
 
 def offset_of(value: torch.Tensor) -> Offset:
-    """At which element of its storage a tensor starts by its metadata; a complex number is two elements."""
+    """Storage offset of a tensor by its metadata, in elements; a complex element counts as two."""
     return value.storage_offset() * (2 if value.is_complex() else 1)
 
 
 class GraphBuilder:
-    """The operations of the graph so far, the names in use, and the symbols that operations gave a value (``bound``).
+    """Operations, names and symbols of a graph under construction.
 
-    Mutable; one per lowering.
+    Mutable; one per lowering. ``bound`` holds the symbols to which an operation has given a value.
     """
 
     def __init__(self, reserved: Iterable[str], symbols: SymbolReader) -> None:
@@ -42,7 +42,10 @@ class GraphBuilder:
         self._starts: dict[str, tuple[Tensor, Offset, Offset]] = {}
 
     def unique(self, wanted: str, *, own: bool = False) -> str:
-        """A name not in use. ``own``: the node whose name ``wanted`` is asks, so its own reservation does not count."""
+        """Return a name not in use, derived from ``wanted``.
+
+        ``own``: the caller is the node of that name, so its own reservation does not count.
+        """
         if own and wanted not in self._claimed:
             self._claimed.add(wanted)
             return wanted
@@ -54,7 +57,7 @@ class GraphBuilder:
         return name
 
     def append(self, operation: Operation) -> None:
-        """Add an operation at the end of the program."""
+        """Append an operation to the program."""
         self.operations.append(operation)
         self._producers.update((value.name, operation) for value in operation.results)
         if isinstance(operation, View) and operation.aliases:
@@ -72,7 +75,7 @@ class GraphBuilder:
                         self.symbols.sourced(name, f"{value.name}.size({dim})")
 
     def root(self, name: str) -> str:
-        """The oldest value whose memory ``name`` may share, through views, versions and calls."""
+        """Oldest value whose memory ``name`` may share, through views, versions and calls."""
         while True:
             view = self._views.get(name)
             producer = self._producers.get(name)
@@ -83,13 +86,18 @@ class GraphBuilder:
             name = base
 
     def starts(self, tensor: Tensor, start: Offset, told: Offset) -> None:
-        """Note at which element of its storage a tensor that is no view starts in eager; ``told`` is what its metadata
-        says, which is wrong for some operators. A complex number is two elements."""
+        """Record the element of its storage at which a tensor that is no view starts in eager.
+
+        ``told`` is the offset in its metadata, which is wrong for some operators. A complex element counts as
+        two.
+        """
         self._starts[tensor.name] = (Tensor(tensor.value), start, told)
 
     def owner(self, tensor: Tensor) -> tuple[Tensor, Offset]:
-        """Through views, the tensor in whose memory a tensor is (itself, if it is no view), and at which element of
-        its storage that one starts."""
+        """Tensor whose memory a view shows, and the storage offset at which that tensor starts.
+
+        A tensor that is no view is its own owner.
+        """
         name = tensor.name
         while name in self._views:
             name = self._views[name].base
@@ -100,16 +108,16 @@ class GraphBuilder:
         return next((Tensor(value) for value in values if value.name == name), tensor), 0
 
     def reshapes(self, tensor: Tensor) -> bool:
-        """True for a view that has another shape or layout than the memory that it shows."""
-        home = self.owner(tensor)[0].type
-        return (home.shape, home.layout.strides) != (tensor.shape, tensor.type.layout.strides)
+        """True for a view whose shape or strides differ from those of its owner."""
+        owner = self.owner(tensor)[0].type
+        return (owner.shape, owner.layout.strides) != (tensor.shape, tensor.type.layout.strides)
 
     def is_placed_copy(self, name: str) -> bool:
-        """True for a value that a rule made, and noted where in its storage it starts."""
+        """True for a value made by a rule whose storage offset was recorded by :meth:`starts`."""
         return name in self._starts and name in self._producers
 
     def start(self, tensor: Tensor, told: Offset) -> Offset:
-        """At which element of its storage a tensor starts in eager, when its metadata says ``told``."""
+        """Storage offset of a tensor in eager, in elements, when its metadata says ``told``."""
         known = self._starts.get(self.root(tensor.name))
         if known is None:
             return told
@@ -117,17 +125,18 @@ class GraphBuilder:
         return told + (start - wrong) * owner.dtype.bits // tensor.dtype.bits
 
     def producer(self, name: str) -> Operation | None:
-        """The operation that defines value ``name``; None for inputs and constants."""
+        """Operation that defines value ``name``; None for inputs and constants."""
         return self._producers.get(name)
 
     def owns(self, name: str) -> bool:
-        """True when the memory of value ``name`` is that of no other value before it."""
+        """True when the memory of value ``name`` belongs to no earlier value."""
         return name not in self._views and name not in self._shared
 
     def replaced(self, name: str, version: Tensor) -> None:
-        """Reads of value ``name`` that follow are reads of ``version``, which overwrote it.
+        """Redirect later reads of value ``name`` to ``version``, which overwrote it.
 
-        Raises :class:`UnsupportedOperation` when the memory is that of another value: its readers would miss the write.
+        Raises :class:`UnsupportedOperation` when ``name`` aliases another value, whose readers would miss the
+        write.
         """
         if name in self._views or name in self._shared:
             raise UnsupportedOperation(
@@ -137,7 +146,10 @@ class GraphBuilder:
         self._newer[name] = version
 
     def current(self, tensor: Tensor) -> Tensor:
-        """The newest version of a tensor. A view of memory that was overwritten is taken anew."""
+        """Newest version of a tensor; a view of overwritten memory is made again over the new version.
+
+        Raises :class:`UnsupportedOperation` where the memory was overwritten under another name.
+        """
         if not self._newer:
             return tensor
         newer = self._newer.get(tensor.name)
@@ -159,7 +171,7 @@ class GraphBuilder:
         return Tensor(again)
 
     def simplifier(self, axes: tuple[Axis, ...]) -> Simplifier:
-        """The simplifier under the ranges of these axes and of all symbols."""
+        """Simplifier of index terms under the ranges of ``axes`` and of all symbols."""
         found = self._simplifiers.get(axes)
         if found is None:
             ranges: dict[str, Range] = {**self.symbols.ranges(), **{a.name: extent(a.size) for a in axes}}

@@ -1,4 +1,4 @@
-"""What differs between the versions of torch that litz supports (2.11 to 2.13), and nothing else."""
+"""Differences between the supported versions of torch (2.11 to 2.13)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from litz_ir.dtypes import DType, f8e4m3fn, f32
 from litz_ir.scalar import Expr, build
 
 LARGEST_ROUNDED = 464.0
-"""The largest f32 that rounds to 448, the largest number of ``f8e4m3fn``."""
+"""Largest f32 that rounds to 448, the largest finite ``f8e4m3fn``."""
 
 
 def backed_values(shape_env: ShapeEnv) -> Mapping[Any, Any]:
-    """The value that each backed symbol had when it was traced (named ``var_to_val`` before 2.12)."""
+    """Value of each backed symbol at tracing time (``var_to_val`` before torch 2.12)."""
     values: Mapping[Any, Any] | None = getattr(shape_env, "backed_var_to_val", None)
     if values is None:
         values = shape_env.var_to_val
@@ -27,18 +27,18 @@ def backed_values(shape_env: ShapeEnv) -> Mapping[Any, Any]:
 
 
 def is_unbacked(leaf: Any) -> bool:
-    """True for a symbol that had no value when it was traced."""
+    """True for a symbol that had no value at tracing time."""
     return symbol_is_type(leaf, SymT.UNBACKED_INT)
 
 
 @functools.cache
 def saturates() -> bool:
-    """Whether this torch makes 448 of what is beyond it in ``float8_e4m3fn``, as ``litz_ir`` does (2.11 makes NaN)."""
+    """True where torch saturates to 448 in casts to ``float8_e4m3fn``, as ``litz_ir`` does; torch 2.11 gives NaN."""
     return not bool(torch.tensor(1e9).to(torch.float8_e4m3fn).isnan())
 
 
 def rounded(value: Expr, dtype: DType) -> Expr:
-    """Return ``value`` rounded to ``dtype`` as this torch rounds."""
+    """Cast ``value`` to ``dtype`` with the rounding of the installed torch."""
     if dtype != f8e4m3fn or value.dtype == dtype or saturates():
         return build.cast(value, dtype)
     single = build.cast(value, f32)

@@ -1,4 +1,4 @@
-"""Tensors that travel beside the graph: named once each, or inlined where they are tiny."""
+"""Constant tensors of a graph, each named once; tiny ones become literals."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ from litz_lowering.devices import Devices
 from litz_lowering.torch_types import litz_dtype
 
 INLINE_ELEMENTS = 4
-"""Constants of at most so many elements become literals."""
+"""Largest number of elements of a constant that becomes literals."""
 
 
 @dataclass(slots=True)
 class Constants:
-    """The constants of one graph, which is over ``devices``. The same memory under the same type is kept once."""
+    """Constants of one graph; equal memory of equal type is stored once."""
 
     devices: Devices
+    """Devices of the graph."""
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Tensor of each name, shared with subgraphs."""
     values: list[Value] = field(default_factory=list)
+    """Values of this graph, in order of their first use."""
     _known: dict[tuple[object, ...], Value] = field(default_factory=dict)
 
     def inner(self) -> Constants:
-        """The constants of a subgraph: its own values, among the same tensors."""
+        """Constants of a subgraph: values of its own over the same tensors."""
         return Constants(self.devices, self.tensors)
 
     def add(self, name: str, tensor: torch.Tensor) -> Value:
-        """The value that stands for ``tensor``, or its pairs where it is complex; ``name`` is used when it is new."""
+        """Value that stands for ``tensor``, named ``name`` if it is new; a complex tensor is stored as pairs."""
         tensor = tensor.detach().resolve_neg()
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor.resolve_conj())
@@ -50,9 +53,10 @@ class Constants:
 
 
 def literal_elements(tensor: torch.Tensor) -> list[int | float | bool] | None:
-    """The elements of a tiny tensor in row-major order; None when it is to stay a tensor.
+    """Elements of a tiny CPU tensor in row-major order; None when the tensor has to stay a constant.
 
-    Parameters stay: their values may change between calls. So does what lives on another device: reading it would wait.
+    Parameters stay constants because their values may change between calls, and GPU tensors because reading them
+    would synchronise.
     """
     tiny = tensor.numel() <= INLINE_ELEMENTS and tensor.device.type == "cpu"
     if not tiny or isinstance(tensor, torch.nn.Parameter) or tensor.is_complex():

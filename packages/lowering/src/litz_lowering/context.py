@@ -1,4 +1,4 @@
-"""What a lowering rule is given: the node at hand, its results' types, and the ways to make operations."""
+"""Context of a lowering rule: the node, the types of its results, and constructors of operations."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ __all__ = [
 
 
 class LoweringContext(LoopContext):
-    """Given to each rule. Operations it makes carry the node's origin, and names made from the node's."""
+    """Argument of each rule, with constructors of loop operations and calls.
+
+    Operations carry the origin of the node; names derive from the node's.
+    """
 
     # --- calls ----------------------------------------
 
@@ -65,9 +68,10 @@ class LoweringContext(LoopContext):
         /,
         **fields: Any,
     ) -> tuple[Tensor, ...]:
-        """One call of a named routine. Its results, complex ones as their pairs, stay in memory as it returns them.
+        """Append one call of a named routine and return its results in the layout of the routine.
 
-        ``make`` is its class, ``fields`` further fields of that; ``types`` are the node's outputs when not given.
+        ``make`` is the class of the call, ``fields`` its further fields. ``types`` are the node's outputs when
+        not given. Complex results are returned as their pairs.
         """
         wanted = self.outputs if types is None else tuple(types)
         values: list[Value] = []
@@ -88,7 +92,7 @@ class LoweringContext(LoopContext):
         self, target: str, arguments: Sequence[Lowered | Argument],
         keywords: Mapping[str, Lowered | Argument], type: TensorType, name: str,
     ) -> Tensor:  # fmt: skip
-        """One random call with one result, an intermediate called after the node and ``name``."""
+        """Append a random call with one result, an intermediate named after the node and ``name``."""
         return self._intermediate(
             Random, target, arguments, keywords, type, name, layout_requirement="exact", token="rng"
         )
@@ -96,7 +100,7 @@ class LoweringContext(LoopContext):
     def extern(
         self, target: str, arguments: Sequence[Lowered | Argument], type: TensorType, name: str, reason: str
     ) -> Tensor:
-        """One call of an ATen overload with one result, an intermediate called after the node and ``name``."""
+        """Append a call of an ATen overload with one result, an intermediate named after the node and ``name``."""
         return self._intermediate(Extern, target, arguments, {}, type, name, reason=reason)
 
     def _intermediate(
@@ -116,7 +120,10 @@ class LoweringContext(LoopContext):
         return tuple((key, self.argument(value)) for key, value in keywords.items())
 
     def argument(self, value: Lowered | Argument) -> Argument:
-        """A rule's argument as an argument of a call."""
+        """Convert a rule's argument to an argument of a call.
+
+        Raises an error for a subgraph.
+        """
         if isinstance(value, Complex):
             return ComplexRef(value.name)
         if isinstance(value, Tensor | ObjectArgument):
@@ -134,7 +141,7 @@ class LoweringContext(LoopContext):
     # --- scalars ----------------------------------------
 
     def number(self, value: Expr | Size | float, dtype: DType) -> Expr:
-        """A Python number, a size or a symbolic scalar as a body of ``dtype``."""
+        """Convert a Python number, a size or a symbolic scalar to a body of ``dtype``."""
         if isinstance(value, Expr):
             return build.cast(value, dtype)
         if isinstance(value, Term):
@@ -142,7 +149,7 @@ class LoweringContext(LoopContext):
         return build.const(value, dtype)
 
     def host_scalar(self, body: Expr) -> ScalarRef:
-        """A float or bool computed once per call, for those who need a number and not a body."""
+        """Append the computation of a float or bool on the host, once per call."""
         symbol_name = self.builder.unique(f"{self.node.name}_scalar")
         kind = b1 if body.dtype == b1 else f64
         self.builder.symbols.define(
@@ -154,32 +161,32 @@ class LoweringContext(LoopContext):
         return ScalarRef(symbol_name)
 
     def host_integer(self, body: Expr, name: str, low: int | None = None) -> Symbol:
-        """An integer, at least ``low``, computed once per call: for what index terms cannot express.
+        """Append the computation of an integer of at least ``low`` on the host, once per call.
 
-        ``name`` tells it from others of the node.
+        It serves values that index terms cannot express. ``name`` distinguishes it from others of the node.
         """
         symbol_name = self.builder.unique(f"{self.node.name}_{name}")
         self.builder.symbols.define(symbol_name, "int", f"computed by {self.node.name}", low)
         self.bind(symbol_name, body)
         return symbol(symbol_name)
 
-    def found_size(self, name: str) -> Symbol:
-        """A size, at least 0, that is data: the call whose result has it gives it its value.
+    def found_size(self, label: str) -> Symbol:
+        """Define a size of at least 0 that the result of a call determines.
 
-        ``name`` tells it from others of the node.
+        ``name`` distinguishes it from others of the node.
         """
-        symbol_name = self.builder.unique(f"{self.node.name}_{name}")
+        symbol_name = self.builder.unique(f"{self.node.name}_{label}")
         self.builder.symbols.define(symbol_name, "int", "", low=0)
         return symbol(symbol_name)
 
     def bind(self, name: str, body: Expr) -> None:
-        """Give a symbol that the ShapeEnv knows its value, computed once per call."""
+        """Give a symbol of the ShapeEnv its value, computed by the host once per call."""
         self.builder.symbols.sourced(name, f"computed by {self.node.name}")
         self.append(HostScalar(results=(), symbol=name, body=build.cast(body, i64), origin=self.origin))
 
     @property
     def unbacked(self) -> tuple[str, ...]:
-        """The symbols that stand for what this node reads out of tensors: sizes, offsets, or its value."""
+        """Unbacked symbols that this node defines: sizes, offsets or its value."""
         return tuple(map(str, self.node.meta.get("unbacked_bindings") or ()))
 
     def indirect(
@@ -191,11 +198,11 @@ class LoweringContext(LoopContext):
         check: BoundsCheck = "raised",
         fault: str = "index",
     ) -> Size:
-        """An index that comes from a value: see :class:`litz_ir.scalar.expr.Indirect`."""
+        """Make an index from a value: see :class:`litz_ir.scalar.expr.Indirect`."""
         return Indirect(value, size, wrap, check, fault)
 
     def check(self, condition: Expr, message: str, error: AssertedError = "RuntimeError") -> None:
-        """Raise when the program gets here, unless a 0-d condition holds."""
+        """Append an assertion that raises ``error`` where a 0-d condition is false."""
         self.append(
             Assert(
                 results=(),

@@ -1,4 +1,4 @@
-"""Which device of a graph a device of the machine is."""
+"""Numbering of a machine's devices inside a graph."""
 
 from __future__ import annotations
 
@@ -16,34 +16,37 @@ from litz_ir.errors import UnsupportedOperation
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """The devices of a graph. ``gpus`` are the machine's that its tensors are on, in the order in which it names them:
-    to the graph they are the first of their kind, the second and so on, and equal graphs on others are equal."""
+    """GPUs of a graph, numbered in the order in which the graph names them.
+
+    Numbering is relative, so that equal graphs on different GPUs are equal.
+    """
 
     gpus: tuple[torch.device, ...] = ()
+    """GPUs of the machine that tensors of the graph are on."""
 
     def of(self, device: torch.device, result: torch.device | None = None) -> Device:
-        """A device as the graph knows it. One without an index is that of the ``result`` that it is asked for.
+        """Return the graph's device for a device of torch; one without an index means that of ``result``.
 
-        Raises :class:`UnsupportedOperation` for a GPU that no tensor of a graph over several is on.
+        Raises :class:`UnsupportedOperation` for a GPU that holds no tensor of a graph over several GPUs.
         """
         if _index(device) is None and result is not None and result.type == device.type:
             device = result
-        kin = [each for each in self.gpus if each.type == device.type]
-        if device in kin:
-            return Device(device.type, kin.index(device))
-        if _index(device) is not None and len(kin) > 1:
+        same_type = [each for each in self.gpus if each.type == device.type]
+        if device in same_type:
+            return Device(device.type, same_type.index(device))
+        if _index(device) is not None and len(same_type) > 1:
             raise UnsupportedOperation(f"no tensor of the graph is on {device}, which it names")
         return Device(device.type)
 
 
 def gpus_of(gm: GraphModule) -> tuple[torch.device, ...]:
-    """The GPUs of the machine that tensors of a graph, and of those that it runs, are on; the first named first."""
+    """GPUs that tensors of a graph and of its subgraphs are on, in order of first use."""
     devices = (tensor.device for tensor in _tensors(gm))
     return tuple(dict.fromkeys(each for each in devices if each.type != "cpu" and _index(each) is not None))
 
 
 def _index(device: torch.device) -> int | None:
-    """Which of its kind a device is, where it says so."""
+    """Index of a device among those of its type; None where it has none."""
     return device.index
 
 
@@ -52,7 +55,7 @@ def _tensors(gm: GraphModule) -> Iterator[torch.Tensor]:
         if not isinstance(module, GraphModule):
             continue
         for node in module.graph.nodes:
-            held = attrgetter(str(node.target))(module) if node.op == "get_attr" else None
-            for value in (held, *tree_leaves(node.meta.get("val"))):
+            constant = attrgetter(str(node.target))(module) if node.op == "get_attr" else None
+            for value in (constant, *tree_leaves(node.meta.get("val"))):
                 if isinstance(value, torch.Tensor):
                     yield value

@@ -1,4 +1,4 @@
-"""The ways to make loops, views and mutations for a node."""
+"""Constructors of loop operations, views and mutations for a node."""
 
 from __future__ import annotations
 
@@ -28,18 +28,21 @@ from litz_lowering.compat import rounded
 from litz_lowering.node_context import NodeContext
 from litz_lowering.values import Axes, Declined, Refusal, Tensor, axes_of, rejoined, terms_of
 
-_UNORDERED = Declined("floats are added in no order on a GPU, and results are asked to repeat", is_meant=True)
+_UNORDERED = Declined(
+    "float atomics add in no fixed order, and deterministic results are requested", is_meant=True
+)
 
 
 class LoopContext(NodeContext):
-    """Makes operations whose meaning is written out; they carry the node's origin."""
+    """Constructors of operations with a body; they carry the node's origin."""
 
     def pointwise(
         self, body: Callable[[Axes], Expr], type: TensorType | None = None, name: str = ""
     ) -> Tensor:
-        """``result[i] = body(i)`` for every index of ``type`` (the node's result when not given), cast to its dtype.
+        """Append ``result[i] = body(i)`` for every index of ``type``, cast to its dtype.
 
-        ``name`` marks an intermediate: its value is called after the node and it.
+        ``type`` is that of the node's result when not given. ``name`` marks an intermediate, named after the node
+        and it.
         """
         kind = type or self.output
         axes = axes_of(kind.shape)
@@ -56,10 +59,11 @@ class LoopContext(NodeContext):
         types: Sequence[TensorType],
         names: Sequence[str] = ("",),
     ) -> tuple[Tensor, ...]:
-        """Combine ``body(i, r)`` over every index ``r`` of the sizes ``over``, for every index ``i`` of the results.
+        """Append a reduction of ``body(i, r)`` over indices ``r`` of the sizes ``over``, at each index ``i`` of
+        the results.
 
-        There is one type and name for each result of the combiner; the last has the shape of the loop, as others do but
-        for what the combiner knows to be the same along an axis.
+        ``types`` and ``names`` have an entry for each result of the combiner. The last type has the shape of the
+        loop; others may have fewer elements along axes over which the combiner's result is constant.
         """
         how = NamedCombiner(combiner) if isinstance(combiner, str) else combiner
         axes, inner = axes_of(types[-1].shape), axes_of(over, "r")
@@ -85,9 +89,11 @@ class LoopContext(NodeContext):
         type: TensorType | None = None,
         name: str = "",
     ) -> Tensor:
-        """Combine over dimensions ``dims`` (non-negative) of ``x``, or ``body(index of x)``, in ``dtype``.
+        """Append a reduction over dimensions ``dims`` (non-negative) of ``x``, or of ``body(index of x)``, in
+        ``dtype``.
 
-        The result has type ``type``, or else is an intermediate of ``dtype`` with the dimensions dropped or kept as 1.
+        The result has type ``type``; without one it is an intermediate of ``dtype``, whose reduced dimensions are
+        dropped or have size 1 (``keepdim``).
         """
         drop = set(dims)
         shape = [1 if d in drop else s for d, s in enumerate(x.shape) if keepdim or d not in drop]
@@ -108,7 +114,7 @@ class LoopContext(NodeContext):
         types: Sequence[TensorType],
         names: Sequence[str] = ("",),
     ) -> tuple[Tensor, ...]:
-        """``result[i] = combine of body over the points up to and including i along dimension``."""
+        """Append an inclusive scan of ``body`` along ``dimension``."""
         how = NamedCombiner(combiner) if isinstance(combiner, str) else combiner
         axes = axes_of(types[0].shape)
         made = body(terms_of(axes))
@@ -137,10 +143,11 @@ class LoopContext(NodeContext):
         type: TensorType | None = None,
         name: str = "",
     ) -> Tensor:
-        """A copy of ``base`` with ``body(i)`` combined into element ``index(i)``, for all ``i`` below ``over``.
+        """Append a copy of ``base`` with ``body(i)`` combined into element ``index(i)``, for each ``i`` in
+        ``over``.
 
-        On a GPU floats are combined in any order: where the options ask for results that repeat, the rule is taken to
-        decline.
+        Raises :class:`Refusal`, by which the rule declines, where floats would be added or multiplied by atomics
+        on a GPU and the options ask for deterministic results.
         """
         kind = type or self.output
         inexact = mode in ("add", "mul") and kind.dtype.is_float
@@ -168,7 +175,7 @@ class LoopContext(NodeContext):
         self, source: Tensor, dimension: int, types: Sequence[TensorType], *, descending: bool, stable: bool = True,
         names: Sequence[str] = ("0", "1"),
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """(sorted values, positions) of ``source`` along a dimension."""
+        """Append a sort along a dimension; returns (sorted values, positions)."""
         values, positions = (self.value(t, n) for t, n in zip(types, names, strict=True))
         self.append(
             Sort(
@@ -188,16 +195,19 @@ class LoopContext(NodeContext):
         base_strides: tuple[Size, ...] | None = None,
         name: str = "",
     ) -> Tensor:
-        """``result[i] = base[index(i)]``; ``aliases`` where eager's result shares memory with ``base``, which has
-        ``base_strides`` there. These are kept where the index does not show that the result's follow from them."""
+        """Append a view ``result[i] = base[index(i)]``.
+
+        ``aliases``: eager's result shares memory with ``base``, whose strides in eager are ``base_strides``. The
+        strides are stored only where those of the result do not follow from them by the index.
+        """
         kind = type or self.output
         if any(size == 0 for size in kind.shape):
-            # There is no element to point at, and no memory to share.
+            # An empty view has no element and no memory to share.
             return self.pointwise(lambda axes: build.const(0, kind.dtype), kind, name)
         axes = axes_of(kind.shape)
         value = self.value(kind, name)
         mapped = tuple(self.simplify(t, axes) for t in index(terms_of(axes)))
-        if base_strides is not None and (not aliases or self._tells(mapped, base_strides, axes, kind)):
+        if base_strides is not None and (not aliases or self._is_linear(mapped, base_strides, axes, kind)):
             base_strides = None
         self.append(
             View(
@@ -207,18 +217,18 @@ class LoopContext(NodeContext):
         )  # fmt: skip
         return Tensor(value)
 
-    def _tells(
+    def _is_linear(
         self, index: tuple[Size, ...], strides: tuple[Size, ...], axes: tuple[Axis, ...], kind: TensorType
     ) -> bool:
-        """True when the place of an element is seen to be linear in the axes, by the strides of ``kind``."""
-        place = self.simplify(Layout(strides).element(index), axes)
+        """True when the element offset is provably linear in the axes, with the strides of ``kind``."""
+        offset = self.simplify(Layout(strides).element(index), axes)
         return all(
-            axis.size == 1 or coefficient(place, axis.name) == self.simplify(wanted, axes)
+            axis.size == 1 or coefficient(offset, axis.name) == self.simplify(wanted, axes)
             for axis, wanted in zip(axes, kind.layout.strides, strict=True)
         )
 
     def mutation(self, target: Tensor, source: Tensor) -> Tensor:
-        """Overwrite ``target`` with ``source`` (same shape and dtype); what it returns is the target's new version."""
+        """Append an overwrite of ``target`` by ``source``, of equal shape and dtype; returns the new version."""
         value = replace(self.value(target.type), replaces=target.name)
         self.append(Mutation(results=(value,), target=target.name, source=source.name, origin=self.origin))
         self.builder.replaced(target.name, Tensor(value))

@@ -1,4 +1,4 @@
-"""The node at hand: its results' types, and names and types for what its lowering makes."""
+"""Context of one FX node: types of its results, names and types of intermediates."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from litz_lowering.values import Complex, Lowered, ResultType, Tensor
 
 
 class NodeContext:
-    """The node at hand, and the names and types of what is made for it. Names are made from the node's.
+    """An FX node during lowering. Names of values derive from the node's.
 
-    ``node`` is the FX node; ``outputs`` the types of what it returns, in order (None for what is no tensor);
-    ``options`` what the caller chose; ``subgraphs`` lowers what higher-order operators run. ``complex_outputs`` says
-    which results are complex: their type is that of the pairs.
+    ``outputs`` are the types of its results in order, None for a result that is no tensor. ``complex_outputs``
+    marks complex results, whose type is that of the pairs. ``subgraphs`` lowers the functions of higher-order
+    operators.
     """
 
     def __init__(
@@ -48,7 +48,10 @@ class NodeContext:
 
     @property
     def output(self) -> TensorType:
-        """The type of the single result: eager's dtype, shape, strides and device."""
+        """Type of the single result: eager's dtype, shape, strides and device.
+
+        Raises an error where the node has several results or none.
+        """
         if len(self.outputs) != 1 or self.outputs[0] is None:
             raise self.error(f"expected one tensor result, found {len(self.outputs)}")
         return self.outputs[0]
@@ -59,18 +62,18 @@ class NodeContext:
         return isinstance(self.node.meta.get("val"), list | tuple)
 
     def of_result(self, position: int) -> Self:
-        """The same node as if it returned that result alone: rules for one tensor then serve operators over lists."""
+        """Context of the node as if it returned one of its results alone, for operators over lists of tensors."""
         return type(self)(
             self.builder, self.node, (self.outputs[position],), self.origin, self.options, self.subgraphs,
             self.complex_outputs[position : position + 1],
         )  # fmt: skip
 
     def position(self, number: int) -> str:
-        """The name of result ``number`` among the node's: nothing for the only one."""
+        """Suffix for the name of result ``number``; empty for an only result."""
         return str(number) if self.unpack else ""
 
     def nested(self, results: Sequence[Tensor | Complex]) -> tuple[Lowered, ...]:
-        """A call's results in the nesting in which the operator returns them, sizes and None in their places."""
+        """Nest a call's results as the operator returns them, with sizes and None in their positions."""
         left = iter(results)
 
         def visit(value: object) -> Lowered:
@@ -85,36 +88,37 @@ class NodeContext:
 
     @property
     def named_arguments(self) -> dict[str, Any]:
-        """The FX node's own arguments by the names that the operator's schema gives them; defaults are left out."""
+        """Arguments of the FX node by schema name; defaults are left out."""
         target = self.node.target
-        assert isinstance(target, torch._ops.OpOverload), "only operators have a schema"
+        assert isinstance(target, torch._ops.OpOverload), "only ATen overloads have a schema"
         names = [a.name for a in target._schema.arguments]
         return {**dict(zip(names, self.node.args)), **self.node.kwargs}
 
     def error(self, message: str, *, hint: str = "") -> LitzError:
-        """An error that names this node and the user's line; raise what it returns."""
+        """Make an error that names this node and the user's source line; the caller raises it."""
         name = self.origin.node
-        hint = hint or f"litz runs it as ATen when {name!r} is in LoweringOptions.force_extern"
+        hint = hint or f"add {name!r} to LoweringOptions.force_extern to run it as an ATen call"
         return UnsupportedOperation(message, node=name, origin=self.origin, hint=hint)
 
     # --- types and names ----------------------------------------
 
     def temporary(self, dtype: DType, shape: Sequence[Size], device: Device | None = None) -> TensorType:
-        """The type of an intermediate: contiguous, its layout free to change."""
+        """Type of an intermediate: contiguous, with a layout that later passes may change."""
         return tensor_type(dtype, *shape, device=device or self._device())
 
     def _device(self) -> Device:
         for kind in self.outputs:
             if kind is not None:
                 return kind.device
-        raise self.error("no result tells which device to compute on")
+        raise self.error("no result has a device to compute on")
 
     def absent(self) -> TensorType:
-        """The type that stands where an operator returns None in place of a tensor; nothing reads it."""
+        """Type of a result that is None where the operator may return a tensor. Nothing reads it."""
         return tensor_type(f32, 0)
 
     def value(self, kind: TensorType, name: str = "", *, is_complex: bool = False) -> Value:
-        """A new value called after the node and ``name``; ``is_complex``: a call returns it as a complex tensor."""
+        """Make a value named after the node and ``name``; with ``is_complex``, one that a call returns as a
+        complex tensor."""
         own = self.node.name
         make = ComplexValue if is_complex else Value
         return make(
@@ -122,9 +126,9 @@ class NodeContext:
         )
 
     def simplify(self, term: Size, axes: Sequence[Axis]) -> Size:
-        """The term under the ranges of ``axes`` and of the graph's symbols."""
+        """Simplify a term under the ranges of ``axes`` and of the graph's symbols."""
         return self.builder.simplifier(tuple(axes)).simplify(term)
 
     def append(self, operation: Operation) -> None:
-        """Add an operation that was made by hand."""
+        """Append an operation."""
         self.builder.append(operation)

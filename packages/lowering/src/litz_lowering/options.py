@@ -1,4 +1,4 @@
-"""What a caller may choose about lowering."""
+"""Options of lowering."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class LoweringOptions:
-    """``rng``: ``eager`` draws from ATen's own stream in program order, ``fast`` generates Philox numbers in kernels.
-
-    ``numerics``: ``eager`` computes as eager does; ``fast`` may differ in the last place where that is quicker (a
-    product with the reciprocal for a division by a number). ``deterministic``: results repeat bit by bit. Sums of
-    floats in no order, on GPUs, are left to ATen, which sorts what it sums, or refuses. ``force_extern`` names FX
-    nodes that are to run as their ATen operation, whatever rules exist. ``fallback``: ``error`` refuses what has no
-    rule, or whose rule declines, unless it is meant for ATen (:mod:`litz_lowering.fallback_families`); ``warn`` and
-    ``silent`` record it (telling is the caller's part). ``attention``: products around a softmax may run as the
-    library's attention, where that provably gives the same. ``max_sorted_row`` is the longest row that a loop has in
-    order on a GPU; 0 leaves all to a library but short rows, whose elements are compared with one another.
-    ``nested_reductions`` are the kinds of devices on which bodies of loops may hold sums: flexible attention becomes
-    loops there.
-    """
+    """Options of lowering, as the frontend sets them."""
 
     rng: Literal["eager", "fast"] = "eager"
+    """Source of random numbers: ``eager`` calls ATen's generator in program order, ``fast`` runs Philox in
+    kernels."""
     force_extern: frozenset[str] = frozenset()
+    """Names of FX nodes that run as their ATen operation, even where a rule exists."""
     numerics: Literal["eager", "fast"] = "eager"
+    """Arithmetic: ``eager`` rounds as eager does; ``fast`` may differ in the last bit where that is quicker, for
+    example by multiplying with a reciprocal instead of dividing by a number."""
     deterministic: bool = False
+    """Require bitwise repeatable results. On GPUs, float sums by atomics then run in ATen, which sorts them or
+    raises."""
     fallback: Literal["warn", "silent", "error"] = "warn"
+    """Treatment of operators without a usable rule: ``error`` raises, except for operators in
+    :mod:`litz_lowering.fallback_families`; ``warn`` and ``silent`` record them, and the caller reports."""
     attention: bool = True
+    """Replace matmul-softmax-matmul patterns by ``scaled_dot_product_attention``, where results are provably the
+    same."""
     nested_reductions: frozenset[str] = frozenset()
+    """Kinds of devices whose loop bodies may hold sums; ``flex_attention`` becomes loops there."""
     max_sorted_row: int = 0
+    """Longest row that a sort loop handles on a GPU, in elements. With 0, only short rows are sorted in loops, by
+    comparing all pairs; a library sorts the rest."""

@@ -1,4 +1,4 @@
-"""Where an FX node came from: the user's line and the module that held it."""
+"""Origins of FX nodes: source line and module path."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _TORCH = str(Path(torch.__file__).parent)
 
 
 def origin_of(node: Node, path: str = "") -> Origin:
-    """The node's origin: its name and operation, and from its metadata the module path and the user's line.
+    """Origin of a node: its name and operation, and from its metadata the module path and source line.
 
-    ``path`` leads to the subgraph that the node is in, and becomes part of the name: ``true_graph_0.``.
+    ``path`` is the path of the node's subgraph and prefixes the name, as in ``true_graph_0.``.
     """
     file, line, source = _user_frame(node.meta.get("stack_trace") or "")
     operation = str(node.target) if node.op == "call_function" else node.op
@@ -27,7 +27,7 @@ def origin_of(node: Node, path: str = "") -> Origin:
 
 @lru_cache(maxsize=4096)
 def _user_frame(trace: str) -> tuple[str, int, str]:
-    """The innermost frame outside torch, or the innermost of all; ("", 0, "") for no trace."""
+    """Innermost stack frame outside torch, else the innermost; ``("", 0, "")`` for an empty trace."""
     frames = list(_FRAME.finditer(trace))
     if not frames:
         return "", 0, ""

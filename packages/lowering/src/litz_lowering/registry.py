@@ -1,4 +1,4 @@
-"""The one registry of lowering rules: each says the ATen overloads it serves."""
+"""Registry of lowering rules by ATen overload."""
 
 from __future__ import annotations
 
@@ -12,29 +12,34 @@ from litz_lowering.values import Refusal, Tensor
 
 RuleResult = Lowered | Declined
 Rule = Callable[..., RuleResult]
-"""Called with the context and the node's arguments, named as in the operator's schema; defaults are the rule's own."""
+"""Function of the context and the node's arguments, named as in the operator's schema. A rule states its own
+defaults."""
 
 R = TypeVar("R", bound=Rule)
 
 LoweringKind = Literal["loops", "library", "stream"]
-"""What a rule makes: loops; a contraction, which a library computes; or draws from ATen's stream, loops under
-``rng="fast"``. Where it declines, only loops are missed."""
+"""Result of a rule: loops; a contraction that a library computes; or draws from ATen's generator, which are loops
+under ``rng="fast"``. Only a rule for loops that declines counts as a missing rule."""
 
 AcceptedInputs = Literal["real", "floats"]
-"""The dtypes of the first tensor for which a rule serves: all but complex ones, or floating-point ones alone."""
+"""Dtypes of the first tensor that a rule accepts: all except complex ones, or floating-point ones only."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleEntry:
-    """A rule, what it makes and what it takes; ``moves``: tensors of other devices than the result's too."""
+    """A rule with its kind and the inputs that it accepts."""
 
     rule: Rule
+    """Function that lowers a node."""
     how: LoweringKind = "loops"
+    """Kind of operations that the rule makes."""
     takes: AcceptedInputs = "real"
+    """Dtypes that the rule accepts."""
     moves: bool = False
+    """Accept tensors of devices other than the result's; the driver does not move them first."""
 
     def refusal(self, args: tuple[Any, ...]) -> Declined | None:
-        """Why the rule is not asked about these arguments."""
+        """Reason for not applying the rule to these arguments; None where it accepts them."""
         if self.takes == "floats":
             dtype = next((a.dtype for a in args if isinstance(a, Tensor)), None)
             if dtype is not None and not dtype.is_float:
@@ -43,8 +48,10 @@ class RuleEntry:
 
 
 class Registry:
-    """Rules by overload name (``"aten.add.Tensor"``). Filled while the rule modules are imported; what comes after
-    that is a user's."""
+    """Lowering rules by overload name (``"aten.add.Tensor"``).
+
+    Rules that are added after :meth:`seal` are the user's.
+    """
 
     def __init__(self) -> None:
         self._rules: dict[str, RuleEntry] = {}
@@ -52,15 +59,14 @@ class Registry:
         self._own: tuple[dict[str, RuleEntry], dict[str, RuleEntry]] = {}, {}
 
     def seal(self) -> None:
-        """Take the rules that are there for litz's own."""
+        """Mark the present rules as litz's own."""
         self._own = dict(self._rules), dict(self._complex)
 
     def users(self) -> dict[str, RuleEntry | None]:
-        """The rules that were registered since :meth:`seal`, by what they serve; None stands for a rule of litz's own
-        that is gone."""
+        """Rules that the user registered since :meth:`seal`; None stands for a removed rule of litz."""
         found: dict[str, RuleEntry | None] = {}
         for kind, now, own in zip(("rule", "complex rule"), (self._rules, self._complex), self._own):
-            # Equal dicts are told in some microseconds, and nearly all are: their entries are the same objects.
+            # Comparing equal dicts takes microseconds, since their entries are the same objects.
             if now != own:
                 changed = sorted(
                     name for name in now.keys() | own.keys() if now.get(name) is not own.get(name)
@@ -76,16 +82,17 @@ class Registry:
         takes: AcceptedInputs = "real",
         moves: bool = False,
     ) -> None:
-        """Serve ``overloads`` by ``rule``; raises :class:`GraphError` when one is served already."""
+        """Register ``rule`` for ``overloads``; raises :class:`GraphError` when one has a rule already."""
         for overload in overloads:
             if overload in self._rules:
                 raise GraphError(f"two lowering rules serve {overload}", node=overload)
             self._rules[overload] = RuleEntry(rule, how, takes, moves)
 
     def add_complex(self, rule: Rule, *overloads: str, how: LoweringKind = "loops") -> None:
-        """Serve uses of ``overloads`` with complex operands or results; no other rule ever sees those.
+        """Register a rule for uses of ``overloads`` with complex operands or results. Other rules never see
+        these.
 
-        Raises :class:`GraphError` when one is served already.
+        Raises :class:`GraphError` when an overload has such a rule already.
         """
         for overload in overloads:
             if overload in self._complex:
@@ -93,7 +100,7 @@ class Registry:
             self._complex[overload] = RuleEntry(rule, how)
 
     def find(self, overload: str, *, is_complex: bool = False) -> RuleEntry | None:
-        """The entry that serves an overload; ``is_complex``: where an operand or result is complex."""
+        """Entry that serves an overload; ``is_complex`` where an operand or result is complex."""
         return (self._complex if is_complex else self._rules).get(overload)
 
     @property
@@ -108,12 +115,13 @@ REGISTRY = Registry()
 def rule(
     *overloads: str, how: LoweringKind = "loops", takes: AcceptedInputs = "real", moves: bool = False
 ) -> Callable[[R], R]:
-    """Register the decorated function for ``overloads``; it makes ``how`` of arguments that it ``takes``. Tensors of
-    another device are brought to the result's before, but for a rule that ``moves`` them itself, or reads none of them.
+    """Register the decorated function as the lowering rule of ``overloads``.
 
-    It is called as ``f(ctx, *args, **kwargs)`` with the FX node's arguments: tensors as :class:`Tensor`, symbolic sizes
-    as terms, symbolic floats as bodies, lists as tuples, dtypes and devices as litz's, Python scalars as they are.
-    It returns what the node becomes, or :class:`Declined`.
+    It is called as ``f(ctx, *args, **kwargs)`` with the FX node's arguments: tensors as :class:`Tensor`, symbolic
+    sizes as terms, symbolic floats as bodies, lists as tuples, dtypes and devices as litz's, and Python scalars
+    unchanged. It returns the node's value, or :class:`Declined`. ``how`` is the kind of operations that it makes,
+    ``takes`` the dtypes that it accepts. Tensors of other devices are first copied to the result's device, unless
+    ``moves`` says that the rule does so itself or reads none of them.
     """
 
     def register(function: R) -> R:
@@ -126,8 +134,8 @@ def rule(
 def complex_rule(*overloads: str, how: LoweringKind = "loops") -> Callable[[R], R]:
     """Register the decorated function for uses of ``overloads`` with complex operands or results.
 
-    It is called as other rules are: complex tensors are :class:`Complex`, and a complex result's type, in the context,
-    is that of its pairs.
+    It is called as other rules are. Complex tensors are :class:`Complex`, and the context gives a complex
+    result's type as that of its pairs.
     """
 
     def register(function: R) -> R:
@@ -140,7 +148,7 @@ def complex_rule(*overloads: str, how: LoweringKind = "loops") -> Callable[[R], 
 def apply(
     entry: RuleEntry, ctx: LoweringContext, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> RuleResult:
-    """Ask a rule; whatever it adds before it declines is taken back."""
+    """Apply a rule; operations that it appended before it declined are removed."""
     if refused := entry.refusal(args):
         return refused
     before = len(ctx.builder.operations)

@@ -1,4 +1,4 @@
-"""torch's dtypes and other vocabulary, and litz's."""
+"""Conversion of torch's dtypes, memory formats and layouts to litz's."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _TO_TORCH = MappingProxyType({ours: theirs for theirs, ours in _PAIRS})
 
 
 def known_dtype(dtype: torch.dtype) -> bool:
-    """False for complex, quantised and packed dtypes, which have no litz counterpart."""
+    """True for dtypes with a litz counterpart; false for complex, quantised and sub-byte dtypes."""
     return dtype in _TO_LITZ
 
 
 def litz_dtype(dtype: torch.dtype) -> DType:
-    """litz's name of a torch dtype; raises :class:`UnsupportedOperation` for those that it has none for."""
+    """Convert a torch dtype; raises :class:`UnsupportedOperation` where litz has no counterpart."""
     found = _TO_LITZ.get(dtype)
     if found is None:
         raise UnsupportedOperation(
@@ -53,17 +53,17 @@ def litz_dtype(dtype: torch.dtype) -> DType:
 
 
 def part_dtype(dtype: torch.dtype) -> DType | None:
-    """The dtype of a complex number's parts; None for dtypes that are not complex."""
+    """Dtype of the real and imaginary parts of a complex dtype; None for other dtypes."""
     return _PARTS.get(dtype)
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
-    """torch's name of a dtype."""
+    """Convert a litz dtype to torch's."""
     return _TO_TORCH[dtype]
 
 
 def keyword(value: object) -> Keyword | None:
-    """Memory formats, tensor layouts and dtypes that litz does not know, as keywords; None for anything else."""
+    """Convert a memory format, tensor layout or unknown dtype to a keyword; None for anything else."""
     if isinstance(value, torch.memory_format):
         return Keyword("memory_format", str(value).removeprefix("torch."))
     if isinstance(value, torch.layout):

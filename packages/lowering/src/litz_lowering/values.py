@@ -1,4 +1,4 @@
-"""What FX nodes become: tensors as rules see them, sizes, symbolic scalars, and what only calls can use."""
+"""Values of FX nodes during lowering: tensors, sizes, symbolic scalars, and arguments for calls only."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from litz_ir.scalar import Expr, build
 from litz_ir.symbols import Size, product, symbol
 
 Axes = tuple[Size, ...]
-"""An index: one term per dimension. A dimension of size 1 has the index 0."""
+"""Index with one term per dimension; that of a dimension of size 1 is 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor as rules see it: a named value that bodies load from."""
+    """A tensor during lowering: a named value from which bodies load."""
 
     value: Value
 
@@ -53,22 +53,25 @@ class Tensor:
         return product(self.shape)
 
     def load(self, index: Sequence[Size]) -> Expr:
-        """The element at a logical index of as many terms as there are dimensions."""
+        """Load the element at a logical index; ``index`` has one term per dimension.
+
+        Raises :class:`UnsupportedOperation` for another number of terms.
+        """
         if len(index) != self.rank:
             raise UnsupportedOperation(f"%{self.name} has {self.rank} dimensions, indexed with {len(index)}")
         return build.load(self.name, tuple(index), self.dtype)
 
     def at(self, axes: Axes) -> Expr:
-        """The element that broadcasting puts at ``axes`` of a shape with at least as many dimensions."""
+        """Load the element that broadcasting puts at ``axes`` of a shape of at least as many dimensions."""
         tail = axes[len(axes) - self.rank :]
         return self.load([0 if size == 1 else axis for size, axis in zip(self.shape, tail, strict=True)])
 
 
 @dataclass(frozen=True, slots=True)
 class Complex:
-    """A complex tensor as rules see it: ``pairs`` holds its parts (real, imaginary) on a last dimension of two.
+    """A complex tensor during lowering, stored as pairs (real, imaginary) in a last dimension of size 2.
 
-    Shape and rank are the complex tensor's; ``dtype`` is that of a part.
+    Shape and rank are those of the complex tensor; ``dtype`` is that of the parts.
     """
 
     pairs: Tensor
@@ -102,11 +105,11 @@ class Complex:
         return product(self.shape)
 
     def load(self, index: Sequence[Size], part: Size) -> Expr:
-        """Part ``part`` (0: real, 1: imaginary) of the element at a logical index."""
+        """Load part ``part`` (0: real, 1: imaginary) of the element at a logical index."""
         return self.pairs.load((*index, part))
 
     def at(self, axes: Axes, part: Size) -> Expr:
-        """Part ``part`` of the element that broadcasting puts at ``axes``."""
+        """Load part ``part`` of the element that broadcasting puts at ``axes``."""
         tail = axes[len(axes) - self.rank :]
         return self.load(
             [0 if size == 1 else axis for size, axis in zip(self.shape, tail, strict=True)], part
@@ -115,24 +118,23 @@ class Complex:
 
 @dataclass(frozen=True, slots=True)
 class ObjectArgument:
-    """An argument that only calls can use: a generator, a script object."""
+    """An argument that only calls can use: a generator or a script object."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """What a rule returns when it cannot serve this use of its operator: it then runs as ATen, for this reason.
-
-    ``is_meant``: on purpose, which is no error under ``fallback="error"``.
-    """
+    """Refusal of a rule to lower one use of its operator, which then runs in ATen."""
 
     reason: str
+    """Reason that users read."""
     is_meant: bool = False
+    """Intended fallback, which is no error under ``fallback="error"``."""
 
 
 class Refusal(Exception):
-    """Raised below a rule by what cannot serve this use of its operator: as if the rule returned ``declined``."""
+    """Exception by which a helper makes the rule that called it decline."""
 
     def __init__(self, declined: Declined) -> None:
         super().__init__(declined.reason)
@@ -141,9 +143,10 @@ class Refusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Subgraph:
-    """A traced function that a higher-order operator runs; ``path`` is the attribute that holds it."""
+    """A traced function that a higher-order operator runs."""
 
     path: str
+    """Name of the attribute that holds the function."""
     module: GraphModule
 
 
@@ -160,13 +163,13 @@ Lowered = (
     | None
     | tuple["Lowered", ...]
 )
-"""What an FX node becomes: a tensor, a size, a symbolic float or bool (a body), or several of them."""
+"""Value of an FX node: a tensor, a size, a symbolic float or bool (a body), or several of these."""
 
 ResultType = TensorType | None
 
 
 def has_complex(argument: object) -> bool:
-    """True for complex tensors and numbers, and for lists and mappings that hold one."""
+    """True for complex tensors and numbers, and for sequences and mappings that contain one."""
     if isinstance(argument, tuple):
         return any(map(has_complex, argument))
     if isinstance(argument, dict):
@@ -175,31 +178,34 @@ def has_complex(argument: object) -> bool:
 
 
 def axes_of(shape: Sequence[Size], letter: str = "i") -> tuple[Axis, ...]:
-    """Loop axes over a shape: ``i0``, ``i1``, …"""
+    """Loop axes over a shape, named ``i0``, ``i1``, … after ``letter``."""
     return tuple(Axis(f"{letter}{k}", size) for k, size in enumerate(shape))
 
 
 def terms_of(axes: Sequence[Axis]) -> Axes:
-    """The axes as index terms; an axis of size 1 has nothing to index but 0."""
+    """Axes as index terms; an axis of size 1 has index 0."""
     return tuple(0 if axis.size == 1 else symbol(axis.name) for axis in axes)
 
 
 def rejoined(outer: Axes, inner: Axes, dims: Collection[int], rank: int, keepdim: bool) -> Axes:
-    """The index of what is reduced over ``dims``: those from ``inner``, the others from ``outer``, the index of the
-    result, where ``dims`` are left out or kept as 1."""
-    left, right = iter(outer), iter(inner)
+    """Index of a reduction's operand: dimensions ``dims`` from ``inner``, others from the result's index
+    ``outer``.
+
+    With ``keepdim``, ``outer`` has dimensions ``dims`` too, of size 1.
+    """
+    outer_terms, inner_terms = iter(outer), iter(inner)
     index: list[Size] = []
     for d in range(rank):
         if d in dims:
-            index.append(next(right))
+            index.append(next(inner_terms))
             if keepdim:
-                next(left)
+                next(outer_terms)
         else:
-            index.append(next(left))
+            index.append(next(outer_terms))
     return tuple(index)
 
 
 def fixed(kind: TensorType) -> TensorType:
-    """The type with its layout promised to the outside."""
+    """Fix the layout of a type, as a promise to callers and routines."""
     layout = kind.layout
     return TensorType(kind.dtype, kind.shape, Layout(layout.strides, layout.offset, fixed=True), kind.device)
