@@ -364,7 +364,7 @@ def test_an_operator_without_a_rule_is_one_call(monkeypatch: pytest.MonkeyPatch,
         torch.testing.assert_close(torch.compile(choice_around, backend="litz")(X, Y), choice_around(X, Y))
     assert explained.uncompiled == 0 and len(explained.kernels) == 3
     (left,) = explained.fallbacks
-    assert left.target == "graph.cond" and "not kept on disk" in left.reason
+    assert left.target == "graph.cond" and "not cached on disk" in left.reason
     assert not list((tmp_path / "graphs").iterdir())
 
 

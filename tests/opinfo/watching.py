@@ -14,7 +14,7 @@ from litz import compile_fx, config
 from litz.loading import Compiled
 from litz_ir.plan import CallStep
 
-FORCED = "asked for by force_extern"
+FORCED = "requested by the option force_extern"
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
-"""Results of a graph that show memory of one another, where the views between them have a meaning of torch's own.
+"""Graph results that are views of the same memory, with torch's own view semantics.
 
-Loops know memory and index maps. A conjugate bit, and what autograd takes for a view, are kept by calls on what is
-returned.
+Loop operations know memory and index maps only. The conjugate bit, and autograd's notion of a view, are restored
+on returned tensors by calls of ATen operators.
 """
 
 from __future__ import annotations
@@ -21,78 +21,81 @@ from litz_lowering.fx_passes.views import is_detached, viewed
 from litz_lowering.registry import Registry, RuleEntry, RuleResult
 from litz_lowering.values import Complex, Lowered, Tensor
 
-_CONJUGATE = "a conjugate that is returned is other memory under a bit"
-_DETACHED = "autograd must not take it for a view of another result"
+_CONJUGATE = "a returned conjugate shares memory with another result, under the conjugate bit"
+_DETACHED = "autograd must not see the result as a view of another result"
 
 
 @dataclass(frozen=True, slots=True)
 class AliasedResults:
-    """What nodes became in the driver (``env``), and its ways: ``read`` gives an FX argument as rules see it,
-    ``context`` the context of a node, ``ask`` a rule's answer."""
+    """Finds results that alias one another and replaces those that need an ATen call."""
 
     env: Mapping[Node, Lowered]
+    """The lowered value of each FX node."""
     builder: GraphBuilder
     rules: Registry
     read: Callable[[Any], Any]
+    """Converts an FX argument to the form that rules take."""
     context: Callable[[Node], LoweringContext]
+    """Makes the lowering context of a node."""
     ask: Callable[[RuleEntry, LoweringContext, tuple[Any, ...], dict[str, Any]], RuleResult]
+    """Applies a rule to arguments."""
 
     def of(self, leaves: Iterable[object]) -> Mapping[Node, Tensor | Complex]:
-        """What the returned nodes are to be instead of what they became, where that differs."""
+        """Map each returned node whose value has to change to its new value."""
         nodes = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node)))
         return {**self._conjugates(nodes), **self._detached(nodes)}
 
     # --- conjugates -----------------------------------------------------------------------------------------
 
     def _conjugates(self, nodes: list[Node]) -> Mapping[Node, Complex]:
-        """Of the results that show a conjugate of other memory, those whose memory another result shows too."""
+        """Map results that are conjugates of memory that another result also shows to values over that memory."""
         became = {node: value for node in nodes if isinstance(value := self.read(node), Complex)}
-        found = {node: shown for node in became if (shown := self._unconjugated(node)) is not None}
-        homes = Counter(self.builder.root(value.name) for value in (became | found).values())
+        found = {node: base for node in became if (base := self._unconjugated(node)) is not None}
+        owners = Counter(self.builder.root(value.name) for value in (became | found).values())
         return {
-            node: self._conjugate(node, shown)
-            for node, shown in found.items()
-            if homes[self.builder.root(shown.name)] > 1
+            node: self._conjugate(node, base)
+            for node, base in found.items()
+            if owners[self.builder.root(base.name)] > 1
         }
 
-    def _conjugate(self, node: Node, shown: Complex) -> Complex:
-        """What ``node`` returns in eager: the memory of ``shown``, under a conjugate bit or not."""
+    def _conjugate(self, node: Node, base: Complex) -> Complex:
+        """Value that eager returns for ``node``: the memory of ``base``, with or without the conjugate bit."""
         if not node.meta["val"].is_conj():
-            return shown
-        (made,) = call_aten(self.context(node), torch.ops.aten._conj.default, (shown,), {}, _CONJUGATE)
+            return base
+        (made,) = call_aten(self.context(node), torch.ops.aten._conj.default, (base,), {}, _CONJUGATE)
         assert isinstance(made, Complex), "the conjugate of a complex tensor"
         return made
 
     def _unconjugated(self, node: Node) -> Complex | None:
-        """The memory of which a node shows a conjugate, seen as it is."""
+        """Find the unconjugated value of which a node is a conjugate view; None for other nodes."""
         source = viewed(node)
         if source is None:
             return None
-        shown = self._unconjugated(source)
+        base = self._unconjugated(source)
         if node.target is torch.ops.aten._conj.default:
-            # What came with a bit is held with it worked in.
-            if shown is None and source.meta["val"].is_conj():
+            # An input that came with the bit is stored resolved.
+            if base is None and source.meta["val"].is_conj():
                 return None
-            found = shown or self.env[source]
+            found = base or self.env[source]
             return found if isinstance(found, Complex) and self._is_current(found) else None
         rule = self.rules.find(str(node.target), is_complex=True)
-        if shown is None or rule is None:
+        if base is None or rule is None:
             return None
         kwargs = {key: self.read(item) for key, item in node.kwargs.items()}
-        result = self.ask(rule, self.context(node), (shown, *map(self.read, node.args[1:])), kwargs)
+        result = self.ask(rule, self.context(node), (base, *map(self.read, node.args[1:])), kwargs)
         return result if isinstance(result, Complex) else None
 
     def _is_current(self, value: Complex) -> bool:
         return self.builder.current(value.pairs) == value.pairs
 
-    # --- what autograd sees ---------------------------------------------------------------------------------
+    # --- views as autograd sees them ------------------------------------------------------------------------
 
     def _detached(self, nodes: list[Node]) -> Mapping[Node, Tensor]:
-        """Of the results that show memory of other results, those that are no views of it to eager's autograd: where
-        the other result has a gradient, they have none."""
+        """Map results that alias another result, but are no views of it to eager's autograd, to detached values:
+        only the other result has a gradient."""
         became = {node: value for node in nodes if isinstance(value := self.read(node), Tensor)}
-        homes = Counter(self.builder.root(value.name) for value in became.values())
-        shared = {home for home, count in homes.items() if count > 1 and self.builder.producer(home)}
+        owners = Counter(self.builder.root(value.name) for value in became.values())
+        shared = {owner for owner, count in owners.items() if count > 1 and self.builder.producer(owner)}
         return {
             node: self._detach(node, value)
             for node, value in became.items()
@@ -101,5 +104,5 @@ class AliasedResults:
 
     def _detach(self, node: Node, value: Tensor) -> Tensor:
         (made,) = call_aten(self.context(node), torch.ops.aten.detach.default, (value,), {}, _DETACHED)
-        assert isinstance(made, Tensor), "what is detached is real"
+        assert isinstance(made, Tensor), "detach returns a real tensor"
         return made

@@ -1,4 +1,4 @@
-"""Operators with functions inside that torch itself computes from simpler ones: traced into those before lowering."""
+"""Decomposition of higher-order operators that eager computes from simpler operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from litz_lowering.flex_attention import MARK
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.inputs import attribute
 
-_UNFOLDED = (
+_DECOMPOSED = (
     torch.ops.higher_order.flex_attention,
     torch.ops.higher_order.flex_attention_backward,
     torch.ops.higher_order.associative_scan,
@@ -30,35 +30,36 @@ _UNFOLDED = (
 
 
 _JOINT, _CAPTURED, _OTHERS = 8, 12, 5
-"""Where the gradient of flexible attention has its joint graph and what the score function looks up, and where that
-graph's gradients of these begin."""
+"""Positions of the joint graph and of the captured tensors in ``flex_attention_backward``'s arguments, and of the
+captured tensors' gradients in the joint graph's results."""
 
 
 @dataclass
 class DecomposeHops:
-    """Flexible attention that is not kept becomes its matrix products, score function and softmax; an associative scan
-    its sweeps; an operator in another dtype casts and that operator.
+    """Replace higher-order operators by a trace of their eager implementation.
 
-    What is traced is the implementation that eager runs, so values are eager's.
+    ``flex_attention`` that is not marked for a lowering rule becomes matmuls, score function and softmax;
+    ``associative_scan`` its sweeps; ``out_dtype`` casts and the operator. Values are eager's.
     """
 
     decompositions: Decompositions
+    """Table of decompositions used while tracing."""
     name: str = "fx.decompose_hops"
     ulp: int = 0
 
     def apply(self, data: AtenGraph, context: PassContext) -> AtenGraph:
-        """The graph without them; itself where there are none."""
-        if not any(_is_unfolded(node) for node in data.graph.nodes):
+        """Return the graph without these operators, or ``data`` itself where there are none."""
+        if not any(_is_decomposed(node) for node in data.graph.nodes):
             return data
         module = copy.copy(data.module)
         graph = copy.deepcopy(data.graph)
         for node in list(graph.nodes):
-            if _is_unfolded(node):
+            if _is_decomposed(node):
                 _splice(module, node, self._traced(module, node))
         return AtenGraph(module, graph)
 
     def _traced(self, module: torch.nn.Module, node: Node) -> GraphModule:
-        """The implementation as a graph of its tensors and sizes, in which nothing is overwritten."""
+        """Trace the implementation to a functional graph of its tensors and sizes."""
         function, given = _function_of(module, node)
         values, wanting = [each.meta["val"] for each in given], _wanting_gradient(module, node)
         marked = [
@@ -69,7 +70,7 @@ class DecomposeHops:
         assert mode is not None, "graphs are traced with fake tensors"
         table = {op: how for op, how in self.decompositions.items() if isinstance(op, torch._ops.OpOverload)}
         scattering = getattr(torch.ops.flex_lib, "zeros_and_scatter", None)
-        if scattering is not None:  # it is registered with flexible attention
+        if scattering is not None:  # registered when flex_attention is imported
             table[scattering.default] = _zeros_and_scatter
         with mode, torch.no_grad():
             traced = make_fx(function, table, _allow_non_fake_inputs=True)(*marked)
@@ -78,7 +79,7 @@ class DecomposeHops:
 
 
 def _zeros_and_scatter(shape: list[int], indices: list[Any], values: torch.Tensor) -> torch.Tensor:
-    """The gradient of what a score function looks up."""
+    """Gradient of a tensor that a score function captures."""
     gradient: torch.Tensor = torch.ops.aten.index_put(
         values.new_zeros(shape), indices, values, accumulate=True
     )
@@ -86,8 +87,7 @@ def _zeros_and_scatter(shape: list[int], indices: list[Any], values: torch.Tenso
 
 
 def _wanting_gradient(module: torch.nn.Module, node: Node) -> frozenset[Node]:
-    """What a score function looks up and its joint graph gives a gradient of: metadata has forgotten it, and eager asks
-    for no other."""
+    """Captured tensors to which the joint graph gives a gradient. Their metadata no longer says so."""
     if node.target is not torch.ops.higher_order.flex_attention_backward:
         return frozenset()
     arguments: Any = node.args
@@ -98,43 +98,43 @@ def _wanting_gradient(module: torch.nn.Module, node: Node) -> frozenset[Node]:
     )
 
 
-def _is_unfolded(node: Node) -> bool:
-    return node.op == "call_function" and node.target in _UNFOLDED and MARK not in node.meta
+def _is_decomposed(node: Node) -> bool:
+    return node.op == "call_function" and node.target in _DECOMPOSED and MARK not in node.meta
 
 
 def _inputs_of(module: torch.nn.Module, node: Node) -> tuple[list[Any], pytree.TreeSpec, list[int]]:
-    """The operator's arguments with its functions in place, and which of them are tensors and sizes."""
+    """Flatten the operator's arguments with its subgraphs, and give the positions of tensors and sizes."""
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs), is_leaf=lambda leaf: isinstance(leaf, Node))
-    places = []
+    positions = []
     for position, leaf in enumerate(leaves):
-        held = (
+        subgraph = (
             attribute(module, str(leaf.target)) if isinstance(leaf, Node) and leaf.op == "get_attr" else None
         )
-        if isinstance(held, GraphModule):
-            leaves[position] = held
+        if isinstance(subgraph, GraphModule):
+            leaves[position] = subgraph
         elif isinstance(leaf, Node):
-            places.append(position)
-    return leaves, spec, places
+            positions.append(position)
+    return leaves, spec, positions
 
 
 def _function_of(module: torch.nn.Module, node: Node) -> tuple[Callable[..., Any], list[Node]]:
-    """Eager's implementation as a function of tensors and sizes alone, and what these are."""
-    leaves, spec, places = _inputs_of(module, node)
+    """Eager's implementation as a function of tensors and sizes alone, with the nodes that these are."""
+    leaves, spec, positions = _inputs_of(module, node)
     target: Any = node.target
     implementation = target.py_kernels[torch._C.DispatchKey.CompositeExplicitAutograd]
 
     def function(*given: Any) -> Any:
         filled = list(leaves)
-        for place, value in zip(places, given, strict=True):
-            filled[place] = value
+        for position, value in zip(positions, given, strict=True):
+            filled[position] = value
         args, kwargs = pytree.tree_unflatten(filled, spec)
         return tuple(pytree.tree_leaves(implementation(*args, **kwargs)))
 
-    return function, [leaves[place] for place in places]
+    return function, [leaves[position] for position in positions]
 
 
 def _fill(node: Node) -> None:
-    """Batching casts Python numbers as if they were tensors: such a cast is a tensor filled with the number."""
+    """Rewrite a cast of a Python number, which vmap makes, as a tensor filled with the number."""
     number = node.args[0] if node.args else None
     if node.target is torch.ops.aten._to_copy.default and isinstance(number, int | float):
         value = node.meta["val"]
@@ -143,10 +143,10 @@ def _fill(node: Node) -> None:
 
 
 def _splice(module: torch.nn.Module, node: Node, traced: GraphModule) -> None:
-    """Put the traced graph where ``node`` stands; its readers take its results."""
+    """Replace ``node`` by the traced graph."""
     graph = node.graph
-    leaves, _, places = _inputs_of(module, node)
-    given = iter([leaves[place] for place in places])
+    leaves, _, positions = _inputs_of(module, node)
+    given = iter([leaves[position] for position in positions])
     known: dict[Node, Node] = {}
     results: Any = ()
     with graph.inserting_before(node):
@@ -162,17 +162,17 @@ def _splice(module: torch.nn.Module, node: Node, traced: GraphModule) -> None:
                 if each.op == "get_attr":
                     made.target = f"{node.name}_{each.target}"
                     setattr(module, made.target, attribute(traced, str(each.target)))
-    _take(node, pytree.tree_unflatten(list(results), pytree.tree_structure(node.meta["val"])))
+    _replace_uses(node, pytree.tree_unflatten(list(results), pytree.tree_structure(node.meta["val"])))
 
 
-def _take(node: Node, value: Any) -> None:
-    """Let the readers of a node that goes read what it became: a node, several of them, or a literal."""
+def _replace_uses(node: Node, value: Any) -> None:
+    """Replace the uses of an erased node by its new value: a node, several nodes or a literal."""
     for user in list(node.users):
         if isinstance(value, tuple | list):
-            assert user.target is operator.getitem, "what is several nodes is taken apart before it is read"
+            assert user.target is operator.getitem, "several results are read through getitem"
             position = user.args[1]
             assert isinstance(position, int)
-            _take(user, value[position])
+            _replace_uses(user, value[position])
         else:
             user.args, user.kwargs = map_arg((user.args, user.kwargs), lambda n: value if n is node else n)
     node.graph.erase_node(node)

@@ -1,4 +1,4 @@
-"""The driver: walks an FX graph of ATen operations and builds the loop graph."""
+"""Driver of lowering: walks an FX graph of ATen operations and builds the loop graph."""
 
 from __future__ import annotations
 
@@ -53,29 +53,29 @@ from litz_lowering.torch_types import keyword, known_dtype, litz_dtype
 from litz_lowering.unrepresentable_numbers import unrepresentable_number
 from litz_lowering.values import Complex, Declined, Lowered, ResultType, Subgraph, Tensor, has_complex
 
-_FORCED = "asked for by force_extern"
+_FORCED = "requested by the option force_extern"
 _NO_RULE = "no lowering rule"
 _NO_COMPLEX_RULE = "no lowering rule for complex tensors"
 _ATEN = ("aten", "prims", "prim")
-_ELSEWHERE = "a tensor of another device"
-_PINNED = "it makes pinned memory"
+_ELSEWHERE = "an argument is on another device"
+_PINNED = "the result is in pinned memory"
 
 
 @dataclass(frozen=True, slots=True)
 class LoweredGraph:
-    """A loop graph, the tensors that its constants name, and what was left to ATen.
-
-    ``operations_of`` maps each FX node's name to the names of the loop operations made for it. ``routines`` are what
-    calls of the graph run that no name can find: operators with the traced functions that they are given.
-    ``decisions`` say what was rewritten, and what nearly was.
-    """
+    """Result of lowering: a loop graph, its constants and its fallbacks."""
 
     graph: LoopGraph
     constants: Mapping[str, torch.Tensor]
+    """Tensor of each constant's name."""
     fallbacks: tuple[Fallback, ...] = ()
+    """Operations that run as ATen kernels, with reasons."""
     operations_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names of the loop operations made for each FX node, by its name."""
     routines: Mapping[str, HopRoutine] = field(default_factory=dict)
+    """Routines of calls that have no name of their own: higher-order operators with their traced functions."""
     decisions: tuple[Decision, ...] = ()
+    """Rewrites that were made or rejected, with reasons."""
 
 
 def lower(
@@ -87,43 +87,46 @@ def lower(
     donated: Collection[str] = (),
     saved: Collection[str] = (),
 ) -> LoweredGraph:
-    """The loop graph of ``gm``: functional ATen operations that carry ``meta["val"]``, as AOTAutograd gives them.
+    """Lower ``gm``, a functional graph of ATen operations with ``meta["val"]``, to a loop graph.
 
-    ``held`` names the placeholders that are likely the same tensors, with the same elements, call after call;
-    ``donated`` those whose tensors nobody reads afterwards; ``saved`` names nodes whose results, where the graph
-    returns them, may come with other strides than eager's. One loop operation is made for each tensor operation; ``gm``
-    is not changed. Errors name the node and the user's line: :class:`UnsupportedOperation` for what cannot be called,
-    and for what has no rule where the options say so.
+    ``held`` names placeholders whose tensors are likely equal from call to call, ``donated`` those whose tensors
+    nobody reads afterwards, and ``saved`` nodes whose results may have other strides than eager's where the graph
+    returns them. Each tensor operation becomes one loop operation. ``gm`` is not changed.
+
+    Raises :class:`UnsupportedOperation`, with node and source line, for an operation that cannot be called, and
+    for one without a rule under ``fallback="error"``.
     """
     options, context = options or LoweringOptions(), PassContext({})
     constants = Constants(Devices(gpus_of(gm)))
-    lowering = _Lowering(_cleaned(gm, options, context), options, "", constants, context)
+    lowering = _Lowering(_run_fx_passes(gm, options, context), options, "", constants, context)
     return lowering.run(name, held=held, donated=donated, saved=saved)
 
 
 def decompositions() -> Decompositions:
-    """The decomposition table to give to AOTAutograd: what has a lowering rule stays whole."""
+    """Decomposition table for AOTAutograd; operators with a lowering rule are not decomposed."""
     return decomposition_table(RULES.served)
 
 
 def registered() -> dict[str, object]:
-    """The rules and decompositions that are not litz's and torch's own, by what they serve: a lowered graph depends on
-    them beside the versions of both. None stands for a rule that was taken away."""
+    """Rules and decompositions that the user registered, by the operator that each serves.
+
+    Cache keys contain them next to the versions of litz and torch. None stands for a removed rule.
+    """
     return {**RULES.users(), **users_decompositions()}
 
 
-def _cleaned(gm: GraphModule, options: LoweringOptions, context: PassContext) -> AtenGraph:
+def _run_fx_passes(gm: GraphModule, options: LoweringOptions, context: PassContext) -> AtenGraph:
     table = decompositions()
-    flexible = MarkFlexAttention(
-        options.nested_reductions, table, partial(_alone, options), options.deterministic
+    mark = MarkFlexAttention(
+        options.nested_reductions, table, partial(_lower_function, options), options.deterministic
     )
-    return run_passes((flexible, DecomposeHops(table), *post_grad(options)), AtenGraph(gm, gm.graph), context)
+    return run_passes((mark, DecomposeHops(table), *post_grad(options)), AtenGraph(gm, gm.graph), context)
 
 
-def _alone(options: LoweringOptions, function: GraphModule) -> LoopGraph:
-    """The loop graph of a function that is lowered to see what it is made of."""
+def _lower_function(options: LoweringOptions, function: GraphModule) -> LoopGraph:
+    """Lower a function by itself, for passes that inspect its loops."""
     context = PassContext({})
-    source = _cleaned(function, options, context)
+    source = _run_fx_passes(function, options, context)
     return (
         _Lowering(source, options, "", Constants(Devices(gpus_of(function))), context)
         .run("function", OutputRequirements())
@@ -132,8 +135,11 @@ def _alone(options: LoweringOptions, function: GraphModule) -> LoopGraph:
 
 
 class _Lowering:
-    """The state of lowering one graph. ``path`` leads to a subgraph, and qualifies its nodes' names: ``body.``.
-    ``context`` holds what the passes over the graph, and over its subgraphs, decided."""
+    """State of lowering one graph.
+
+    ``path`` is the path of a subgraph and prefixes the names of its nodes, as in ``body.``. ``context`` collects
+    the decisions of passes over the graph and its subgraphs.
+    """
 
     def __init__(
         self,
@@ -159,19 +165,20 @@ class _Lowering:
         self.env: dict[Node, Lowered] = {}
         self.wanted: dict[str, TensorType] = {}
         self.operations_of: dict[str, tuple[str, ...]] = {}
-        self.demand: OutputRequirements | None = None
+        self.requirements: OutputRequirements | None = None
         self.routines: dict[str, HopRoutine] = {}
 
     def run(
         self,
         name: str,
-        demand: OutputRequirements | None = None,
+        requirements: OutputRequirements | None = None,
         held: Collection[str] = (),
         donated: Collection[str] = (),
         saved: Collection[str] = (),
     ) -> LoweredGraph:
-        """Lower every node; ``demand`` is made of the outputs of a subgraph. For the other names see :func:`lower`."""
-        self.demand = demand
+        """Lower every node. ``requirements`` are those of a subgraph's outputs; for other arguments see
+        :func:`lower`."""
+        self.requirements = requirements
         for node in self.graph.nodes:
             before = len(self.builder.operations)
             try:
@@ -205,7 +212,7 @@ class _Lowering:
         )  # fmt: skip
 
     def _unwritten(self, placeholders: Collection[str]) -> tuple[str, ...]:
-        """The real tensors among the inputs for ``placeholders`` that nothing here overwrites."""
+        """Tensors among the inputs of ``placeholders`` that the graph does not overwrite."""
         wanted = {self.inputs.named[each] for each in placeholders}
         written = {value.replaces for each in self.builder.operations for value in each.results}
         return tuple(i.name for i in self.inputs.made if type(i) is Value and i.name in wanted - written)
@@ -213,7 +220,7 @@ class _Lowering:
     def _visit(self, node: Node) -> None:
         match node.op:
             case "placeholder":
-                self.env[node] = self._plain(node, self.inputs.placeholder(node))
+                self.env[node] = self._resolved_input(node, self.inputs.placeholder(node))
             case "get_attr":
                 self.env[node] = self._attribute(node)
             case "call_function":
@@ -226,13 +233,13 @@ class _Lowering:
                     hint="trace it with AOTAutograd or make_fx first",
                 )
 
-    def _plain(self, node: Node, value: Lowered) -> Lowered:
-        """An input as its memory says, or with its negative bit worked in."""
+    def _resolved_input(self, node: Node, value: Lowered) -> Lowered:
+        """Input value, resolved where its negative bit is set."""
         given = node.meta.get("val")
         if not isinstance(value, Tensor) or not isinstance(given, torch.Tensor) or not given.is_neg():
             return value
         if any(getattr(getattr(user.target, "_schema", None), "is_mutable", False) for user in node.users):
-            raise UnsupportedOperation(f"input {node.name} has a negative bit, and is written to")
+            raise UnsupportedOperation(f"input {node.name} has its negative bit set and is written in place")
         return resolved(self._context(node, (value.type,)), value)
 
     def _attribute(self, node: Node) -> Lowered:
@@ -262,9 +269,9 @@ class _Lowering:
                 f"{target} has no metadata",
                 hint="trace with FakeTensors so that every node carries meta['val']",
             )
-        place = next((leaf.device for leaf in flatten(value) if isinstance(leaf, torch.Tensor)), None)
-        args = tuple(self._read(item, place) for item in node.args)
-        kwargs = {key: self._read(item, place) for key, item in node.kwargs.items()}
+        result_device = next((leaf.device for leaf in flatten(value) if isinstance(leaf, torch.Tensor)), None)
+        args = tuple(self._read(item, result_device) for item in node.args)
+        kwargs = {key: self._read(item, result_device) for key, item in node.kwargs.items()}
         outputs, complex_outputs = self._sized(node, value, args)
         is_complex = any(complex_outputs) or has_complex((*args, *kwargs.values()))
         found = RULES.find(overload_name(target), is_complex=is_complex)
@@ -275,11 +282,13 @@ class _Lowering:
         if node.kwargs.get("pin_memory"):
             declined = Declined(_PINNED, is_meant=True)
         elif found is not None and not forced:
-            local, named = (args, kwargs) if found.moves else self._local(ctx, (args, kwargs))
+            local_args, local_kwargs = (
+                (args, kwargs) if found.moves else self._on_result_device(ctx, (args, kwargs))
+            )
             refused = unrepresentable_number(ctx) or refused_float8(ctx, found)
-            result = refused or self._apply(found, ctx, local, named)
+            result = refused or self._apply(found, ctx, local_args, local_kwargs)
             if not isinstance(result, Declined):
-                self._all_bound(ctx)
+                self._check_bound(ctx)
                 return result
             declined = replace(result, is_meant=result.is_meant or found.how != "loops")
         elif forced:
@@ -293,7 +302,7 @@ class _Lowering:
     def _sized(
         self, node: Node, value: object, args: tuple[Any, ...]
     ) -> tuple[tuple[ResultType, ...], tuple[bool, ...]]:
-        """The types of a node's results, after the host computes a size that no term expresses."""
+        """Types of a node's results. A size that no term expresses is first computed by the host."""
         try:
             return self._outputs(value)
         except SymbolError:
@@ -301,13 +310,12 @@ class _Lowering:
                 raise
             return self._outputs(value)
 
-    def _local(self, ctx: LoweringContext, argument: Any) -> Any:
-        """The argument where the results are computed: eager takes 0-d tensors of the CPU, and indices, beside those of
-        a device."""
+    def _on_result_device(self, ctx: LoweringContext, argument: Any) -> Any:
+        """Move arguments to the device of the results, as eager does for 0-d CPU tensors and indices."""
         if isinstance(argument, tuple):
-            return tuple(self._local(ctx, item) for item in argument)
+            return tuple(self._on_result_device(ctx, item) for item in argument)
         if isinstance(argument, dict):
-            return {key: self._local(ctx, item) for key, item in argument.items()}
+            return {key: self._on_result_device(ctx, item) for key, item in argument.items()}
         if not isinstance(argument, Tensor | Complex) or not ctx.outputs or ctx.outputs[0] is None:
             return argument
         device = ctx.outputs[0].device
@@ -315,7 +323,11 @@ class _Lowering:
             return argument
         if isinstance(argument, Complex):
             return Complex(copied_to(ctx, argument.pairs, device, _ELSEWHERE))
-        if argument.device == CPU and not argument.rank and (number := _by_value(ctx, argument)) is not None:
+        if (
+            argument.device == CPU
+            and not argument.rank
+            and (number := _scalar_value(ctx, argument)) is not None
+        ):
             kind = ctx.temporary(argument.dtype, (), device)
             return ctx.pointwise(lambda axes: number, kind, f"{argument.name}_here")
         return copied_to(ctx, argument, device, _ELSEWHERE)
@@ -331,39 +343,41 @@ class _Lowering:
             described = f"the rule for {ctx.origin.operation} failed: {type(error).__name__}: {error}"
             raise ctx.error(described) from error
 
-    def _all_bound(self, ctx: LoweringContext) -> None:
-        """Raise where the sizes of a result are data and its rule did not say which."""
+    def _check_bound(self, ctx: LoweringContext) -> None:
+        """Raise where a result has an unbacked size to which the rule gave no value."""
         if not ctx.unbacked:
             return
         shapes = (size for kind in ctx.outputs if kind is not None for size in kind.shape)
         named = frozenset[str]().union(*map(free_symbols, shapes))
         if missing := {name for name in named if self.symbols.is_data(name)} - self.builder.bound:
             raise ctx.error(
-                f"the rule for {ctx.origin.operation} gives no value to {', '.join(sorted(missing))}"
+                f"the rule for {ctx.origin.operation} does not define {', '.join(sorted(missing))}"
             )
 
     def _fall_back(
         self, ctx: LoweringContext, args: tuple[Lowered, ...], kwargs: dict[str, Lowered], declined: Declined
     ) -> Lowered:
-        """The node as a call; raises where the options ask for an error and the call is not meant."""
+        """Lower the node to a call; raise under ``fallback="error"`` unless the fallback is intended."""
         target, reason = ctx.node.target, declined.reason
         is_error = self.options.fallback == "error" and not declined.is_meant
         if isinstance(target, torch._ops.HigherOrderOperator):
             if is_error:
-                raise ctx.error(f"{target.name()} would run as it came: {reason}")
-            reason = f"{reason}; it holds traced functions, so that the compiled graph is not kept on disk"
+                raise ctx.error(f"{target.name()} would run as an eager call: {reason}")
+            reason = (
+                f"{reason}; it has traced functions as arguments, so the compiled graph is not cached on disk"
+            )
             value, name, routine = call_hop(ctx, lambda node: self._current(self.env[node]), reason)
             self.routines[name] = routine
             return value
         if not isinstance(target, torch._ops.OpOverload):
             raise ctx.error(
                 f"{target} is no ATen operation and cannot be lowered: {reason}",
-                hint="this graph runs as it came",
+                hint="this graph runs as ATen operations",
             )
         if reason != _FORCED and target.namespace not in _ATEN:
             reason, is_error = OUTSIDE, False
         if is_error:
-            raise ctx.error(f"{target} would be left to ATen: {reason}")
+            raise ctx.error(f"{target} would fall back to ATen: {reason}")
         results = call_aten(ctx, target, args, kwargs, reason)
         if ctx.unpack:
             return ctx.nested(results)
@@ -377,12 +391,12 @@ class _Lowering:
             self.builder, node, outputs, origin, self.options, self.subgraphs, complex_outputs
         )
 
-    def _subgraph(self, subgraph: Subgraph, demand: OutputRequirements) -> LoopGraph:
-        """The loop graph of a subgraph; its constants and what it left to ATen are also this graph's."""
+    def _subgraph(self, subgraph: Subgraph, requirements: OutputRequirements) -> LoopGraph:
+        """Lower a subgraph; its constants and fallbacks are added to those of this graph."""
         path = f"{self.path}{subgraph.path}."
-        source = _cleaned(subgraph.module, self.options, self.context)
+        source = _run_fx_passes(subgraph.module, self.options, self.context)
         inner = _Lowering(source, self.options, path, self.constants.inner(), self.context)
-        lowered = inner.run(subgraph.path, demand)
+        lowered = inner.run(subgraph.path, requirements)
         self.fallbacks += lowered.fallbacks
         self.operations_of.update(lowered.operations_of)
         self.routines.update(lowered.routines)
@@ -391,22 +405,23 @@ class _Lowering:
     # --- metadata and arguments ----------------------------------------
 
     def _outputs(self, value: object) -> tuple[tuple[ResultType, ...], tuple[bool, ...]]:
-        """The types of a node's results, and which of them are complex."""
+        """Types of a node's results, and True for each that is complex."""
         leaves = [leaf for leaf in flatten(value) if leaf is not None or isinstance(value, list | tuple)]
         types = tuple(
             self.symbols.tensor_type(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in leaves
         )
         return types, tuple(isinstance(leaf, torch.Tensor) and leaf.is_complex() for leaf in leaves)
 
-    def _read(self, argument: Any, place: torch.device | None = None) -> Any:
-        """An FX argument as rules see it; ``place`` is where the node's result is."""
+    def _read(self, argument: Any, result_device: torch.device | None = None) -> Any:
+        """Convert an FX argument to the form that rules take; ``result_device`` is the device of the node's
+        result."""
         match argument:
             case Node():
                 return self._current(self.env[argument])
             case list() | tuple():
-                return tuple(self._read(item, place) for item in argument)
+                return tuple(self._read(item, result_device) for item in argument)
             case dict():
-                return {key: self._read(item, place) for key, item in argument.items()}
+                return {key: self._read(item, result_device) for key, item in argument.items()}
             case slice():
                 raise UnsupportedOperation(f"arguments like {argument!r} are not supported")
             case torch.SymInt():
@@ -414,7 +429,7 @@ class _Lowering:
             case torch.dtype():
                 return litz_dtype(argument) if known_dtype(argument) else keyword(argument)
             case torch.device():
-                return self.symbols.devices.of(argument, place)
+                return self.symbols.devices.of(argument, result_device)
             case torch.memory_format() | torch.layout():
                 return keyword(argument)
         return argument
@@ -428,7 +443,7 @@ class _Lowering:
             return tuple(map(self._current, value))
         return value
 
-    def _shared(self, leaves: Sequence[object]) -> Mapping[Node, Tensor | Complex]:
+    def _aliased(self, leaves: Sequence[object]) -> Mapping[Node, Tensor | Complex]:
         def context(node: Node) -> LoweringContext:
             return self._context(node, *self._outputs(node.meta["val"]))
 
@@ -436,32 +451,31 @@ class _Lowering:
 
     def _output(self, node: Node) -> None:
         leaves = tuple(flatten(node.args[0]))
-        others = self._shared(leaves) if self.demand is None else {}
+        others = self._aliased(leaves) if self.requirements is None else {}
         for position, leaf in enumerate(leaves):
             value = self._read(leaf)
             meta = leaf.meta.get("val") if isinstance(leaf, Node) else None
             wanted = self.symbols.tensor_type(meta) if isinstance(meta, torch.Tensor) else None
-            if self.demand is not None:
-                wanted = required_type(self.demand, position, self.inputs.made) or wanted
+            if self.requirements is not None:
+                wanted = required_type(self.requirements, position, self.inputs.made) or wanted
             ctx = self._context(leaf if isinstance(leaf, Node) else node, (wanted,))
-            if self.demand is not None:
-                value = as_required(ctx, self.demand, value, wanted)
+            if self.requirements is not None:
+                value = as_required(ctx, self.requirements, value, wanted)
             elif isinstance(leaf, Node):
                 value = others.get(leaf, value)
             output = output_of(ctx, value, wanted)
             self.outputs.append(output)
             if type(output) is Ref and wanted is not None:
                 self.returned.setdefault(output.name, set()).add(getattr(leaf, "name", ""))
-            if isinstance(value, Tensor | Complex) and self.demand is None:
-                held = value.pairs if isinstance(value, Complex) else value
-                self.wanted.update(output_memory_copy(self.builder, held))
+            if isinstance(value, Tensor | Complex) and self.requirements is None:
+                memory = value.pairs if isinstance(value, Complex) else value
+                self.wanted.update(output_memory_copy(self.builder, memory))
             if wanted is not None:
                 self.wanted.setdefault(output.name, wanted)  # type: ignore[union-attr]  # a Ref, for a tensor
 
 
-def _by_value(ctx: LoweringContext, number: Tensor) -> Expr | None:
-    """The element of a 0-d tensor of the CPU, where it is known, or as a number that kernels are passed; None for what
-    no number holds."""
+def _scalar_value(ctx: LoweringContext, number: Tensor) -> Expr | None:
+    """Value of a 0-d CPU tensor as a literal or a host scalar; None where neither can hold it."""
     body = number.load(())
     made = ctx.builder.producer(number.name)
     while isinstance(made, Pointwise) and len(made.bodies) == 1:
@@ -477,8 +491,8 @@ def _by_value(ctx: LoweringContext, number: Tensor) -> Expr | None:
 
 
 def overload_name(target: object) -> str:
-    """The registry's name of an FX target: ``aten.add.Tensor`` for overloads, ``higher_order.cond`` for operators that
-    take functions, the function's name for others."""
+    """Name of an FX target in the rule registry: ``aten.add.Tensor`` of an overload, ``higher_order.cond`` of a
+    higher-order operator, else the function's name."""
     if isinstance(target, torch._ops.OpOverload):
         return str(target)
     if isinstance(target, torch._ops.HigherOrderOperator):

@@ -1,4 +1,4 @@
-"""What has no rule runs as its ATen operation: aliasing, mutation and layout needs come from its schema and tags."""
+"""Fallbacks to ATen, whose aliasing, mutation and layout requirements come from schemas and tags."""
 
 from __future__ import annotations
 
@@ -14,25 +14,28 @@ from litz_lowering.context import LoweringContext
 from litz_lowering.values import Complex, Lowered, Tensor, fixed, has_complex
 
 COPY = "aten._to_copy.default"
-OUTSIDE = "an operator from outside ATen"
-"""Why an operator that no rule can exist for is a call; it is no fault of anyone."""
+OUTSIDE = "the operator is not part of ATen"
+"""Reason of a call of a custom operator, for which litz has no rules."""
 
 
 EFFECT = "litz_effect"
-"""Mark in the ``meta`` of FX nodes whose operator has an effect, though its schema does not say so."""
+"""Key in ``meta`` of FX nodes whose operator has an effect that its schema does not declare."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """An operation that was left to ATen: the FX node, its overload, and why nothing was generated for it."""
+    """An operation that runs as its ATen kernel."""
 
     node: str
+    """Name of the FX node."""
     target: str
+    """Overload of the operator."""
     reason: str
+    """Reason for the fallback."""
     origin: Origin = field(default=UNKNOWN, compare=False)
 
     def describe(self) -> str:
-        """One line for a person."""
+        """Format the fallback as one line."""
         return f"{self.target}: {self.reason} ({self.origin.describe()})"
 
 
@@ -43,10 +46,10 @@ def call_aten(
     kwargs: Mapping[str, Lowered],
     reason: str,
 ) -> tuple[Tensor | Complex, ...]:
-    """An ``Extern`` of ``overload``; gives its tensor results in the order in which ATen returns them.
+    """Append an ``Extern`` call of ``overload`` and return its tensor results in ATen's order.
 
-    The operation's results are what ATen returns, in order, then the new versions of mutated arguments. An argument
-    that is returned has both, of which the new version is the one to read.
+    The operation's results are those of ATen, followed by the new versions of mutated arguments. A returned
+    argument has both; later operations read the new version.
     """
     schema = overload._schema
     bound = _bind(schema, args, kwargs)
@@ -88,7 +91,7 @@ def call_aten(
 
 
 def copied_to(ctx: LoweringContext, tensor: Tensor, device: Device, reason: str) -> Tensor:
-    """An ``Extern`` that copies a tensor to another device."""
+    """Append an ``Extern`` that copies a tensor to another device."""
     kind = replace(fixed(tensor.type), device=device)
     value = ctx.value(kind, tensor.name)
     ctx.append(
@@ -106,7 +109,7 @@ def copied_to(ctx: LoweringContext, tensor: Tensor, device: Device, reason: str)
 
 
 def resolved(ctx: LoweringContext, tensor: Tensor) -> Tensor:
-    """An ``Extern`` that copies a tensor whose negative bit is set: the copy's elements have it worked in."""
+    """Append an ``Extern`` that copies a tensor and resolves its negative bit."""
     value = ctx.value(fixed(ctx.temporary(tensor.dtype, tensor.shape, tensor.device)), "resolved")
     ctx.append(
         Extern(
@@ -115,7 +118,7 @@ def resolved(ctx: LoweringContext, tensor: Tensor) -> Tensor:
             arguments=(Ref(tensor.name),),
             attributes=(("memory_format", Keyword("memory_format", "contiguous_format")),),
             layout_requirement="exact",
-            reason="an input with a negative bit",
+            reason="the input has its negative bit set",
             origin=ctx.origin,
         )
     )
@@ -144,7 +147,7 @@ def _tensors(value: Lowered) -> Iterator[Tensor]:
 
 
 def _aliased(schema: torch.FunctionSchema, bound: Mapping[str, Lowered], position: int) -> Tensor | None:
-    """The argument whose memory the result at ``position`` shares, by the schema's alias sets."""
+    """Argument whose memory the result at ``position`` shares, by the alias sets of the schema."""
     if len(schema.returns) == 1:
         position = 0
     if position >= len(schema.returns):
@@ -159,14 +162,19 @@ def _aliased(schema: torch.FunctionSchema, bound: Mapping[str, Lowered], positio
 
 
 def layout_need(overload: torch._ops.OpOverload) -> LayoutRequirement:
-    """What an operator asks of its arguments' layouts, by its tags: eager's strides unless it says that it takes any.
-    Results' strides were derived from them, and an opaque operator may look at them."""
+    """Layout requirement of an operator by its tags: ``any`` for ``flexible_layout``, else eager's strides.
+
+    Strides of results derive from those of arguments, and a custom operator may read them.
+    """
     return "any" if torch.Tag.flexible_layout in overload.tags else "exact"
 
 
 def order_token(ctx: LoweringContext, overload: torch._ops.OpOverload, has_results: bool) -> str:
-    """The token of a call: random operators keep the order of ATen's stream, collectives that of all ranks, those that
-    give nothing back are there for their effect."""
+    """Ordering token of a call.
+
+    Random operators keep the order of ATen's generator, collectives that of all ranks, and operators without
+    results are called for their effect.
+    """
     if torch.Tag.nondeterministic_seeded in overload.tags:
         return "rng"
     if overload.namespace == "_c10d_functional":

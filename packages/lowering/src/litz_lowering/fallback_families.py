@@ -1,6 +1,6 @@
-"""Operators that are left to ATen on purpose, by family and with the reason: no rule is missing for them.
+"""Families of operators that intentionally run as ATen kernels, with reasons.
 
-This is the one list of them: ``fallback="error"`` takes them for calls, and ``docs/operators.md`` names them.
+``fallback="error"`` allows these calls, and ``docs/operators.md`` lists them.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-SORTS = "a sort, but of short rows on a GPU, is a library's"
-SIZES = "the size of the result is data"
-ALGEBRA = "linear algebra is a library's"
-FOURIER = "a Fourier transform is a library's"
-PRODUCTS = "a matrix product of packed, scaled or grouped operands is a library's"
-CONVOLUTIONS = "a convolution is a library's"
-ATTENTION = "attention and recurrent cells in one operator are a library's"
-FORMATS = "a tensor that is not dense has no loops"
-ANSWERS = "the answer is no tensor"
-DEVICES = "an operator of one library or device"
+SORTS = "sorting runs in a library, except for short rows on a GPU"
+SIZES = "the result has a data-dependent size"
+ALGEBRA = "linear algebra runs in a library"
+FOURIER = "Fourier transforms run in a library"
+PRODUCTS = "matmuls of prepacked, scaled or grouped operands run in a library"
+CONVOLUTIONS = "convolutions run in a library"
+ATTENTION = "fused attention and recurrent cells run in a library"
+FORMATS = "loops are generated for dense tensors only"
+ANSWERS = "the result is not a tensor"
+DEVICES = "the operator is specific to one library or device"
 
 FAMILIES: dict[str, str] = {
     SORTS: r"argsort|msort|kthvalue|(nan)?median|mode",
@@ -25,8 +25,8 @@ FAMILIES: dict[str, str] = {
     ALGEBRA: r"_?linalg_(?!_|vector_norm|cross).*|_?cholesky.*|geqrf|or[mg]qr|lu_unpack|triangular_solve|_spsolve"
     r"|_compute_linear_combination",
     FOURIER: r"_fft_.*",
-    PRODUCTS: r"_addmm_activation|_int_mm|_(scaled_|grouped_)+mm(_v2)?|_(convert_)?weight_.*int[48]pack.*|_dyn_quant_.*"
-    r"|_mixed_dtypes_linear|_foreach_mm|(linear|matmul)_backward",
+    PRODUCTS: r"_addmm_activation|_int_mm|_(scaled_|grouped_)+mm(_v2)?|_(convert_)?weight_.*(int4pack|int8pack).*"
+    r"|_dyn_quant_.*|_mixed_dtypes_linear|_foreach_mm|(linear|matmul)_backward",
     CONVOLUTIONS: r"_?convolution(_.*)?|conv_(tbc|depthwise3d)|_conv_depthwise2d|_?slow_conv.*",
     ATTENTION: r"_(flash|efficient|triton)_.*attention.*|_fused_sdp_choice|_scaled_dot_product_.*|_triton_.*attention"
     r"|_native_multi_head_attention|_transformer_encoder_layer_fwd|_transform_bias_rescale_qkv|_thnn_fused_.*_cell.*"
@@ -37,14 +37,14 @@ FAMILIES: dict[str, str] = {
     ANSWERS: r"allclose|equal|is_(pinned|same_size|set_to)|_has_same_storage_numel",
     DEVICES: r"_?(cudnn|miopen|mps|mkldnn|nnpack)_.*|_?lstm_mps.*|_use_.*_ctc_loss|to_mkldnn|.*_for_mps",
 }
-"""The packets of each family's overloads, as a pattern of the whole name."""
+"""Pattern of operator names (overload packets) of each family."""
 
 _PATTERNS = {reason: re.compile(pattern) for reason, pattern in FAMILIES.items()}
 
 
 @lru_cache(maxsize=4096)
 def fallback_reason(overload: str) -> str | None:
-    """Why an overload such as ``aten.topk.default`` is left to ATen where no rule serves it; None for others."""
+    """Reason why an overload such as ``aten.topk.default`` runs in ATen; None outside the families."""
     namespace, _, name = overload.partition(".")
     if namespace != "aten":
         return None

@@ -1,5 +1,4 @@
-"""8-bit floats on a CPU, for which eager has few operators: it moves, chooses, fills and compares them, and refuses to
-compute with them. It is left to refuse."""
+"""8-bit floats on a CPU: eager supports few operators, and the rest fall back to it so that it raises its error."""
 
 from __future__ import annotations
 
@@ -24,15 +23,16 @@ SERVED = frozenset(
     _foreach_clone _foreach_copy _foreach_zero
     """.split()
 )
-"""The operators of ATen that eager has for every 8-bit float, by packet without ``_copy`` at its end. ``abs`` is left
-out: eager's keeps the sign of zero and NaN, no other dtype's does."""
+"""ATen operators that eager supports for every 8-bit float, without a trailing ``_copy``.
+
+``abs`` is missing: eager's keeps the sign of zero and NaN, unlike that of other dtypes.
+"""
 
 
 def refused_float8(ctx: LoweringContext, entry: RuleEntry) -> Declined | None:
-    """Reason to leave the node's use of its operator to ATen, and not to the rule ``entry``: eager refuses it for 8-bit
-    floats, or rounds to them at every addition.
+    """Decline rules for operators that eager refuses for 8-bit floats on a CPU, or rounds at each addition.
 
-    A GPU's eager has other operators for them: there all rules are asked.
+    Eager on a GPU supports other operators, so all rules apply there.
     """
     target = ctx.node.target
     if entry.how == "library" or not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
@@ -42,12 +42,12 @@ def refused_float8(ctx: LoweringContext, entry: RuleEntry) -> Declined | None:
     if not adds and (name in SERVED or name.removesuffix("_copy") in SERVED):
         return None
     if any(map(_holds_float8, (ctx.node, *ctx.node.all_input_nodes))):
-        return Declined("eager computes nothing in 8-bit floats on a CPU", is_meant=True)
+        return Declined("eager does not compute in 8-bit floats on a CPU", is_meant=True)
     return None
 
 
 def _holds_float8(node: Node) -> bool:
-    """True when a node's value is, or lists, a tensor of 8-bit floats on a CPU."""
+    """True for a node with a CPU tensor of 8-bit floats among its results."""
     return any(
         isinstance(leaf, torch.Tensor)
         and leaf.device.type == CPU.kind

@@ -1,7 +1,7 @@
-"""Operators that run functions and that nothing is generated for: one call of the operator, its functions inside.
+"""Calls of higher-order operators (HOPs) as eager runs them, with their traced functions.
 
-The functions are traced graphs, which no plan can hold: the call is a routine that travels beside the plan, as
-constants do, and such a plan is not kept on disk.
+Traced functions cannot be stored in a plan. The call is a routine that accompanies the plan, as constants do, and
+such a plan is not cached on disk.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ HopRoutine = Callable[..., tuple[Any, ...]]
 def call_hop(
     ctx: LoweringContext, read: Callable[[Node], Lowered], reason: str
 ) -> tuple[Lowered, str, HopRoutine]:
-    """An ``Extern`` of the node's operator; gives what the node becomes, and the routine under its name.
+    """Append an ``Extern`` of the node's operator; return its value, and the routine with its name.
 
-    ``read`` gives what an argument of the node has become. Random operators inside keep their place in the stream;
-    otherwise the call is taken to have an effect.
+    ``read`` gives the lowered value of an argument. A call that contains random operators keeps its order in the
+    random stream; any other is ordered as an effect.
     """
     node = ctx.node
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs), is_leaf=lambda leaf: isinstance(leaf, Node))
     given: dict[int, Lowered] = {}
-    held = list(leaves)
+    operands = list(leaves)
     for position, leaf in enumerate(leaves):
         value = read(leaf) if isinstance(leaf, Node) else leaf
         if isinstance(value, Subgraph):
-            held[position] = value.module
+            operands[position] = value.module
         elif isinstance(leaf, torch.SymInt):
             given[position] = ctx.builder.symbols.size(leaf)
         elif isinstance(leaf, Node):
             given[position] = value
-    kept = present(ctx)
+    returned_positions = present(ctx)
     types = result_types(ctx)
     name = f"graph.{ctx.origin.node}"
     values: dict[int, Value] = {}
-    for position in kept:
+    for position in returned_positions:
         kind = types[position]
-        assert kind is not None, "what is present has a type"
+        assert kind is not None, "a present result has a type"
         values[position] = ctx.value(kind, ctx.position(position))
     ctx.append(
         Extern(
@@ -57,44 +57,48 @@ def call_hop(
             layout_requirement="exact",
             unpack=True,
             reason=reason,
-            token="rng" if any(map(_draws, _graphs(held))) else "effect",
+            token="rng" if any(map(_draws, _graphs(operands))) else "effect",
             origin=ctx.origin,
         )
     )
-    routine = _routine(node.target, held, spec, tuple(given), kept)
+    routine = _routine(node.target, operands, spec, tuple(given), returned_positions)
     return returned(ctx, {position: Tensor(value) for position, value in values.items()}), name, routine
 
 
 def _routine(
-    operator: Any, held: Sequence[Any], spec: pytree.TreeSpec, places: Sequence[int], kept: Sequence[int]
+    operator: Any,
+    operands: Sequence[Any],
+    spec: pytree.TreeSpec,
+    positions: Sequence[int],
+    returned_positions: Sequence[int],
 ) -> HopRoutine:
     def run(*given: Any) -> tuple[Any, ...]:
-        leaves = list(held)
-        for place, value in zip(places, given, strict=True):
-            leaves[place] = value
+        leaves = list(operands)
+        for index, value in zip(positions, given, strict=True):
+            leaves[index] = value
         args, kwargs = pytree.tree_unflatten(leaves, spec)
         with torch.no_grad():
             found = pytree.tree_leaves(operator(*args, **kwargs), is_leaf=lambda leaf: leaf is None)
-        taken = {_memory(value) for value in given if isinstance(value, torch.Tensor)}
-        return tuple(_own(found[position], taken) for position in kept)
+        inputs = {_memory(value) for value in given if isinstance(value, torch.Tensor)}
+        return tuple(_own(found[index], inputs) for index in returned_positions)
 
     return run
 
 
-def _own(value: Any, taken: set[int]) -> torch.Tensor:
-    """A result with memory of its own; numbers as tensors of one element."""
+def _own(value: Any, inputs: set[int]) -> torch.Tensor:
+    """Return a result in memory of its own; numbers become one-element tensors."""
     if not isinstance(value, torch.Tensor):
         return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
-    return value.clone() if _memory(value) in taken else value
+    return value.clone() if _memory(value) in inputs else value
 
 
 def _memory(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _graphs(held: Sequence[Any]) -> Iterator[Any]:
-    """The traced graphs and operators among the arguments, those inside graphs too."""
-    for value in held:
+def _graphs(values: Sequence[Any]) -> Iterator[Any]:
+    """Yield traced graphs and operators among the arguments, including those in nested graphs."""
+    for value in values:
         yield value
         if isinstance(value, GraphModule):
             yield from _graphs(list(value.children()))

@@ -1,4 +1,4 @@
-"""What a graph is given: placeholders of every kind, and the attributes that it reads from its module."""
+"""Inputs of a graph, one per placeholder, and attributes read from its module."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _AXIS = re.compile(r"[eir]\d+")
 
 
 class Inputs:
-    """The graph's inputs, one for each placeholder, in order (``made``), and their names by placeholder (``named``)."""
+    """Inputs of a loop graph.
+
+    ``made`` lists them in the order of placeholders; ``named`` maps placeholders to their names.
+    """
 
     def __init__(self, builder: GraphBuilder) -> None:
         self.made: list[Input] = []
@@ -33,7 +36,10 @@ class Inputs:
         self._symbols = builder.symbols
 
     def placeholder(self, node: Node) -> Lowered:
-        """Add the input for a placeholder; what reading it gives. Raises :class:`UnsupportedOperation`."""
+        """Add the input for a placeholder and return its value.
+
+        Raises :class:`UnsupportedOperation` for one without metadata.
+        """
         if "val" not in node.meta and node.users:
             raise UnsupportedOperation(
                 f"input {node.name} has no metadata",
@@ -72,7 +78,7 @@ class Inputs:
         return Complex(tensor) if value.is_complex() else tensor
 
     def _name_sizes(self, name: str, shape: Iterable[int | torch.SymInt]) -> None:
-        """Let symbols stand for sizes that no term expresses: those of a range by a float, saved for a backward."""
+        """Define symbols for sizes that no term expresses, such as that of a saved ``arange`` with a float step."""
         for dim, size in enumerate(shape):
             if not isinstance(size, torch.SymInt):
                 continue
@@ -95,7 +101,7 @@ class Inputs:
         return term
 
     def _scalar(self, name: str, kind: SymbolKind) -> Expr:
-        # A body tells scalars from axes by name alone.
+        # Bodies distinguish scalars from axes by name only.
         symbol = self._builder.unique(f"{name}_scalar") if _AXIS.fullmatch(name) else name
         self._symbols.define(symbol, kind, f"argument {name}")
         self.made.append(ScalarInput(name, kind, symbol=symbol))
@@ -103,7 +109,7 @@ class Inputs:
 
 
 def attribute(module: Module, path: str) -> torch.Tensor | GraphModule | float | None:
-    """What a ``get_attr`` node names: a number, None, a dense tensor or a subgraph.
+    """Value of a ``get_attr`` node: a number, None, a dense tensor or a subgraph.
 
     Raises :class:`UnsupportedOperation` for anything else.
     """
@@ -120,7 +126,7 @@ def attribute(module: Module, path: str) -> torch.Tensor | GraphModule | float |
 
 
 def literal(ctx: LoweringContext, elements: list[int | float | bool]) -> Tensor:
-    """A tiny constant as a body: its elements chosen by the row-major position."""
+    """Lower a tiny constant to a body that selects the element by row-major position."""
     kind = ctx.output
     if not elements:
         return ctx.pointwise(lambda axes: build.const(0, kind.dtype))

@@ -1,7 +1,7 @@
-"""Partition of a joint graph into a forward and a backward: torch's minimal cut, of a graph that says nothing twice.
+"""Partition of a joint graph into forward and backward: CSE, then torch's min-cut partitioner.
 
-The cut saves or computes again what both halves want, so what is equal has to be one node before. torch's own pass for
-that loads the whole of its compiler, which takes longer than lowering a model.
+The cut either saves a value or recomputes it, so equal nodes are merged first. CSE is litz's own because torch's
+pass imports all of its compiler, which takes longer than lowering a model.
 """
 
 from __future__ import annotations
@@ -20,41 +20,43 @@ from torch.fx import Graph, GraphModule, Node
 from litz_ir.passes import Pass, PassContext, Pipeline
 from litz_lowering.flex_attention import forget_lists
 
-_UNTOLD = ("aten.empty", "aten.new_empty", "aten._local_scalar_dense")
-"""Operators whose results are not what their arguments say: memory as it is found, and numbers that are data."""
+_NOT_PURE = ("aten.empty", "aten.new_empty", "aten._local_scalar_dense")
+"""Operators whose results do not follow from their arguments: uninitialised memory and values of tensors."""
 
 
 @dataclass(frozen=True, slots=True)
 class JointGraph:
-    """A joint graph, which passes change in place, since nobody else has it; ``options`` are those of torch's cut."""
+    """Joint graph of AOTAutograd, changed in place by passes."""
 
     module: GraphModule
     inputs: Sequence[Any]
+    """Inputs of the graph, as the partitioner is given them."""
     options: Mapping[str, Any]
+    """Options of torch's partitioner."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetLists:
-    """Take from attention the lists of block masks of one block, which nobody walks."""
+    """Remove block lists of attention's block masks of one block, which nobody reads."""
 
     name: str = "joint.forget_lists"
     ulp: int = 0
 
     def apply(self, data: JointGraph, context: PassContext) -> JointGraph:
-        """The graph without them."""
+        """Edit the graph in place."""
         forget_lists(data.module.graph)
         return data
 
 
 @dataclass(frozen=True, slots=True)
 class MergeEqual:
-    """Common subexpressions, unless torch is told to leave them."""
+    """Merge common subexpressions, unless ``functorch.config.cse`` is off."""
 
     name: str = "joint.merge_equal"
     ulp: int = 0
 
     def apply(self, data: JointGraph, context: PassContext) -> JointGraph:
-        """The graph with one of each."""
+        """Edit the graph in place."""
         if functorch_config.cse:
             merge_equal(data.module.graph)
         return data
@@ -62,44 +64,45 @@ class MergeEqual:
 
 @dataclass(frozen=True, slots=True)
 class MinCut:
-    """Torch's minimal cut."""
+    """Divide a joint graph by torch's min-cut rematerialisation."""
 
     name: str = "joint.min_cut"
     ulp: int = 0
 
     def apply(self, data: JointGraph, context: PassContext) -> tuple[GraphModule, GraphModule]:
-        """The forward and the backward."""
+        """Return the forward and the backward graph."""
         with functorch_config.patch(cse=False):
             return min_cut_rematerialization_partition(data.module, data.inputs, **data.options)
 
 
 def joint_passes() -> tuple[Pass[Any, Any], ...]:
-    """What divides a joint graph, in order."""
+    """Passes that divide a joint graph, in order."""
     return (ForgetLists(), MergeEqual(), MinCut())
 
 
 def partition(joint: GraphModule, inputs: Sequence[Any], **options: Any) -> tuple[GraphModule, GraphModule]:
-    """The forward and the backward of a joint graph, which is changed; ``options`` are those of torch's own."""
+    """Divide a joint graph, which is changed, into forward and backward; ``options`` are those of torch's
+    partitioner."""
     passes = Pipeline[JointGraph, tuple[GraphModule, GraphModule]]("partition", joint_passes())
     return passes.apply(JointGraph(joint, inputs, options), PassContext({}))
 
 
 def merge_equal(graph: Graph) -> None:
-    """Let the first of equal operations stand for all of them.
+    """Replace equal operations by the first of them.
 
-    What draws random numbers, has an effect or is no operator of torch's own stays, and so does what shows memory that
-    the graph returns: eager's results have memory of their own. Nothing is merged across an operation that writes.
+    Random operators, operators with effects and custom operators are not merged, nor are aliases of returned
+    memory, since eager's results have memory of their own. Nothing is merged across an in-place write.
     """
-    returned = {home for node in _returned(graph) if (home := _home(node)) is not None}
+    returned = {storage for node in _returned(graph) if (storage := _storage_of(node)) is not None}
     known: dict[Hashable, Node] = {}
     for node in graph.nodes:
         if _writes(node):
             known.clear()
-        elif _is_pure(node) and _home(node) not in returned:
+        elif _is_pure(node) and _storage_of(node) not in returned:
             try:
-                key = (node.target, _spelled(node.args), _spelled(node.kwargs))
+                key = (node.target, _key(node.args), _key(node.kwargs))
             except TypeError:
-                continue  # an argument that only its owner can compare
+                continue  # an argument without a key
             first = known.setdefault(key, node)
             if first is not node:
                 node.replace_all_uses_with(first)
@@ -113,8 +116,8 @@ def _returned(graph: Graph) -> Iterator[Node]:
             return
 
 
-def _home(node: Node) -> int | None:
-    """Which memory a node's tensor is in; None for what is no tensor with memory."""
+def _storage_of(node: Node) -> int | None:
+    """Identity of the storage of a node's tensor; None where there is none."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):
         return None
@@ -132,7 +135,7 @@ def _writes(node: Node) -> bool:
 
 
 def _is_pure(node: Node) -> bool:
-    """True for an operator of torch's own whose result its arguments tell, and for arithmetic on sizes."""
+    """True for an ATen operator that is a function of its arguments, and for arithmetic on sizes."""
     target = node.target
     if node.op != "call_function" or "unbacked_bindings" in node.meta:
         return False
@@ -140,14 +143,14 @@ def _is_pure(node: Node) -> bool:
         return target.__module__ == operator.add.__module__
     if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
         return False
-    told = not str(target).startswith(_UNTOLD) and torch.Tag.nondeterministic_seeded not in target.tags
-    return told and bool(target._schema.returns)
+    pure = not str(target).startswith(_NOT_PURE) and torch.Tag.nondeterministic_seeded not in target.tags
+    return pure and bool(target._schema.returns)
 
 
-def _spelled(value: Any) -> Hashable:
-    """An argument as a key: numbers of different types differ, and floats by their bits.
+def _key(value: Any) -> Hashable:
+    """Key of an argument. Numbers of different types differ, and floats compare by bits.
 
-    Raises :class:`TypeError` for what has no such key.
+    Raises :class:`TypeError` for a value without a key.
     """
     match value:
         case Node() | None | str() | torch.dtype() | torch.device() | torch.layout() | torch.memory_format():
@@ -155,9 +158,9 @@ def _spelled(value: Any) -> Hashable:
         case bool() | int() | float() | complex():
             return type(value), repr(value)
         case tuple() | list():
-            return type(value), tuple(map(_spelled, value))
+            return type(value), tuple(map(_key, value))
         case dict():
-            return tuple((key, _spelled(item)) for key, item in value.items())
+            return tuple((key, _key(item)) for key, item in value.items())
         case slice():
-            return slice, _spelled((value.start, value.stop, value.step))
+            return slice, _key((value.start, value.stop, value.step))
     raise TypeError(f"{type(value).__name__} has no key")

@@ -1,7 +1,6 @@
-"""What torch's meta kernels get wrong: dtypes, shapes and strides that are not those of what the operator returns.
+"""Corrections of torch's meta kernels, where dtypes, shapes or strides differ from the operator's results.
 
-A traced graph is right under a backend that runs the operators as they are, and wrong under one that believes the
-metadata.
+Wrong metadata does no harm where operators run as they are, but lowering relies on it.
 """
 
 from __future__ import annotations
@@ -26,35 +25,37 @@ Correction = Callable[[Node], Any]
 
 
 def correct_metadata(gm: GraphModule) -> None:
-    """Make ``meta["val"]`` of every node what eager returns, and derive again what follows from it; ``gm`` is changed.
+    """Correct ``meta["val"]`` of every node to match eager, and rerun the meta kernels that depend on it.
 
-    Call it on what AOTAutograd hands over, before :func:`litz_lowering.lower`. No guard is added.
+    ``gm`` is changed; no guard is added. Call it on AOTAutograd's graph before :func:`litz_lowering.lower`.
     """
     changed: set[Node] = set()
     for node in gm.graph.nodes:
         correct = CORRECTIONS.get(node.target)
         if correct is None and node.op == "call_function" and not changed.isdisjoint(node.all_input_nodes):
-            correct = _derived
-        if correct is None and _overlaps(node):
-            correct = _apart
+            correct = _rerun
+        if correct is None and _has_overlap(node):
+            correct = _without_overlap
         if correct is None:
             continue
         mode = detect_fake_mode([each.meta.get("val") for each in node.all_input_nodes])
-        found = None if mode is None else _under(mode, correct, node)
+        found = None if mode is None else _run(mode, correct, node)
         if found is not None:
             node.meta["val"] = found
             changed.add(node)
 
 
-def _under(mode: FakeTensorMode, correct: Correction, node: Node) -> Any:
+def _run(mode: FakeTensorMode, correct: Correction, node: Node) -> Any:
     guards = mode.shape_env.suppress_guards() if mode.shape_env is not None else contextlib.nullcontext()
     with mode, guards:
         return correct(node)
 
 
-def _derived(node: Node) -> Any:
-    """What the operator's meta kernel says of the corrected arguments; None where it refuses them, as eager would, or
-    where it would name data anew."""
+def _rerun(node: Node) -> Any:
+    """Run the operator's meta kernel on corrected arguments.
+
+    Returns None where it raises, as eager would, and where it would define unbacked symbols again.
+    """
     args, kwargs = map_arg((node.args, dict(node.kwargs)), lambda each: each.meta.get("val"))
     if node.target is operator.getitem:
         return operator.getitem(*args)
@@ -65,39 +66,46 @@ def _derived(node: Node) -> Any:
     return None
 
 
-def _overlaps(node: Node) -> bool:
-    """True for new tensors to which the meta kernel gives the strides of an expanded argument, as that of
-    ``diagonal_scatter`` does before torch 2.13."""
+def _has_overlap(node: Node) -> bool:
+    """True for new tensors that the meta kernel gives the strides of an expanded argument.
+
+    ``diagonal_scatter`` before torch 2.13 is an example.
+    """
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or any(r.alias_info for r in target._schema.returns):
         return False
-    return any(isinstance(leaf, torch.Tensor) and _repeats(leaf) for leaf in flatten(node.meta.get("val")))
+    return any(
+        isinstance(leaf, torch.Tensor) and _is_expanded(leaf) for leaf in flatten(node.meta.get("val"))
+    )
 
 
-def _repeats(tensor: torch.Tensor) -> bool:
-    """True when all of a dimension lies in one element of memory; a symbolic size is taken for more than one."""
+def _is_expanded(tensor: torch.Tensor) -> bool:
+    """True when a dimension of more than one element has stride 0. Symbolic sizes count as more than one."""
     return any(
         isinstance(stride, int) and stride == 0 and not (isinstance(size, int) and size <= 1)
         for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
     )
 
 
-def _apart(node: Node) -> Any:
-    """Each element in memory of its own, in the order that a copy of an expanded tensor has."""
+def _without_overlap(node: Node) -> Any:
+    """Strides without overlap, in the order of dimensions of a copy of an expanded tensor."""
     return tree_map_only(
-        torch.Tensor, lambda each: torch.empty_like(each) if _repeats(each) else each, node.meta["val"]
+        torch.Tensor, lambda each: torch.empty_like(each) if _is_expanded(each) else each, node.meta["val"]
     )
 
 
 def _max_unpool2d(node: Node) -> Any:
-    """In the memory format of what is unpooled."""
+    """Memory format of the unpooled tensor."""
     layout = suggest_memory_format(_value(node.args[0]))
     return torch.empty_like(node.meta["val"], memory_format=layout)
 
 
 def _unique_along(position: int) -> Correction:
-    """For an operator whose argument ``position`` is the dimension: it lies first in memory, of what the meta kernel
-    makes row-major. That of runs repeats all sizes after a dimension given as -1."""
+    """Correction for unique operators along a dimension, which is their argument ``position``.
+
+    Eager's result has that dimension first in memory; the meta kernel makes it row-major. The meta kernel of
+    ``unique_consecutive`` also repeats all sizes after a dimension given as -1.
+    """
 
     def correct(node: Node) -> Any:
         given = node.args[position] if len(node.args) > position else node.kwargs.get("dim")
@@ -114,15 +122,18 @@ def _unique_along(position: int) -> Correction:
 
 
 def _index_fill(node: Node) -> Any:
-    """A copy keeps the order of dimensions of a tensor with gaps; the meta kernel makes a row-major one."""
+    """Order of dimensions that a copy of a tensor with gaps has; the meta kernel makes it row-major."""
     told: torch.Tensor = node.meta["val"]
     copied = torch.empty_like(_value(node.args[0]))
     return None if told.stride() == copied.stride() else copied
 
 
 def _roll(node: Node) -> Any:
-    """On a CPU the two parts of images are joined in the memory format of the images; the meta kernel makes a row-major
-    tensor, as eager does where nothing moves along some dimension."""
+    """Memory format of channels-last inputs on a CPU.
+
+    Eager concatenates two parts in the input's format; its result is row-major, as the meta kernel says, where
+    some dimension is not shifted.
+    """
     x = _value(node.args[0])
     shifts, dims = node.args[1], node.args[2] if len(node.args) > 2 else ()
     assert isinstance(shifts, list | tuple) and isinstance(dims, list | tuple)
@@ -137,7 +148,7 @@ def _roll(node: Node) -> Any:
 
 
 def _with_integer_positions(node: Node) -> Any:
-    """Positions and counts are ``int64``, also those of a single element and those that nobody asked for."""
+    """Positions and counts as ``int64``, including those of a single element and those not requested."""
     values, *others = node.meta["val"]
     if all(other.dtype == torch.int64 for other in others):
         return None
@@ -145,7 +156,7 @@ def _with_integer_positions(node: Node) -> Any:
 
 
 def _bincount(node: Node) -> Any:
-    """Counts are ``int64``; sums of weights are as wide as these, if they are floats of 32 bits, else double."""
+    """Counts as ``int64``; weighted sums as f32 for f32 weights, else as f64."""
     weights = node.args[1] if len(node.args) > 1 else node.kwargs.get("weights")
     dtype = torch.int64
     if weights is not None:
@@ -166,7 +177,7 @@ CORRECTIONS: Mapping[Any, Correction] = MappingProxyType(
         torch.ops.aten.unique_dim.default: _unique_along(1),
     }
 )
-"""By operator: what it returns, made of fake tensors; None where its meta kernel is right."""
+"""Correction of each operator: its results as fake tensors, or None where the meta kernel is right."""
 
 
 def _value(argument: object) -> torch.Tensor:

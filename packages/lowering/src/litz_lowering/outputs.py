@@ -1,4 +1,4 @@
-"""What the graph returns: values with eager's strides, terms, literals and None."""
+"""Outputs of a graph: values with eager's strides, terms, literals and None."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from litz_lowering.subgraphs import OutputRequirements
 from litz_lowering.values import Complex, Lowered, ObjectArgument, ResultType, Tensor, fixed
 
 NUMBERS: Mapping[SymbolKind, DType] = MappingProxyType({"int": i64, "float": f64, "bool": b1})
-"""The dtypes of the one-element tensors that control flow carries numbers in."""
+"""Dtypes of the one-element tensors by which control flow passes numbers."""
 
 
 def flatten(argument: object) -> Iterator[object]:
-    """The leaves of an FX output argument, in order."""
+    """Yield the leaves of an FX output argument, in order."""
     if isinstance(argument, list | tuple):
         for item in argument:
             yield from flatten(item)
@@ -42,9 +42,9 @@ def flatten(argument: object) -> Iterator[object]:
 
 
 def output_of(ctx: LoweringContext, value: Lowered, wanted: TensorType | None) -> Output:
-    """One output. A tensor whose strides are not eager's is copied into them.
+    """Make one output of the graph. A tensor without eager's strides is copied.
 
-    Raises :class:`UnsupportedOperation` for what cannot leave a graph (a string).
+    Raises :class:`UnsupportedOperation` for a value that a graph cannot return, such as a string.
     """
     if isinstance(value, Complex):
         pairs = value.pairs
@@ -66,10 +66,10 @@ def output_of(ctx: LoweringContext, value: Lowered, wanted: TensorType | None) -
     raise UnsupportedOperation(f"a graph cannot return {value!r}", node=ctx.node.name, origin=ctx.origin)
 
 
-def required_type(demand: OutputRequirements, position: int, inputs: Sequence[Input]) -> ResultType:
-    """The type that the output at ``position`` must have; None where it does not matter."""
-    if position >= demand.carried:
-        return demand.types[position] if position < len(demand.types) else None
+def required_type(requirements: OutputRequirements, position: int, inputs: Sequence[Input]) -> ResultType:
+    """Type that the output at ``position`` must have; None where any will do."""
+    if position >= requirements.carried:
+        return requirements.types[position] if position < len(requirements.types) else None
     match inputs[position]:
         case Value(type=kind):
             return kind
@@ -79,12 +79,14 @@ def required_type(demand: OutputRequirements, position: int, inputs: Sequence[In
 
 
 def as_required(
-    ctx: LoweringContext, demand: OutputRequirements, value: Lowered, wanted: ResultType
+    ctx: LoweringContext, requirements: OutputRequirements, value: Lowered, wanted: ResultType
 ) -> Lowered:
-    """An output of a subgraph: numbers as tensors where that is wanted, and copies of what is not its own."""
+    """Convert an output of a subgraph: required numbers become tensors, and aliases of inputs are copied."""
     if isinstance(value, Tensor):
         root = ctx.builder.root(value.name)
-        if ctx.builder.producer(root) is None and not (demand.views and _is_view(ctx, value.name, root)):
+        if ctx.builder.producer(root) is None and not (
+            requirements.views and _is_view(ctx, value.name, root)
+        ):
             return ctx.pointwise(value.at, wanted or fixed(value.type), "output")
         return value
     if wanted is None or value is None:
@@ -96,10 +98,10 @@ def as_required(
 
 
 def output_memory_copy(builder: GraphBuilder, returned: Tensor) -> Mapping[str, TensorType]:
-    """The copy with changed elements, if it is one, in whose memory a returned tensor is, with eager's layout.
+    """Layout of the copy in whose memory a returned tensor lies, if a rule made one; else empty.
 
-    Eager copies all of the storage there, so that the result starts where the original did. AOTAutograd finds the
-    elements of views that it makes anew by where the graph's results start.
+    Eager copies the whole storage there, so the result starts at the original's offset, from which AOTAutograd
+    regenerates output views.
     """
     owner, start = builder.owner(returned)
     if not builder.is_placed_copy(owner.name):
@@ -109,7 +111,7 @@ def output_memory_copy(builder: GraphBuilder, returned: Tensor) -> Mapping[str, 
 
 
 def _is_view(ctx: LoweringContext, name: str, root: str) -> bool:
-    """True when views alone lead from a value to its root."""
+    """True when a value is derived from its root by views only."""
     while name != root:
         view = ctx.builder.producer(name)
         if not isinstance(view, View) or not view.aliases:
@@ -119,7 +121,7 @@ def _is_view(ctx: LoweringContext, name: str, root: str) -> bool:
 
 
 def _same_strides(a: TensorType, b: TensorType) -> bool:
-    """True when the strides agree wherever a dimension has more than one element."""
+    """True when the strides agree in each dimension of more than one element."""
     if any(size == 0 for size in a.shape):
         return True
     pairs = zip(a.shape, a.layout.strides, b.layout.strides, strict=True)
@@ -129,8 +131,8 @@ def _same_strides(a: TensorType, b: TensorType) -> bool:
 def with_fixed_outputs(
     operations: Sequence[Operation], outputs: Sequence[Output], wanted: Mapping[str, TensorType]
 ) -> tuple[Operation, ...]:
-    """The operations, the layout of every returned value, and of memory that one is in, fixed to eager's (``wanted``,
-    by value name)."""
+    """Fix the layouts of returned values, and of memory that they lie in, to eager's; ``wanted`` maps value names
+    to types."""
     returned = {o.name for o in outputs if isinstance(o, Ref)} | wanted.keys()
 
     def promise(value: Value) -> Value:

@@ -1,4 +1,4 @@
-"""What operators that run functions return: tensors, numbers that they decide, and None, nested."""
+"""Results of higher-order operators: tensors, numbers and None, nested."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ from litz_lowering.values import Lowered, ResultType, Tensor, fixed
 
 
 def result_types(ctx: LoweringContext) -> tuple[ResultType, ...]:
-    """The type of every leaf that the operator returns, numbers as tensors; None for None."""
+    """Type of every leaf that the operator returns; numbers as one-element tensors, None for None."""
     return tuple(leaf_type(ctx, leaf) for leaf in flatten(ctx.node.meta["val"]))
 
 
 def leaf_type(ctx: LoweringContext, leaf: object) -> ResultType:
-    """The type of one leaf: a number's is that of a tensor of one element."""
+    """Type of one leaf; that of a number is a one-element tensor's.
+
+    Raises an error for complex tensors, which control flow does not support.
+    """
     match leaf:
         case torch.Tensor() if leaf.is_complex():
             raise ctx.error(
-                "control flow cannot return complex tensors yet", hint="this graph runs as it came"
+                "control flow cannot return complex tensors", hint="this graph runs as ATen operations"
             )
         case torch.Tensor():
             return fixed(ctx.builder.symbols.tensor_type(leaf))
@@ -46,20 +49,20 @@ def _number_kind(ctx: LoweringContext, leaf: object) -> Literal["int", "float", 
 
 
 def present(ctx: LoweringContext) -> tuple[int, ...]:
-    """The positions of the leaves that only the region can tell: None and numbers that are known are not among them."""
+    """Positions of the leaves that the region computes. None and numbers known beforehand are left out."""
     leaves = enumerate(flatten(ctx.node.meta["val"]))
     return tuple(k for k, leaf in leaves if leaf is not None and not _is_known(ctx, leaf))
 
 
 def _is_known(ctx: LoweringContext, leaf: object) -> bool:
-    """True for a number that is the same whatever the region does: a literal, or made of symbols that have a value."""
+    """True for a number that the region does not determine: a literal, or an expression of defined symbols."""
     if isinstance(leaf, torch.SymInt):
         return all(map(ctx.builder.symbols.is_sourced, free_symbols(ctx.builder.symbols.size(leaf))))
     return isinstance(leaf, int | float)
 
 
 def returned(ctx: LoweringContext, results: Mapping[int, Lowered]) -> Lowered:
-    """The results in the nesting in which the operator returns them, numbers read out of their tensors."""
+    """Nest the results as the operator returns them; numbers are read from their tensors."""
     position = iter(range(len(result_types(ctx))))
 
     def visit(leaf: object) -> Lowered:
@@ -72,22 +75,22 @@ def returned(ctx: LoweringContext, results: Mapping[int, Lowered]) -> Lowered:
             return leaf
         if isinstance(leaf, torch.SymInt) and _is_known(ctx, leaf):
             return ctx.builder.symbols.size(leaf)
-        assert isinstance(found, Tensor), "what is not known is held in a tensor"
+        assert isinstance(found, Tensor), "a number that the region computes is in a tensor"
         return _number(ctx, leaf, found)
 
     return visit(ctx.node.meta["val"])
 
 
-def _number(ctx: LoweringContext, leaf: object, held: Tensor) -> Lowered:
-    """The number in a one-element tensor, as a symbol where torch made one for it."""
+def _number(ctx: LoweringContext, leaf: object, tensor: Tensor) -> Lowered:
+    """Number in a one-element tensor, as a symbol where torch made one for it."""
     kind = _number_kind(ctx, leaf)
     symbols = ctx.builder.symbols
     if isinstance(leaf, torch.SymInt):
         name = symbols.symbol_of(leaf)
         if name is None:
-            raise ctx.error(f"a number that control flow returns has to be a symbol of its own, not {leaf}")
-        symbols.sourced(name, f"the value of {held.name}")
-        ctx.append(HostScalar(results=(), symbol=name, body=held.load(()), origin=ctx.origin))
+            raise ctx.error(f"a number that control flow returns must be a single symbol, not {leaf}")
+        symbols.sourced(name, f"the value of {tensor.name}")
+        ctx.append(HostScalar(results=(), symbol=name, body=tensor.load(()), origin=ctx.origin))
         return symbol(name)
-    reference: ScalarRef = ctx.host_scalar(build.cast(held.load(()), NUMBERS[kind]))
+    reference: ScalarRef = ctx.host_scalar(build.cast(tensor.load(()), NUMBERS[kind]))
     return Scalar(reference.name, NUMBERS[kind])

@@ -1,4 +1,4 @@
-"""Subgraphs of control flow: each lowered once for what is demanded of it, and closed over the symbols around it."""
+"""Subgraphs of control flow, each lowered once for its output requirements and closed over outer symbols."""
 
 from __future__ import annotations
 
@@ -12,42 +12,44 @@ from litz_lowering.values import ResultType, Subgraph
 
 @dataclass(frozen=True, slots=True)
 class OutputRequirements:
-    """What a subgraph's outputs must be.
+    """Types and aliasing that the outputs of a subgraph must have.
 
-    The first ``carried`` have the types of the first inputs; ``types`` gives those of others, by position, where they
-    matter. Numbers for which a type is demanded become tensors of one element. Outputs have memory of their own, unless
-    they are ``views`` of inputs.
+    Outputs have memory of their own, unless ``views`` allows views of inputs. Numbers with a required type become
+    one-element tensors.
     """
 
     carried: int = 0
+    """Number of leading outputs that have the types of the first inputs."""
     types: tuple[ResultType, ...] = ()
+    """Required types of further outputs by position; None where any type will do."""
     views: bool = False
+    """Allow outputs that are views of inputs."""
 
 
 Lower = Callable[[Subgraph, OutputRequirements], LoopGraph]
 
 
 class Subgraphs:
-    """The subgraphs of one graph. The same one under the same demand is one object, however often it is run."""
+    """Subgraphs of one graph, lowered once for each set of output requirements."""
 
     def __init__(self, lower: Lower) -> None:
         self._lower = lower
         self._lowered: dict[tuple[int, OutputRequirements], LoopGraph] = {}
         self._tailored: dict[tuple[int, tuple[int, ...], tuple[str, ...]], LoopGraph] = {}
 
-    def lower(self, subgraph: Subgraph, demand: OutputRequirements) -> LoopGraph:
-        """The loop graph of a subgraph."""
-        key = (id(subgraph.module), demand)
+    def lower(self, subgraph: Subgraph, requirements: OutputRequirements) -> LoopGraph:
+        """Loop graph of a subgraph."""
+        key = (id(subgraph.module), requirements)
         if key not in self._lowered:
-            self._lowered[key] = self._lower(subgraph, demand)
+            self._lowered[key] = self._lower(subgraph, requirements)
         return self._lowered[key]
 
     def tailored(
-        self, graph: LoopGraph, kept: tuple[int, ...] | None, symbols: Iterable[SymbolInfo]
+        self, graph: LoopGraph, wanted: tuple[int, ...] | None, symbols: Iterable[SymbolInfo]
     ) -> LoopGraph:
-        """A lowered graph with the outputs at ``kept`` alone (None: all), and ``symbols`` as further inputs."""
+        """Restrict a lowered graph to the outputs at ``kept`` (None: all), and add ``symbols`` as inputs."""
         infos = tuple(symbols)
-        outputs = tuple(range(len(graph.outputs))) if kept is None else kept
+        outputs = tuple(range(len(graph.outputs))) if wanted is None else wanted
         key = (id(graph), outputs, tuple(info.name for info in infos))
         if key not in self._tailored:
             bound = set(bound_symbols(graph))
@@ -68,13 +70,13 @@ def _symbol_input(info: SymbolInfo, bound: set[str]) -> ScalarInput:
 
 
 def missing_symbols(graph: LoopGraph) -> tuple[SymbolInfo, ...]:
-    """The symbols that a graph speaks of and that nothing in it binds: they come from around it."""
+    """Symbols that a graph uses but does not bind, and that it captures from around it."""
     bound = set(bound_symbols(graph))
     return tuple(info for info in graph.symbols if info.name not in bound)
 
 
 def bound_symbols(graph: LoopGraph) -> Iterator[str]:
-    """The symbols that a graph's arguments, calls and host scalars give a value to."""
+    """Symbols that a graph's inputs, calls and host scalars bind."""
     for each in graph.inputs:
         if isinstance(each, ScalarInput):
             yield each.symbol or each.name

@@ -1,6 +1,6 @@
-"""Sizes between torch and litz: symbolic integers become terms, and what the ShapeEnv knows becomes a symbol table.
+"""Conversion of torch's symbolic sizes to terms, and of a ShapeEnv's ranges to a symbol table.
 
-A static graph never calls sympy: only a ``SymInt`` that is truly symbolic is converted.
+A static graph never calls sympy: only a ``SymInt`` that is symbolic is converted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ONE_DEVICE = Devices()
 
 
 class SymbolReader:
-    """Converts torch's symbolic numbers and remembers what is known of each symbol that it met.
+    """Converts symbolic numbers and records the range, hint and source of their symbols.
 
     One reader belongs to one lowering, of a graph over ``devices``.
     """
@@ -38,7 +38,7 @@ class SymbolReader:
         self._infos: dict[str, SymbolInfo] = {}
 
     def size(self, value: int | torch.SymInt) -> Size:
-        """A size as an int or a term; raises :class:`SymbolError` on what terms cannot express."""
+        """Convert a size to an int or a term; raises :class:`SymbolError` where no term expresses it."""
         if isinstance(value, int):
             return value
         node = value.node
@@ -48,28 +48,28 @@ class SymbolReader:
         expression = node.expr
         found = self._terms.get(expression)
         if found is None and not expression.is_Symbol and _is_constant(value):
-            # Tracing has chosen between broadcasting and not, and so must rules.
+            # Tracing has decided whether the dimension broadcasts, so rules must agree.
             found = self._terms[expression] = int(node.hint)
             self._stand_ins[expression] = to_sympy(found)
         if found is None:
             spelled = expression.xreplace(self._stand_ins) if self._stand_ins else expression
             found = self._terms[expression] = from_sympy(spelled)
             for leaf in spelled.free_symbols:
-                self._meet(leaf, node.shape_env)
+                self._record(leaf, node.shape_env)
         return found
 
     def stand_in(self, value: torch.SymInt, name: str) -> None:
-        """Let symbol ``name`` stand for a value that terms cannot express, in every size that it is part of."""
+        """Use symbol ``name`` for a value that terms cannot express, in every size that contains it."""
         self._stand_ins[value.node.expr] = to_sympy(symbol(name))
 
     def sizes(self, values: Iterable[int | torch.SymInt]) -> tuple[Size, ...]:
-        """Each of ``values`` as a size."""
+        """Convert each of ``values`` to a size."""
         return tuple(v if type(v) is int else self.size(v) for v in values)
 
     def tensor_type(self, value: torch.Tensor, *, is_fixed: bool = False) -> TensorType:
-        """Dtype, shape, strides and device; raises :class:`UnsupportedOperation` for what is not dense and plain.
+        """Type of a tensor: dtype, shape, strides and device. A complex tensor has that of its pairs.
 
-        A complex tensor's type is that of its pairs: parts on a last dimension of two.
+        Raises :class:`UnsupportedOperation` for tensors that are not dense or are quantised.
         """
         if value.layout != torch.strided or value.is_quantized:
             raise UnsupportedOperation(f"{value.layout} and quantised tensors are not supported")
@@ -81,32 +81,32 @@ class SymbolReader:
         return TensorType(dtype, shape, Layout(strides, 0, is_fixed), self.devices.of(value.device))
 
     def symbol_of(self, value: torch.SymInt | torch.SymFloat | torch.SymBool) -> str | None:
-        """The name of the symbol that a symbolic number is, or None where it is an expression of others."""
+        """Name of the symbol that a symbolic number is; None for an expression."""
         expression = value.node.expr
         if not expression.is_Symbol:
             return None
-        self._meet(expression, value.node.shape_env)
+        self._record(expression, value.node.shape_env)
         return str(expression.name)
 
     def is_data(self, name: str) -> bool:
-        """True for a symbol whose value comes out of a tensor while the graph runs."""
+        """True for an unbacked symbol, whose value is read from a tensor while the graph runs."""
         return name in self._unbacked
 
     def define(self, name: str, kind: SymbolKind, source: str, low: int | None = None) -> None:
-        """Enter a symbol that torch has none for: a float or bool argument, or a value that the host computes."""
+        """Define a symbol unknown to torch: a float or bool argument, or a value that the host computes."""
         self._infos.setdefault(name, SymbolInfo(name, kind, low, None, 1, None, source))
 
     def adopt(self, info: SymbolInfo) -> None:
-        """Enter a symbol that a subgraph met."""
+        """Add a symbol that a subgraph uses."""
         self._infos.setdefault(info.name, info)
 
     def is_sourced(self, name: str) -> bool:
-        """True when it was said what binds the symbol."""
+        """True when the source of the symbol's value is known."""
         info = self._infos.get(name)
         return info is not None and bool(info.source)
 
     def sourced(self, name: str, source: str) -> None:
-        """Say what binds a symbol that was met."""
+        """Set the source of a symbol's value, if it has none yet."""
         info = self._infos.get(name)
         if info is not None and not info.source:
             self._infos[name] = SymbolInfo(
@@ -114,14 +114,14 @@ class SymbolReader:
             )
 
     def ranges(self) -> dict[str, Range]:
-        """What is known of the integer symbols met so far."""
+        """Ranges of the integer symbols used so far."""
         return {i.name: Range(i.low, i.high) for i in self._infos.values() if i.kind == "int"}
 
     def table(self) -> SymbolTable:
-        """Everything known of the symbols met."""
+        """Symbol table of all symbols used."""
         return SymbolTable(tuple(self._infos[name] for name in sorted(self._infos)))
 
-    def _meet(self, leaf: Any, env: ShapeEnv) -> None:
+    def _record(self, leaf: Any, env: ShapeEnv) -> None:
         name = str(leaf.name)
         if name in self._infos:
             return
@@ -153,20 +153,18 @@ def _hint(leaf: Any, env: ShapeEnv, kind: type[int] | type[float]) -> int | floa
         return kind(value)
     except (TypeError, ValueError) as error:
         if isinstance(value, SingletonInt):
-            raise NotCompiled(
-                "its sizes are those of a jagged nested tensor, which are no numbers"
-            ) from error
+            raise NotCompiled("sizes of jagged nested tensors are not supported") from error
         raise SymbolError(f"symbol {leaf} has the unreadable hint {value!r}") from error
 
 
 def hint_of(size: int | torch.SymInt) -> int | None:
-    """What a size is in the call that was traced; None where it is data."""
+    """Hint of a size: its value in the traced call; None for an unbacked symbol."""
     if isinstance(size, int):
         return size
     return int(size.node.hint) if size.node.has_hint() else None
 
 
 def _is_constant(value: torch.SymInt) -> bool:
-    """True for an expression that is 0 or 1 whatever its symbols are, by the guards that tracing has taken."""
+    """True for an expression that the guards taken so far prove to be 0 or 1."""
     hint = hint_of(value)
     return hint in (0, 1) and bool(statically_known_true(value == hint))

@@ -1,5 +1,7 @@
-"""Python numbers that a tensor's dtype cannot hold. Eager refuses some and wraps or rounds others, as each operator
-converts them: it is left to decide."""
+"""Fallback for Python numbers that the dtype of a result cannot represent.
+
+Eager refuses some and wraps or rounds others, differently for each operator, so the operator runs in ATen.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +19,17 @@ from litz_lowering.rules import formula as f
 from litz_lowering.torch_types import torch_dtype
 
 _OPERANDS = ("self", "other")
-"""Numbers that eager makes 0-d tensors of: these wrap."""
+"""Arguments that eager converts to 0-d tensors, where numbers wrap."""
 
 _WRAPPING = tuple(f"aten._foreach_{name}." for name in ("add", "sub", "mul", "div"))
 _COUNTED = "aten.arange."
-"""A range never reaches the numbers that bound it."""
+"""Operator that never reaches the number that bounds it."""
 
 
 def unrepresentable_number(ctx: LoweringContext) -> Declined | None:
-    """Why the node's use of its operator is left to ATen: one of its numbers has no place in the result's dtype.
+    """Decline an operator one of whose numbers the result's dtype cannot represent.
 
-    A size that may have none is checked when the program runs.
+    A symbolic size that may be out of range is checked when the program runs.
     """
     target = ctx.node.target
     kind = next((kind for kind in ctx.outputs if kind is not None), None)
@@ -35,11 +37,11 @@ def unrepresentable_number(ctx: LoweringContext) -> Declined | None:
         return None
     given = ctx.named_arguments
     if any(type(value) is int and value > _limits(i64)[1] for value in given.values()):
-        return Declined("a number beyond int64", is_meant=True)
+        return Declined("a number is out of the range of int64", is_meant=True)
     for name in _converted(target):
         for number in _listed(given.get(name)):
-            if isinstance(number, int | float) and not _is_held(number, kind.dtype):
-                return Declined(f"{kind.dtype} does not hold {number}", is_meant=True)
+            if isinstance(number, int | float) and not _is_representable(number, kind.dtype):
+                return Declined(f"{kind.dtype} cannot represent {number}", is_meant=True)
             if isinstance(number, Node) and kind.dtype.is_integer:
                 _check_size(ctx, number, kind.dtype)
     return None
@@ -47,7 +49,7 @@ def unrepresentable_number(ctx: LoweringContext) -> Declined | None:
 
 @lru_cache(maxsize=4096)
 def _converted(target: torch._ops.OpOverload) -> tuple[str, ...]:
-    """The arguments that an operator converts to its result's dtype."""
+    """Names of the arguments that an operator converts to its result's dtype."""
     if str(target).startswith((*_WRAPPING, _COUNTED)):
         return ()
     arguments = target._schema.arguments
@@ -62,8 +64,8 @@ def _listed(argument: Any) -> Iterator[Any]:
 
 
 @lru_cache(maxsize=4096, typed=True)
-def _is_held(number: float, dtype: DType) -> bool:
-    """True when eager makes a tensor of it: one of several elements, since it rounds a lone one to infinity."""
+def _is_representable(number: float, dtype: DType) -> bool:
+    """True when eager makes a tensor of the number; with two elements, since it rounds a single one to infinity."""
     try:
         torch.full((2,), number, dtype=torch_dtype(dtype))
     except RuntimeError:
@@ -72,9 +74,9 @@ def _is_held(number: float, dtype: DType) -> bool:
 
 
 def _limits(dtype: DType) -> tuple[int, int]:
-    """The integers that eager converts: as many negative ones for unsigned dtypes, for which they wrap."""
-    most = (1 << (dtype.bits - dtype.is_signed)) - 1
-    return -most - dtype.is_signed, most
+    """Range of integers that eager converts to ``dtype``. For unsigned dtypes, negative ones wrap."""
+    largest = (1 << (dtype.bits - dtype.is_signed)) - 1
+    return -largest - dtype.is_signed, largest
 
 
 def _check_size(ctx: LoweringContext, node: Node, dtype: DType) -> None:
@@ -88,10 +90,10 @@ def _check_size(ctx: LoweringContext, node: Node, dtype: DType) -> None:
     if (
         isinstance(size, Term)
         and dtype != i64
-        and not (_reaches(low, known.low) and _reaches(known.high, high))
+        and not (_at_most(low, known.low) and _at_most(known.high, high))
     ):
         ctx.check(((f.index(size) >= low) & (f.index(size) <= high)).expr, message)
 
 
-def _reaches(least: Any, most: Any) -> bool:
-    return least is not None and most is not None and bool(least <= most)
+def _at_most(low: Any, high: Any) -> bool:
+    return low is not None and high is not None and bool(low <= high)
