@@ -39,6 +39,6 @@ def test_many_euclidean_distances_fall_back() -> None:
     x, y = rows(26, 3), rows(4, 3)
     distances = torch.ops.aten._cdist_forward
     assert reasons(lowered(lambda x, y: distances(x, y, 2.0, None), x, y)) == [
-        "Euclidean distances of many rows are a product of matrices"
+        "Euclidean distances of many rows are computed by a matmul"
     ]
     check(lambda x, y: distances(x, y, 2.0, 2), x, y)

@@ -205,7 +205,7 @@ def test_cpu_scalars_are_moved_to_the_device() -> None:
         graph = make_fx(lambda x, s: (x * s).cpu())(x, scale)
     lowered = lower(graph)
     verify_graph(lowered.graph)
-    assert [f.reason for f in lowered.fallbacks] == ["a copy between devices"]
+    assert [f.reason for f in lowered.fallbacks] == ["the copy is between devices"]
     results = [value for operation in lowered.graph.operations for value in operation.results]
     assert [str(value.type.device) for value in results] == ["cuda", "cuda", "cpu"]
 

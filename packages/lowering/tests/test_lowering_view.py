@@ -175,4 +175,4 @@ def test_cat_of_many_tensors_falls_back() -> None:
     few, many = ([numbers(2, 1 + k % 3) for k in range(n)] for n in (64, 65))
     assert not reasons(check(lambda *xs: torch.cat(xs, 1), *few))
     found = check(lambda *xs: torch.cat(xs, 1), *many, allowed=("aten.cat.default",))
-    assert reasons(found) == ["more than 64 tensors, which ATen copies one by one"]
+    assert reasons(found) == ["more than 64 tensors are copied one by one in ATen"]

@@ -1,4 +1,4 @@
-"""Activations and their gradients: rows of the pointwise table, in the form in which eager evaluates them."""
+"""Activations and their gradients: rows of the pointwise table, computed as eager does."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def _gelu_backward(grad: Num, x: Num, approximate: str = "none") -> Num:
     if approximate == "tanh":
         square = x * x
         t = f.tanh(_TANH_SCALE * (x + _TANH_CUBIC * (square * x)))
-        left, right = 0.5 * x, 1.0 + t
+        half_x, one_plus_t = 0.5 * x, 1.0 + t
         inner = _TANH_SCALE * (1.0 + 3.0 * _TANH_CUBIC * square)
-        return grad * (0.5 * right + left * (1.0 - t * t) * inner)
+        return grad * (0.5 * one_plus_t + half_x * (1.0 - t * t) * inner)
     cdf = 0.5 * (1.0 + f.erf(x * _SQRT_HALF))
     pdf = f.exp(x * x * -0.5) * (0.5 * _SQRT_HALF * 2.0 / math.sqrt(math.pi))
     return grad * (cdf + x * pdf)

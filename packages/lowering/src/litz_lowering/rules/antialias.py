@@ -1,4 +1,4 @@
-"""Resizing with antialiasing: every result is a weighted mean over as many elements as it shrinks, in two passes."""
+"""Antialiased resizing: each result is a weighted mean of a window of elements, one dimension after the other."""
 
 from __future__ import annotations
 
@@ -21,53 +21,56 @@ from litz_lowering.rules.scatter import zeros
 ResamplingKernel = Callable[[Num], Num]
 
 CUBIC = -0.5
-"""The free parameter of the cubic kernel that eager antialiases with."""
+"""Parameter of the cubic kernel in eager's antialiasing."""
 LOBES = 3
 KERNELS: dict[str, tuple[int, ResamplingKernel]] = {
     "bilinear": (1, triangle),
     "bicubic": (2, lambda x: keys(x, CUBIC)),
     "lanczos": (LOBES, lambda x: lanczos(x, LOBES)),
 }
-"""For each mode the distance from which on the kernel is zero, and the kernel."""
+"""Support (distance from which the kernel is zero) and kernel of each mode."""
 
-_SYMBOLIC = Declined("antialiasing between sizes that are not known")
+_SYMBOLIC = Declined("antialiased resizing needs static sizes")
 
 
 @dataclass(frozen=True, slots=True)
 class ResamplingWindow:
-    """The elements along dimension ``d`` of ``size`` that each of ``count`` results is a mean of.
-
-    ``scale`` is elements per result, ``dtype`` what weights are computed in.
-    """
+    """Window of elements along dimension ``d`` over which each result is a weighted mean."""
 
     ctx: LoweringContext
     d: int
+    """Dimension."""
     size: int
+    """Size of the input along the dimension."""
     count: int
+    """Size of the result along the dimension."""
     scale: float
+    """Input elements per result element."""
     mode: str
     dtype: DType
+    """Dtype in which weights are computed."""
 
     @property
     def support(self) -> float:
-        """Elements on either side of the centre."""
+        """Distance from the centre at which weights become zero, in elements."""
         return KERNELS[self.mode][0] * max(self.scale, 1.0)
 
     @property
     def reach(self) -> int:
-        """The most elements that any result is a mean of."""
+        """Largest number of elements in a window."""
         return math.ceil(self.support) * 2 + 1
 
     def centre(self, i: Size) -> Num:
-        """Where result ``i`` is, rounded to the dtype as eager does."""
+        """Centre of the window of result ``i``, rounded to the dtype as in eager."""
         return ((f.index(i).to(f64) + 0.5) * self.scale).to(self.dtype).to(f64)
 
     def first(self, i: Size) -> Num:
-        """The first element that result ``i`` reads."""
+        """First element in the window of result ``i``."""
         return f.maximum((self.centre(i) - self.support + 0.5).to(i64), 0)
 
     def element(self, i: Size, step: Size) -> tuple[Size, Num]:
-        """(element number ``step`` of result ``i``, its weight: zero where there is none)."""
+        """Index of element ``step`` in the window of result ``i``, and its weight; the weight is zero outside the
+        window."""
         here = self.first(i) + f.index(step)
         end = f.minimum((self.centre(i) + self.support + 0.5).to(i64), self.size)
         distance = (here.to(f64) - self.centre(i) + 0.5) / max(self.scale, 1.0)
@@ -76,28 +79,28 @@ class ResamplingWindow:
         return index, f.where(here < end, weight, 0)
 
     def norms(self) -> Tensor:
-        """What the weights of each result add up to."""
+        """Sum of the weights of each result."""
         kind = self.ctx.temporary(self.dtype, (self.count,))
         return self.ctx.reduction(
             "sum", lambda i, r: self.element(i[0], r[0])[1].expr, (self.reach,), (kind,), (f"norm{self.d}",)
         )[0]
 
     def resized(self, x: Tensor) -> Tensor:
-        """``x`` with this dimension resized."""
+        """Resize this dimension of ``x``."""
         norms, shape = self.norms(), [*x.shape]
         shape[self.d] = self.count
 
         def body(outer: Axes, inner: Axes) -> Expr:
             index, weight = self.element(outer[self.d], inner[0])
             share = weight / Num(norms.load((outer[self.d],)))
-            held = x.load((*outer[: self.d], index, *outer[self.d + 1 :]))
-            return (Num(build.cast(held, self.dtype)) * share).expr
+            element = x.load((*outer[: self.d], index, *outer[self.d + 1 :]))
+            return (Num(build.cast(element, self.dtype)) * share).expr
 
         kind = self.ctx.temporary(self.dtype, shape)
         return self.ctx.reduction("sum", body, (self.reach,), (kind,), (f"along{self.d}",))[0]
 
     def returned(self, grad: Tensor) -> Tensor:
-        """The gradient of what :meth:`resized` was given."""
+        """Gradient of the input of :meth:`resized`."""
         norms, shape = self.norms(), [*grad.shape]
         shape[self.d] = self.size
 
@@ -119,7 +122,7 @@ def _windows(
     ctx: LoweringContext, sizes: Sequence[Size], counts: Sequence[Size], corners: bool,
     scales: Sequence[float | None], dtype: DType,
 ) -> list[ResamplingWindow] | None:  # fmt: skip
-    """The windows over both spatial dimensions; None where a size is symbolic."""
+    """Windows over both spatial dimensions; None where a size is symbolic."""
     mode = ctx.origin.operation.partition("_upsample_")[2].partition("2d")[0]
     wide = np.dtype(np.float64 if dtype == f64 else np.float32)
     found: list[ResamplingWindow] = []
@@ -139,7 +142,7 @@ def resize(
     ctx: LoweringContext, x: Tensor, output_size: Sequence[Size], align_corners: bool,
     scales_h: float | None = None, scales_w: float | None = None,
 ) -> Tensor | Declined:  # fmt: skip
-    """Both spatial dimensions resized, the last one first."""
+    """Resize both spatial dimensions, the last one first."""
     dtype = compute_dtype(x.dtype)
     windows = _windows(ctx, x.shape[2:], output_size, align_corners, (scales_h, scales_w), dtype)
     if windows is None:
@@ -154,7 +157,7 @@ def resize_backward(
     ctx: LoweringContext, grad: Tensor, output_size: Sequence[Size], input_size: Sequence[Size],
     align_corners: bool, scales_h: float | None = None, scales_w: float | None = None,
 ) -> Tensor | Declined:  # fmt: skip
-    """The gradient of what was resized."""
+    """Gradient of the resized input."""
     dtype = compute_dtype(grad.dtype)
     windows = _windows(ctx, input_size[2:], output_size, align_corners, (scales_h, scales_w), dtype)
     if windows is None:

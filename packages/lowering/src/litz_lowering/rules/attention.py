@@ -20,13 +20,14 @@ _BACKWARD = tuple(name.removesuffix(".default") + "_backward.default" for name i
 
 
 def _flops(query: Tensor, key: Tensor) -> Size:
-    """Two products of queries with keys or values."""
+    """Operations of QK^T and of P V."""
     return mul(4, product(query.shape), key.shape[-2])
 
 
 @rule(*_FORWARD, how="library")
 def attention(ctx: LoweringContext, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-    """(attention, and what the backward pass of that variant wants); dropout inside draws from ATen's stream."""
+    """Attention, and the values that this variant saves for the backward pass; dropout draws from ATen's
+    generator."""
     token = "rng" if ctx.named_arguments.get("dropout_p", 0.0) else ""
     results = ctx.call(
         ContractionCall, str(ctx.node.target), args, kwargs, kind="attention", layout_requirement="exact", token=token,
@@ -37,7 +38,7 @@ def attention(ctx: LoweringContext, *args: Any, **kwargs: Any) -> tuple[Any, ...
 
 @rule(*_BACKWARD, how="library")
 def attention_backward(ctx: LoweringContext, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-    """Gradients of query, key and value (and of the bias, where the variant has one)."""
+    """Gradients of query, key and value, and of the bias where the variant has one."""
     results = ctx.call(
         ContractionCall, str(ctx.node.target), args, kwargs, kind="attention", layout_requirement="exact",
         flops=mul(_flops(args[1], args[2]), 2),

@@ -1,4 +1,4 @@
-"""Casts and copies: the same elements in another dtype, layout or memory."""
+"""Casts and copies to another dtype, layout or memory."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from litz_lowering.rules.slice_scatter import in_place_of
     moves=True,
 )
 def copy(ctx: LoweringContext, x: Tensor, *_: Any, **__: Any) -> Tensor | Declined:
-    """A copy; its dtype, strides and device are the result's."""
+    """Copy with the dtype, strides and device of the result."""
     if x.device != ctx.output.device:
-        return Declined("a copy between devices", is_meant=True)
+        return Declined("the copy is between devices", is_meant=True)
     return ctx.pointwise(x.load)
 
 
@@ -31,9 +31,9 @@ def copy(ctx: LoweringContext, x: Tensor, *_: Any, **__: Any) -> Tensor | Declin
 def copy_from(
     ctx: LoweringContext, x: Tensor, source: Tensor, non_blocking: bool = False
 ) -> Tensor | Declined:
-    """``source``, broadcast and cast to the type of ``x``."""
+    """Copy of ``source``, broadcast and cast to the type of ``x``."""
     if source.device != ctx.output.device:
-        return Declined("a copy between devices", is_meant=True)
+        return Declined("the copy is between devices", is_meant=True)
     return in_place_of(ctx, x, lambda: ctx.pointwise(source.at))
 
 
@@ -41,9 +41,9 @@ def copy_from(
 def copy_onto(
     ctx: LoweringContext, target: Tensor, source: Tensor, non_blocking: bool = False
 ) -> Tensor | Declined:
-    """Overwrite ``target``: what follows reads the new version."""
+    """Overwrite ``target``; later operations read the new version."""
     if source.device != target.device:
-        return Declined("a copy between devices", is_meant=True)
+        return Declined("the copy is between devices", is_meant=True)
     if source.name == target.name:
         return target
     if source.dtype != target.dtype or source.shape != target.shape:
@@ -54,7 +54,7 @@ def copy_onto(
 
 @rule("aten.fill.Scalar", "aten.fill.Tensor")
 def fill(ctx: LoweringContext, x: Tensor, value: Any) -> Tensor:
-    """``value`` everywhere."""
+    """Fill with ``value``."""
     if isinstance(value, Tensor):
         return ctx.pointwise(lambda axes: value.load(()))
     return ctx.pointwise(lambda axes: ctx.number(value, ctx.output.dtype))
@@ -62,7 +62,7 @@ def fill(ctx: LoweringContext, x: Tensor, value: Any) -> Tensor:
 
 @rule("aten.view.dtype")
 def bitcast(ctx: LoweringContext, x: Tensor, dtype: Any) -> Tensor | Declined:
-    """The same bits read as another dtype."""
+    """Reinterpret the bits as another dtype of equal width."""
     if x.dtype.bits != ctx.output.dtype.bits or x.dtype.is_bool != ctx.output.dtype.is_bool:
-        return Declined("a view under a dtype of another width")
+        return Declined("the view changes the width of the dtype")
     return ctx.view(x, lambda axes: axes)

@@ -1,9 +1,9 @@
 """Coefficients of special functions, from S. L. Moshier's Cephes Mathematical Library (1984-2000, BSD licence).
 
-Every table lists the highest power first. A :data:`Ratio` is a numerator and a denominator; a :data:`Series` are
-Chebyshev coefficients, of which the last counts half. Cephes gives many denominators without their leading one; so does
-eager evaluate those of the Bessel and Airy functions: without it. The tables follow eager, whose values are the
-specification, although it costs them digits around 5.
+Every table lists the highest power first. A :data:`Ratio` is a numerator and a denominator; a :data:`Series` is a
+list of Chebyshev coefficients, of which the last counts half. Cephes omits the leading one of many denominators,
+and eager omits it in those of the Bessel and Airy functions. The tables follow eager, whose values are the
+specification, although it loses digits around 5.
 """
 
 from __future__ import annotations

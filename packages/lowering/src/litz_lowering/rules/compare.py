@@ -1,4 +1,4 @@
-"""Comparisons: computed in what eager promotes the operands to, with a ``b1`` result."""
+"""Comparisons, computed in the promoted dtype of the operands, with a ``b1`` result."""
 
 from __future__ import annotations
 

@@ -13,13 +13,13 @@ from litz_lowering.registry import rule
 
 
 def _flops(given: Mapping[str, Any], positions: Sequence[Size]) -> Size:
-    """Two per multiply-add: every weight meets every position of the side that it slides over."""
+    """Two operations per multiply-add, for each weight at each of ``positions`` and each batch element."""
     return mul(2, given["input"].shape[0], product(given["weight"].shape), product(positions))
 
 
 @rule(CONVOLUTION, how="library")
 def convolution(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
-    """A convolution, transposed or not; its result has eager's strides."""
+    """Convolution, transposed or not, with eager's strides."""
     given = by_role(CONVOLUTIONS[CONVOLUTION], args, kwargs.items())
     flops = _flops(given, (given["input"] if given["transposed"] else ctx.output).shape[2:])
     return ctx.call(
@@ -35,7 +35,7 @@ def convolution(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
 
 @rule(CONVOLUTION_BACKWARD, how="library")
 def convolution_backward(ctx: LoweringContext, *args: Any, **kwargs: Any) -> tuple[Tensor | None, ...]:
-    """The gradients that ``output_mask`` asks for; each costs as much as the convolution."""
+    """Gradients requested by ``output_mask``; each costs as much as the convolution."""
     given = by_role(CONVOLUTIONS[CONVOLUTION_BACKWARD], args, kwargs.items())
     mask = given["output_mask"]
     flops = mul(_flops(given, given["grad_output"].shape[2:]), sum(map(bool, mask[:2])))

@@ -1,4 +1,4 @@
-"""Distances between the rows of two matrices, or of batches of them, and their gradient."""
+"""Distances between the rows of two matrices or batches of matrices, and their gradient."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from litz_lowering.rules import formula as f
 from litz_lowering.rules.formula import Num, where
 from litz_lowering.rules.scatter import zeros
 
-BY_PRODUCT, DIRECT = 1, 2
-"""Eager's modes that always and never compute Euclidean distances by a product of matrices."""
+BY_MATMUL, DIRECT = 1, 2
+"""Eager's modes that always and never compute Euclidean distances by a matmul."""
 
 MOST_DIRECT = 25
-"""Rows of either side up to which eager does without the product where it may choose."""
+"""Largest number of rows for which eager avoids the matmul where it may choose."""
 
 
-def _by_product(ctx: LoweringContext, x1: Tensor, x2: Tensor, mode: int) -> bool:
-    """True where eager may take a product of matrices, which rounds otherwise and is quicker."""
-    if mode in (BY_PRODUCT, DIRECT):
-        return mode == BY_PRODUCT
+def _by_matmul(ctx: LoweringContext, x1: Tensor, x2: Tensor, mode: int) -> bool:
+    """True where eager may use a matmul, which is faster and rounds differently."""
+    if mode in (BY_MATMUL, DIRECT):
+        return mode == BY_MATMUL
     highest = [bounds(x.shape[-2], ctx.builder.symbols.ranges()).high for x in (x1, x2)]
     return any(high is None or high > MOST_DIRECT for high in highest)
 
 
 def _difference(x1: Tensor, x2: Tensor, batch: Axes, row: Axes, column: Axes) -> Num:
-    """Of an element of row ``row[0]`` of ``x1`` and that of row ``row[1]`` of ``x2``."""
+    """Difference of an element of row ``row[0]`` of ``x1`` and the same element of row ``row[1]`` of ``x2``."""
     return Num(x1.at((*batch, row[0], *column))) - Num(x2.at((*batch, row[1], *column)))
 
 
@@ -39,17 +39,15 @@ def _difference(x1: Tensor, x2: Tensor, batch: Axes, row: Axes, column: Axes) ->
 def cdist(
     ctx: LoweringContext, x1: Tensor, x2: Tensor, p: Any, compute_mode: int | None
 ) -> Tensor | Declined:
-    """The ``p``-norm of the difference of each row of ``x1`` and each row of ``x2``."""
+    """``p``-norm of the difference of each row of ``x1`` and each row of ``x2``."""
     if x1.dtype not in (f32, f64) or not isinstance(p, int | float):
-        return Declined(
-            "eager has no distances of narrow floats, and an order that is a symbol has no formula"
-        )
-    if p == 2 and _by_product(ctx, x1, x2, compute_mode or 0):
-        return Declined("Euclidean distances of many rows are a product of matrices")
+        return Declined("distances are generated for f32 and f64, and for an order that is a number")
+    if p == 2 and _by_matmul(ctx, x1, x2, compute_mode or 0):
+        return Declined("Euclidean distances of many rows are computed by a matmul")
     if x1.shape[-1] == 0:
         return zeros(ctx, ctx.output)
 
-    def part(outer: Axes, inner: Axes) -> Expr:
+    def element(outer: Axes, inner: Axes) -> Expr:
         size = f.absolute(_difference(x1, x2, outer[:-2], outer[-2:], inner))
         if p == 0:
             return f.minimum(f.ceil(size), 1).expr
@@ -59,10 +57,10 @@ def cdist(
             return (size * size).expr
         return (size if p == 1 else f.power(size, float(p))).expr
 
-    how: ReductionName = "max" if p == math.inf else "sum"
+    combiner: ReductionName = "max" if p == math.inf else "sum"
     complete = p in (0, 1, math.inf)
     kind = ctx.output if complete else ctx.temporary(x1.dtype, ctx.output.shape)
-    (total,) = ctx.reduction(how, part, x1.shape[-1:], (kind,), ("" if complete else "total",))
+    (total,) = ctx.reduction(combiner, element, x1.shape[-1:], (kind,), ("" if complete else "total",))
     if complete:
         return total
 
@@ -74,7 +72,7 @@ def cdist(
 
 
 def _slope(difference: Num, distance: Num, p: float) -> Num:
-    """The derivative of a distance, not zero, by an element of the difference, in eager's terms."""
+    """Derivative of a nonzero distance by an element of the difference, in eager's order of operations."""
     size = f.absolute(difference)
     if p == 1:
         return f.sign(difference)
@@ -92,18 +90,18 @@ def _slope(difference: Num, distance: Num, p: float) -> Num:
 def cdist_backward(
     ctx: LoweringContext, grad: Tensor, x1: Tensor, x2: Tensor, p: Any, cdist: Tensor
 ) -> Tensor | Declined:
-    """The gradient of ``x1``: over all rows of ``x2``, how the distance changes times the distance's gradient."""
+    """Gradient of ``x1``: derivatives of the distances times their gradients, summed over the rows of ``x2``."""
     if not isinstance(p, int | float):
-        return Declined("distances whose order is a symbol")
+        return Declined("the order of the distance is a symbol")
     if p == 0:
         return zeros(ctx, ctx.output)
 
-    def part(outer: Axes, inner: Axes) -> Expr:
+    def element(outer: Axes, inner: Axes) -> Expr:
         *batch, row, column = outer
         distance = Num(cdist.at((*batch, row, *inner)))
         difference = _difference(x1, x2, tuple(batch), (row, *inner), (column,))
         change = Num(grad.at((*batch, row, *inner))) * _slope(difference, distance, float(p))
-        still = distance.eq(0) if p not in (1, math.inf) else None
-        return (change if still is None else where(still, 0, change)).expr
+        is_zero = distance.eq(0) if p not in (1, math.inf) else None
+        return (change if is_zero is None else where(is_zero, 0, change)).expr
 
-    return ctx.reduction("sum", part, x2.shape[-2:-1], (ctx.output,))[0]
+    return ctx.reduction("sum", element, x2.shape[-2:-1], (ctx.output,))[0]

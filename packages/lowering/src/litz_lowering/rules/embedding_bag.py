@@ -1,7 +1,7 @@
-"""Bags of embeddings: rows of a table, chosen by indices, of which ``offsets`` begin bags.
+"""Embedding bags: sum, mean or maximum over groups of rows of a table, which ``offsets`` delimit.
 
-A bag's sum, mean or largest elements are taken. The largest element is the first of equals; a NaN is it when its bag
-begins with it, and is passed over elsewhere, since eager starts from the first and asks whether the next is larger.
+The maximum is the first of equal elements. A NaN counts only at the start of a bag, since eager starts with the
+first element and tests whether the next is larger.
 """
 
 from __future__ import annotations
@@ -26,41 +26,42 @@ _REDUCTIONS: dict[ScatterMode, ReductionName] = {"add": "sum", "max": "max", "mi
 
 @dataclass(frozen=True, slots=True)
 class _Bags:
-    """To which of ``count`` bags each index belongs: ``width`` to each, or else as ``places`` says.
-
-    ``check``: what becomes of a place that is no bag's.
-    """
+    """Assignment of indices to ``count`` bags."""
 
     ctx: LoweringContext
     indices: Tensor
     count: Size
     padding: int
+    """Index that does not contribute; negative for none."""
     width: int | None = None
-    places: Tensor | None = None
+    """Number of indices in each bag; None where bags differ."""
+    bag_numbers: Tensor | None = None
+    """Bag of each index, where bags differ in size."""
     check: BoundsCheck = "assumed"
+    """Treatment of a bag number out of range."""
 
     def bag(self, j: Size) -> Size:
-        """The bag of index ``j``."""
-        if self.places is None:
-            assert self.width is not None, "bags are of one width, or listed"
+        """Bag of index ``j``."""
+        if self.bag_numbers is None:
+            assert self.width is not None, "bags have one width or listed numbers"
             return floordiv(j, self.width)
-        return self.ctx.indirect(self.places.load((j,)), self.count, check=self.check)
+        return self.ctx.indirect(self.bag_numbers.load((j,)), self.count, check=self.check)
 
     def counts(self, j: Size) -> Expr:
-        """Whether index ``j`` is not the padding."""
+        """True where index ``j`` is not the padding."""
         if self.padding < 0:
             return build.const(True, b1)
         return build.op("ne", self.indices.load((j,)), build.const(self.padding, self.indices.dtype))
 
     def row(self, table: Tensor, j: Size, column: Size) -> Expr:
-        """The element of the table's row that index ``j`` chooses, as sums of such are computed."""
-        place = self.ctx.indirect(self.indices.load((j,)), table.shape[0], fault="element")
-        return build.cast(table.load((place, column)), compute_dtype(table.dtype))
+        """Element of the table's row that index ``j`` selects, in the dtype of sums."""
+        row = self.ctx.indirect(self.indices.load((j,)), table.shape[0], fault="element")
+        return build.cast(table.load((row, column)), compute_dtype(table.dtype))
 
     def combined(
         self, mode: ScatterMode, body: Callable[[Size, Size], Expr], dtype: DType, name: str, columns: Size
     ) -> Tensor:
-        """``body(j, column)`` of what is no padding combined over each bag, an intermediate of ``dtype``."""
+        """Combine ``body(j, column)`` over the indices of each bag, except padding; an intermediate of ``dtype``."""
         kind = self.ctx.temporary(dtype, (self.count, columns))
         nothing = build.const(identity(mode, dtype), dtype)
 
@@ -82,12 +83,13 @@ class _Bags:
         )  # fmt: skip
 
     def largest(self, table: Tensor) -> Tensor:
-        """Which index has the largest element of each bag and column: its position, past all of them in empty bags."""
+        """Position of the index with the largest element, for each bag and column; beyond all positions for empty
+        bags."""
         wide, columns = compute_dtype(table.dtype), table.shape[1]
         first = self.combined("min", lambda j, column: build.index(j), i64, "first", 1)
 
         def element(j: Size, column: Size) -> tuple[Num, Num]:
-            """(the element, that it is a NaN which counts)"""
+            """Element, and True where it is a NaN that counts."""
             value = Num(self.row(table, j, column))
             return value, f.isnan(value) & f.index(j).eq(Num(first.load((self.bag(j), 0))))
 
@@ -106,7 +108,7 @@ class _Bags:
 
 
 def _bags(ctx: LoweringContext, indices: Tensor, offsets: Tensor, count: Size, padding: int) -> _Bags:
-    """The bags that begin at the first ``count`` of ``offsets``, the first of which has to be 0."""
+    """Bags that begin at the first ``count`` of ``offsets``; the first offset must be 0."""
     number = indices.shape[0]
     known = stair_of(ctx.builder, offsets, number)
     stair = None if known is None else known[0]
@@ -118,14 +120,14 @@ def _bags(ctx: LoweringContext, indices: Tensor, offsets: Tensor, count: Size, p
         first = build.cast(ctx.view(offsets, lambda axes: (0,), alone, name="first").load(()), i64)
         ctx.check(build.op("eq", first, build.const(0, i64)), "offsets[0] has to be 0")
     kind = ctx.temporary(i64, (add(number, 1),))
-    # The first bag is number 0, but counted as begun.
+    # The first bag has number 0 but is counted as begun.
     blank = ctx.pointwise(lambda at: f.where(f.index(at[0]).eq(0), f.index(-1), 0).expr, kind, "blank")
     begun = ctx.scatter(
         blank, (count,), lambda at: (ctx.indirect(offsets.load(at), kind.shape[0], fault="element"),),
         lambda at: build.const(1, i64), mode="add", type=kind, name="begun",
     )  # fmt: skip
-    places = ctx.scan("sum", begun.load, 0, (kind,), ("places",))[0]
-    return _Bags(ctx, indices, count, padding, places=places)
+    bag_numbers = ctx.scan("sum", begun.load, 0, (kind,), ("places",))[0]
+    return _Bags(ctx, indices, count, padding, bag_numbers=bag_numbers)
 
 
 @rule("aten._embedding_bag.default", "aten._embedding_bag_forward_only.default")
@@ -141,16 +143,16 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> tuple[Tensor, ...]:
-    """(sum, mean or largest of each bag, the bag of each index, the sizes of the bags, rows of the largest elements).
+    """(result of each bag, bag of each index, sizes of bags, rows of the maxima).
 
-    The later ones are there for the backward; eager leaves those out that it can do without. Where no largest is taken
-    the last one is a copy of the sizes.
+    The backward pass reads the later ones. Eager leaves out those that it does not need, and returns a copy of
+    the sizes in place of rows where the mode is not maximum.
     """
-    result, places, sizes, largest = ctx.outputs
-    assert result is not None and places is not None and sizes is not None and largest is not None
+    result, bag_numbers, sizes, largest = ctx.outputs
+    assert result is not None and bag_numbers is not None and sizes is not None and largest is not None
     bags = _bags(ctx, indices, offsets, result.shape[0], padding_idx)
     counted = bags.combined("add", lambda j, column: build.const(1, i64), i64, "counted", 1)
-    fast = places.shape[0] == 0
+    fast = bag_numbers.shape[0] == 0
 
     def size_of(axes: Axes) -> Expr:
         # Eager's sizes have an entry for the last offset too.
@@ -164,7 +166,7 @@ def embedding_bag(
         values = _summed(bags, weight, per_sample_weights, counted if mode == MEAN else None, result)
         rows = ctx.pointwise(size_of, largest, "3")
     bag_of = ctx.pointwise(
-        lambda axes: build.const(0, i64) if fast else build.index(bags.bag(axes[0])), places, "1"
+        lambda axes: build.const(0, i64) if fast else build.index(bags.bag(axes[0])), bag_numbers, "1"
     )
     return values, bag_of, ctx.pointwise(size_of, sizes, "2"), rows
 
@@ -172,7 +174,7 @@ def embedding_bag(
 def _summed(
     bags: _Bags, weight: Tensor, shares: Tensor | None, counted: Tensor | None, result: TensorType
 ) -> Tensor:
-    """The sum of each bag, each row times its share; the mean where the bags are ``counted``."""
+    """Sum of each bag, weighted by ``shares``; the mean where sizes are in ``counted``."""
     wide = compute_dtype(weight.dtype)
 
     def body(j: Size, column: Size) -> Expr:
@@ -183,18 +185,18 @@ def _summed(
 
     def finish(axes: Axes) -> Expr:
         value = Num(total.load(axes))
-        return (value if counted is None else _shared(value, Num(counted.load((axes[0], 0))))).expr
+        return (value if counted is None else _mean(value, Num(counted.load((axes[0], 0))))).expr
 
     return bags.ctx.pointwise(finish, result, "0")
 
 
-def _shared(value: Num, size: Num) -> Num:
-    """A bag's value divided by the size of the bag, that of an empty one by 1."""
+def _mean(value: Num, size: Num) -> Num:
+    """Sum of a bag divided by its size; an empty bag is divided by 1."""
     return value / f.maximum(size, 1).to(value.dtype)
 
 
 def _largest(bags: _Bags, weight: Tensor, result: TensorType, rows: TensorType) -> tuple[Tensor, Tensor]:
-    """(the largest elements of each bag, the rows that they are in), 0 for empty bags."""
+    """(largest elements of each bag, rows that they are in), 0 for empty bags."""
     ctx, indices = bags.ctx, bags.indices
     position = bags.largest(weight)
 
@@ -224,9 +226,9 @@ def embedding_bag_backward(
     per_sample_weights: Tensor | None,
     padding_idx: int = -1,
 ) -> Tensor | Declined:
-    """Every bag's gradient added to the rows that it was made of."""
+    """Add the gradient of every bag to the rows that it was computed from."""
     if sparse:
-        return Declined("a sparse gradient")
+        return Declined("the gradient is sparse")
     if mode == MAX:
         return _gradient_of_largest(ctx, grad, bag_size, maximum_indices)
     bags = _bags(ctx, indices, offsets, grad.shape[0], padding_idx)
@@ -248,10 +250,10 @@ def embedding_bag_dense_backward(
     per_sample_weights: Tensor | None,
     padding_idx: int = -1,
 ) -> Tensor:
-    """The same, of indices whose bags are listed."""
+    """Gradient of the table, for indices whose bags are listed."""
     if mode == MAX:
         return _gradient_of_largest(ctx, grad, bag_size, maximum_indices)
-    bags = _Bags(ctx, indices, grad.shape[0], padding_idx, places=offset2bag, check="raised")
+    bags = _Bags(ctx, indices, grad.shape[0], padding_idx, bag_numbers=offset2bag, check="raised")
     sizes = bag_size if mode == MEAN else None
     return _gradient(bags, grad, sizes, per_sample_weights, scale_grad_by_freq)
 
@@ -259,11 +261,11 @@ def embedding_bag_dense_backward(
 def _gradient(
     bags: _Bags, grad: Tensor, sizes: Tensor | None, shares: Tensor | None, scale_grad_by_freq: bool
 ) -> Tensor:
-    """The node's result for sums, and for means where the ``sizes`` of the bags are given."""
+    """Gradient of sums, and of means where ``sizes`` of the bags are given."""
     ctx, indices = bags.ctx, bags.indices
     wide = compute_dtype(grad.dtype)
     kind = ctx.temporary(wide, ctx.output.shape)
-    often = _frequencies(ctx, indices, kind.shape[0]) if scale_grad_by_freq else None
+    frequencies = _frequencies(ctx, indices, kind.shape[0]) if scale_grad_by_freq else None
 
     def row(j: Size) -> Size:
         return ctx.indirect(indices.load((j,)), kind.shape[0])
@@ -274,10 +276,10 @@ def _gradient(
         value = Num(build.cast(grad.load((bag, column)), wide))
         if shares is not None:
             value = value * Num(build.cast(shares.load((j,)), wide))
-        if often is not None:
-            value = value / Num(often.load((row(j),))).to(wide)
+        if frequencies is not None:
+            value = value / Num(frequencies.load((row(j),))).to(wide)
         if sizes is not None:
-            value = _shared(value, Num(sizes.load((bag,))))
+            value = _mean(value, Num(sizes.load((bag,))))
         return build.masked(bags.counts(j), value.expr, build.const(0, wide))
 
     total = ctx.scatter(
@@ -288,37 +290,39 @@ def _gradient(
 
 
 def _gradient_of_largest(ctx: LoweringContext, grad: Tensor, sizes: Tensor, rows: Tensor) -> Tensor:
-    """Every element of a bag's gradient added to the row that has the bag's largest; empty bags have none."""
+    """Add each element of a bag's gradient to the row with the bag's maximum; empty bags have none."""
     wide = compute_dtype(grad.dtype)
     kind = ctx.temporary(wide, ctx.output.shape)
     if kind.shape[0] == 0:
         return ctx.pointwise(lambda point: build.const(0, wide))
 
-    def place(point: Axes) -> tuple[Size, Size]:
+    def row_and_column(point: Axes) -> tuple[Size, Size]:
         return ctx.indirect(rows.load(point), kind.shape[0]), point[1]
 
     def body(point: Axes) -> Expr:
         some = Num(sizes.load((point[0],))).ne(0)
         return build.masked(some.expr, build.cast(grad.load(point), wide), build.const(0, wide))
 
-    total = ctx.scatter(zeros(ctx, kind), grad.shape, place, body, mode="add", type=kind, name="total")
+    total = ctx.scatter(
+        zeros(ctx, kind), grad.shape, row_and_column, body, mode="add", type=kind, name="total"
+    )
     return ctx.pointwise(total.load)
 
 
 def _frequencies(ctx: LoweringContext, indices: Tensor, rows: Size) -> Tensor:
-    """What eager divides the gradient of each row by: an intermediate of ``i64``, positive for rows that are chosen.
+    """Divisors of the gradient of each row: an intermediate of ``i64``, positive for selected rows.
 
-    On the CPU that is the row's own frequency only by chance: eager takes the n-th of the distinct indices for the
-    n-th of all indices in order, and its frequency.
+    On the CPU it is not always the row's own frequency: for the n-th distinct index, eager takes the frequency of
+    the n-th of all indices in order.
     """
-    often = occurrences(ctx, indices, rows, i64)
+    frequencies = occurrences(ctx, indices, rows, i64)
     if ctx.output.device.kind != "cpu":
-        return often
-    kind, listed = often.type, ctx.temporary(i64, (add(indices.shape[0], 1),))
+        return frequencies
+    kind, listed = frequencies.type, ctx.temporary(i64, (add(indices.shape[0], 1),))
     one = build.const(1, i64)
-    (through,) = ctx.scan("sum", often.load, 0, (kind,), ("through",))
+    (through,) = ctx.scan("sum", frequencies.load, 0, (kind,), ("through",))
     (distinct,) = ctx.scan(
-        "sum", lambda at: (Num(often.load(at)) > 0).to(i64).expr, 0, (kind,), ("distinct",)
+        "sum", lambda at: (Num(frequencies.load(at)) > 0).to(i64).expr, 0, (kind,), ("distinct",)
     )
     ended = ctx.scatter(
         zeros(ctx, listed), (rows,),
@@ -330,8 +334,8 @@ def _frequencies(ctx: LoweringContext, indices: Tensor, rows: Size) -> Tensor:
     def divisor(at: Axes) -> Expr:
         number = (Num(distinct.load(at)) - 1).expr
         other = in_order.load((ctx.indirect(number, listed.shape[0], check="assumed"),))
-        frequency = often.load((ctx.indirect(other, rows, check="assumed"),))
-        return build.masked((Num(often.load(at)) > 0).expr, frequency, one)
+        frequency = frequencies.load((ctx.indirect(other, rows, check="assumed"),))
+        return build.masked((Num(frequencies.load(at)) > 0).expr, frequency, one)
 
     return ctx.pointwise(divisor, kind, "divisors")
 
@@ -347,7 +351,7 @@ def per_sample_weights_backward(
     mode: int,
     padding_idx: int = -1,
 ) -> Tensor:
-    """The product of each index's row with the gradient of its bag."""
+    """Dot product of each index's row with the gradient of its bag."""
     wide = compute_dtype(grad.dtype)
     bags = _bags(ctx, indices, offsets, grad.shape[0], padding_idx)
 

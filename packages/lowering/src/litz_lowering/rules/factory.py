@@ -1,4 +1,4 @@
-"""Tensors made from nothing: constants, ranges, and masks of positions."""
+"""Tensor factories: constants, ranges and masks of positions."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def _filled(ctx: LoweringContext, value: Scalar) -> Tensor:
     moves=True,
 )  # fmt: skip
 def full(ctx: LoweringContext, *args: Any, **_: Any) -> Tensor:
-    """One value everywhere."""
+    """Fill with one value."""
     value = args[0] if "scalar_tensor" in str(ctx.node.target) else args[-1]
     return _filled(ctx, value)
 
 
 @rule("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default", moves=True)
 def ones(ctx: LoweringContext, *_: Any, **__: Any) -> Tensor:
-    """Ones."""
+    """Fill with ones."""
     return _filled(ctx, 1)
 
 
@@ -44,7 +44,7 @@ def ones(ctx: LoweringContext, *_: Any, **__: Any) -> Tensor:
     "aten.new_empty_strided.default", "aten.empty_permuted.default", moves=True,
 )  # fmt: skip
 def zeros(ctx: LoweringContext, *_: Any, **__: Any) -> Tensor:
-    """Zeros, and what may hold anything: zeros too, so that no result depends on what memory held before."""
+    """Fill with zeros, also for ``empty``, so that no result depends on uninitialised memory."""
     return _filled(ctx, 0)
 
 
@@ -72,7 +72,7 @@ def _arange(ctx: LoweringContext, start: Scalar, step: Scalar) -> Tensor:
 
 
 def _truncated(value: Scalar) -> Expr | Size:
-    """A number as eager makes an integer of it before it counts."""
+    """Number truncated to an integer, as eager does before it counts."""
     if isinstance(value, Expr):
         return build.cast(value, i64)
     return value if isinstance(value, Term) else int(value)
@@ -85,27 +85,27 @@ def _index(axis: Size, start: Any, step: Any) -> Size:
 
 @rule("aten.arange.default")
 def arange(ctx: LoweringContext, end: Scalar, **_: Any) -> Tensor:
-    """0, 1, … below ``end``."""
+    """Integers from 0 below ``end``."""
     return _arange(ctx, 0, 1)
 
 
 @rule("aten.arange.start")
 def arange_start(ctx: LoweringContext, start: Scalar, end: Scalar, **_: Any) -> Tensor:
-    """``start``, ``start + 1``, … below ``end``."""
+    """Integers from ``start`` below ``end``."""
     return _arange(ctx, start, 1)
 
 
 @rule("aten.arange.start_step")
 def arange_step(ctx: LoweringContext, start: Scalar, end: Scalar, step: Scalar = 1, **_: Any) -> Tensor:
-    """``start``, ``start + step``, … up to ``end``."""
+    """Numbers from ``start`` to ``end`` in increments of ``step``."""
     return _arange(ctx, start, step)
 
 
 def bind_range_size(ctx: LoweringContext, args: Sequence[Scalar]) -> bool:
-    """Bind a symbol to the size of the range that the node makes: a quotient of floats, which no term expresses.
+    """Define a symbol for the size of a range by floats, which no term expresses.
 
-    The host computes it once per call, as eager does. False where the node makes no range, or one of 64-bit integers,
-    whose size eager computes in another way.
+    The host computes it once per call, as eager does. Returns False where the node makes no range, or one of
+    64-bit integers, whose size eager computes differently.
     """
     value, target = ctx.node.meta["val"], ctx.node.target
     if not str(target).startswith("aten.arange.") or value.dtype == torch.int64:
@@ -120,13 +120,14 @@ def bind_range_size(ctx: LoweringContext, args: Sequence[Scalar]) -> bool:
 
 @rule("prims.iota.default")
 def iota(ctx: LoweringContext, length: Size, *, start: Scalar, step: Scalar, **_: Any) -> Tensor:
-    """``length`` numbers from ``start``, ``step`` apart."""
+    """``length`` numbers from ``start`` in increments of ``step``."""
     return _arange(ctx, start, step)
 
 
 @rule("aten.linspace.default")
 def linspace(ctx: LoweringContext, start: Number, end: Number, steps: int, **_: Any) -> Tensor:
-    """``steps`` numbers from ``start`` to ``end``: from the left in the first half, from the right in the second."""
+    """``steps`` numbers from ``start`` to ``end``, counted from the start in the first half and from the end in
+    the second."""
     dtype = ctx.output.dtype
     wide = compute_dtype(dtype) if dtype.is_float else f64
     first, last = Num(ctx.number(start, wide)), Num(ctx.number(end, wide))
@@ -134,9 +135,9 @@ def linspace(ctx: LoweringContext, start: Number, end: Number, steps: int, **_: 
 
     def body(axes: Axes) -> Expr:
         position = f.index(axes[0])
-        left = first + step * position.to(wide)
-        right = last - step * (f.index(steps - 1) - position).to(wide)
-        return f.where(position < (steps // 2 if steps > 1 else 1), left, right).expr
+        from_start = first + step * position.to(wide)
+        from_end = last - step * (f.index(steps - 1) - position).to(wide)
+        return f.where(position < (steps // 2 if steps > 1 else 1), from_start, from_end).expr
 
     return ctx.pointwise(body)
 
@@ -146,7 +147,7 @@ def linspace(ctx: LoweringContext, start: Number, end: Number, steps: int, **_: 
 
 @rule("aten.eye.default", "aten.eye.m")
 def eye(ctx: LoweringContext, *_: Any, **__: Any) -> Tensor:
-    """Ones on the diagonal."""
+    """Ones on the diagonal, zeros elsewhere."""
     return ctx.pointwise(
         lambda axes: build.cast(f.index(axes[0]).eq(f.index(axes[1])).expr, ctx.output.dtype)
     )
@@ -156,19 +157,19 @@ def _triangle(ctx: LoweringContext, x: Tensor, diagonal: Size, lower: bool) -> T
     def body(axes: Axes) -> Expr:
         row, column = f.index(axes[-2]), f.index(axes[-1])
         edge = row + f.index(diagonal)
-        kept = column <= edge if lower else column >= edge
-        return build.masked(kept.expr, x.load(axes), build.const(0, x.dtype))
+        inside = column <= edge if lower else column >= edge
+        return build.masked(inside.expr, x.load(axes), build.const(0, x.dtype))
 
     return ctx.pointwise(body)
 
 
 @rule("aten.tril.default")
 def tril(ctx: LoweringContext, x: Tensor, diagonal: Size = 0) -> Tensor:
-    """The elements on and below a diagonal, zero elsewhere."""
+    """Elements on and below a diagonal, zeros elsewhere."""
     return _triangle(ctx, x, diagonal, True)
 
 
 @rule("aten.triu.default")
 def triu(ctx: LoweringContext, x: Tensor, diagonal: Size = 0) -> Tensor:
-    """The elements on and above a diagonal, zero elsewhere."""
+    """Elements on and above a diagonal, zeros elsewhere."""
     return _triangle(ctx, x, diagonal, False)

@@ -1,4 +1,4 @@
-"""Operators over lists of tensors: the pointwise table, applied to each element."""
+"""Operators over lists of tensors: rows of the pointwise table, applied to each element."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BINARY = {
 def _each(
     ctx: LoweringContext, entry: PointwiseRow, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Tensor, ...]:
-    """The row for every element; lists among the arguments go along element by element."""
+    """Apply a row to every element; lists among the arguments are indexed by the element."""
     results: list[Tensor] = []
     for position in range(len(ctx.outputs)):
         own = tuple(a[position] if isinstance(a, tuple) else a for a in args)
@@ -60,9 +60,9 @@ _serve(ROWS["lerp.Tensor"], "lerp.List", "lerp.Scalar", "lerp.ScalarList")
 
 @rule("aten._foreach_copy.default", moves=True)
 def foreach_copy(ctx: LoweringContext, self: tuple[Tensor, ...], src: tuple[Tensor, ...], *_: Any) -> Any:
-    """Each source cast to its target's type."""
+    """Cast each source to the type of its target."""
     if any(a.device != b.device for a, b in zip(self, src)):
-        return Declined("a copy between devices", is_meant=True)
+        return Declined("the copy is between devices", is_meant=True)
     copies: list[Tensor] = []
     for k, (target, source) in enumerate(zip(self, src, strict=True)):
         make = partial(ctx.pointwise, source.at, ctx.outputs[k], str(k))
@@ -75,13 +75,13 @@ def foreach_copy(ctx: LoweringContext, self: tuple[Tensor, ...], src: tuple[Tens
 
 @rule("aten._foreach_clone.default")
 def foreach_clone(ctx: LoweringContext, self: tuple[Tensor, ...], **_: Any) -> tuple[Tensor, ...]:
-    """A copy of each."""
+    """Copy each tensor."""
     return tuple(ctx.pointwise(t.load, ctx.outputs[k], str(k)) for k, t in enumerate(self))
 
 
 @rule("aten._foreach_zero.default")
 def foreach_zero(ctx: LoweringContext, self: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Zeros like each."""
+    """Zeros of each tensor's type."""
     return tuple(
         ctx.pointwise(lambda _: build.const(0, f32), kind, str(k)) for k, kind in enumerate(ctx.outputs)
     )
@@ -91,11 +91,11 @@ def foreach_zero(ctx: LoweringContext, self: tuple[Tensor, ...]) -> tuple[Tensor
 def foreach_norm(
     ctx: LoweringContext, self: tuple[Tensor, ...], ord: float = 2, dtype: Any = None
 ) -> tuple[Tensor, ...]:
-    """The ``ord``-norm of each, as clipping gradients asks for."""
+    """``ord``-norm of each tensor, as gradient clipping needs."""
     return tuple(vector_norm(ctx.of_result(k), t, ord) for k, t in enumerate(self))
 
 
 @rule("aten._foreach_max.default")
 def foreach_max(ctx: LoweringContext, self: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The largest element of each."""
+    """Largest element of each tensor."""
     return tuple(amax(ctx.of_result(k), t) for k, t in enumerate(self))

@@ -1,4 +1,4 @@
-"""Formulas as they are written on paper: scalar values with operators, and Python numbers that take their dtype."""
+"""Scalar formulas with Python's operators; Python numbers take the dtype of the other operand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Operand = "Num | Number"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Num:
-    """A body with arithmetic. Both sides of an operation have one dtype; a Python number is a literal of it.
+    """A body with arithmetic. Both operands have one dtype; a Python number is a literal of it.
 
     Comparisons give ``b1`` values, on which ``&``, ``|`` and ``~`` work.
     """
@@ -28,11 +28,11 @@ class Num:
         return self.expr.dtype
 
     def like(self, other: Num | Number) -> Num:
-        """``other`` in this value's dtype: a literal if it is a Python number."""
+        """``other`` in this value's dtype; a Python number becomes a literal."""
         return other if isinstance(other, Num) else Num(build.const(other, self.dtype))
 
     def to(self, dtype: DType) -> Num:
-        """Cast."""
+        """Cast to ``dtype``."""
         return Num(build.cast(self.expr, dtype))
 
     def _with(self, name: str, other: Num | Number) -> Num:
@@ -102,32 +102,32 @@ class Num:
 
 
 def unary(name: str) -> Callable[[Num], Num]:
-    """The operation of that name, as a function."""
+    """Scalar operation ``name`` as a function of one value."""
     return lambda x: Num(build.op(name, x.expr))
 
 
 def binary(name: str) -> Callable[[Num | Number, Num | Number], Num]:
-    """The operation of that name, as a function of which one side may be a Python number."""
+    """Scalar operation ``name`` as a function of two operands, one of which may be a Python number."""
 
     def apply(a: Num | Number, b: Num | Number) -> Num:
         if isinstance(a, Num):
             return Num(build.op(name, a.expr, a.like(b).expr))
-        assert isinstance(b, Num), "one side of an operation is a value"
+        assert isinstance(b, Num), "one operand is a value"
         return Num(build.op(name, b.like(a).expr, b.expr))
 
     return apply
 
 
 def where(cond: Num, a: Num | Number, b: Num | Number) -> Num:
-    """``a`` where ``cond`` holds, else ``b``."""
+    """``a`` where ``cond`` is true, else ``b``."""
     if isinstance(a, Num):
         return Num(build.where(cond.expr, a.expr, a.like(b).expr))
-    assert isinstance(b, Num), "one side of a choice is a value"
+    assert isinstance(b, Num), "one operand is a value"
     return Num(build.where(cond.expr, b.like(a).expr, b.expr))
 
 
 def extreme(dtype: DType, *, largest: bool) -> int | float:
-    """The largest (or smallest) value of a dtype, infinities included."""
+    """Largest or smallest value of a dtype, infinities included."""
     if dtype.is_bool:
         return int(largest)
     if dtype.is_float:
@@ -137,12 +137,12 @@ def extreme(dtype: DType, *, largest: bool) -> int | float:
 
 
 def false(_: Num) -> Num:
-    """The constant false."""
+    """Constant false."""
     return Num(build.const(False, b1))
 
 
 def index(term: int | Term) -> Num:
-    """The value of an index term."""
+    """Value of an index term."""
     return Num(build.index(term))
 
 
@@ -152,9 +152,9 @@ def fma(a: Num, b: Num | Number, c: Num | Number) -> Num:
 
 
 def clip(x: Num, low: Num | Number | None = None, high: Num | Number | None = None) -> Num:
-    """``x`` held between two bounds; NaN stays, as does the sign of a zero that equals a bound given as a number."""
-    numbers = [bound for bound in (low, high) if bound is not None and not isinstance(bound, Num)]
-    if any(math.isnan(number) for number in numbers):
+    """Clamp ``x`` to two bounds; NaN stays, as does the sign of a zero that equals a bound given as a number."""
+    constants = [bound for bound in (low, high) if bound is not None and not isinstance(bound, Num)]
+    if any(math.isnan(constant) for constant in constants):
         return x.like(math.nan)
     if low is not None:
         x = maximum(x, low) if isinstance(low, Num) else where(x < low, low, x)

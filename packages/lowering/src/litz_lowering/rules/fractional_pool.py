@@ -1,4 +1,4 @@
-"""Fractional max pooling: windows whose places come from random samples, hence from data (Graham, 2014)."""
+"""Fractional max pooling, whose window positions derive from random samples (Graham, 2014)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from litz_lowering.rules.window_maximum import WindowSearch, largest
 
 @dataclass(frozen=True, slots=True)
 class FractionalPool:
-    """Windows of ``kernel`` elements over the last dimensions of ``x``; ``samples`` holds a number in [0, 1) for each
-    batch, channel and dimension, ``order[d]`` the place of dimension ``d``'s."""
+    """Windows of ``kernel`` elements over the last dimensions of ``x``."""
 
     ctx: LoweringContext
     x: Tensor
     samples: Tensor
+    """Number in [0, 1) for each batch, channel and dimension."""
     kernel: Sequence[int]
     count: Sequence[int]
+    """Number of windows along each dimension."""
     order: Sequence[int]
+    """Position of each dimension's number in ``samples``."""
 
     @property
     def lead(self) -> int:
@@ -38,7 +40,7 @@ class FractionalPool:
         return self.x.shape[self.lead :]
 
     def start(self, outer: Axes, d: int) -> Size:
-        """Where the window of result ``outer`` begins along dimension ``d``, as eager truncates it."""
+        """Start of the window of result ``outer`` along dimension ``d``, truncated as in eager."""
         size, kernel, count = self.sizes[d], self.kernel[d], self.count[d]
         last = f.index(add(size, -kernel))
         if count == 1:
@@ -52,7 +54,7 @@ class FractionalPool:
         return self.ctx.indirect(begin.expr, size, check="clamped")
 
     def positions(self, outer: Axes, steps: Axes) -> list[Size]:
-        """The element of a window that ``steps`` counts to, along each dimension."""
+        """Element at ``steps`` of a window, along each dimension."""
         return [add(self.start(outer, d), step) for d, step in enumerate(steps)]
 
 
@@ -64,28 +66,28 @@ def fractional_max_pool(
     output_size: Sequence[int],
     random_samples: Tensor,
 ) -> tuple[Tensor, ...] | Declined:
-    """(maximum over each window, its row-major position in the spatial dimensions)."""
+    """(maximum of each window, its row-major position in the spatial dimensions)."""
     spatial = len(output_size)
     if not all(isinstance(size, int) for size in (*kernel_size, *output_size)):
-        return Declined("windows whose length is not known")
+        return Declined("the sizes of windows and results are symbolic")
     order = (1, 0) if spatial == 2 else (0, 1, 2)
     pool = FractionalPool(ctx, x, random_samples, kernel_size, output_size, order)
 
     def value(outer: Axes, steps: Axes) -> Expr:
         at = pool.positions(outer, steps)
-        held = [ctx.indirect(build.index(p), s, check="clamped") for p, s in zip(at, pool.sizes)]
-        return x.load((*outer[: pool.lead], *held))
+        clamped = [ctx.indirect(build.index(p), s, check="clamped") for p, s in zip(at, pool.sizes)]
+        return x.load((*outer[: pool.lead], *clamped))
 
-    def place(outer: Axes, steps: Axes) -> Size:
+    def position(outer: Axes, steps: Axes) -> Size:
         return flatten(pool.positions(outer, steps), pool.sizes)
 
     def inside(outer: Axes, steps: Axes) -> Expr:
         return build.const(True, b1)
 
     def first(outer: Axes) -> Size:
-        return place(outer, (0,) * spatial)
+        return position(outer, (0,) * spatial)
 
-    return largest(ctx, WindowSearch(kernel_size, value, place, inside, first, product(pool.sizes)))
+    return largest(ctx, WindowSearch(kernel_size, value, position, inside, first, product(pool.sizes)))
 
 
 @rule("aten.fractional_max_pool2d_backward.default", "aten.fractional_max_pool3d_backward.default")
@@ -97,7 +99,7 @@ def fractional_max_pool_backward(
     output_size: Sequence[int],
     indices: Tensor,
 ) -> Tensor:
-    """The gradient of each window is added to the element that it chose."""
+    """Add the gradient of each window to the element that was its maximum."""
     kind = ctx.output
     lead = x.rank - len(output_size)
     sizes = x.shape[lead:]

@@ -1,5 +1,8 @@
-"""Sampling at positions that are data: forwards a weighted sum of the neighbours of each position, backwards a scatter
-to them and, for the positions, the slopes of the weights."""
+"""Grid sampling: interpolation at computed positions, with gradients of the input and of the positions.
+
+The forward is a weighted sum of each position's neighbours. The backward scatters to them and, for the positions,
+uses the derivatives of the weights.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +26,15 @@ Mode = Literal["linear", "nearest", "cubic"]
 
 MODES: tuple[Mode, ...] = ("linear", "nearest", "cubic")
 PADDINGS: tuple[Padding, ...] = ("zeros", "border", "reflection")
-"""In the order of the numbers that ATen gives them."""
+"""Padding modes in the order of ATen's enumeration; :data:`MODES` lists interpolation modes likewise."""
 
 CUBIC = -0.75
-"""The free parameter of the cubic kernel, as eager sets it."""
+"""Parameter of the cubic kernel, as in eager."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How positions are read: ``(mode, padding, align_corners)`` and the dtype that positions are computed in."""
+    """Interpolation mode, padding mode and ``align_corners``, with the dtype of positions."""
 
     mode: Mode
     padding: Padding
@@ -40,11 +43,11 @@ class Sampling:
 
     @property
     def reach(self) -> int:
-        """Neighbours per dimension."""
+        """Number of neighbours per dimension."""
         return {"linear": 2, "nearest": 1, "cubic": 4}[self.mode]
 
     def size(self, size: Size) -> Num:
-        """A dimension's size as a value."""
+        """Size of a dimension as a value."""
         return f.index(size).to(self.dtype)
 
     def scale(self, size: Size) -> Num:
@@ -52,12 +55,12 @@ class Sampling:
         return (self.size(size) - 1) / 2 if self.corners else self.size(size) / 2
 
     def unnormalized(self, coordinate: Num, size: Size) -> Num:
-        """A coordinate between -1 and 1 in elements."""
+        """Convert a coordinate in [-1, 1] to elements."""
         moved = (coordinate + 1) * self.scale(size)
         return moved if self.corners else moved - 0.5
 
     def inside(self, position: Num, size: Size) -> tuple[Num, Num]:
-        """(the position after padding, its slope by the position before)."""
+        """(position after padding, its derivative by the position before)."""
         one = position.like(1)
         if self.padding == "zeros":
             return position, one
@@ -66,9 +69,9 @@ class Sampling:
             position, slope = self._reflected(position, size)
         last = self.size(size) - 1
         free = (position > 0) & (position < last)
-        # A NaN becomes the first element: comparisons with it fail.
-        held = f.where(position > 0, f.where(position < last, position, last), 0)
-        return held, f.where(free, slope, 0)
+        # A NaN becomes the first element, since comparisons with it are false.
+        clamped = f.where(position > 0, f.where(position < last, position, last), 0)
+        return clamped, f.where(free, slope, 0)
 
     def _reflected(self, position: Num, size: Size) -> tuple[Num, Num]:
         low = position.like(0.0 if self.corners else -0.5)
@@ -82,7 +85,8 @@ class Sampling:
         return f.where(alone, 0, found), f.where(alone, 0, slope)
 
     def weight(self, fraction: Num, tap: Num) -> tuple[Num, Num]:
-        """(weight of neighbour number ``tap``, its slope by the position); ``fraction`` is the way past the floor."""
+        """(weight of neighbour ``tap``, its derivative by the position); ``fraction`` is the distance from the
+        floor."""
         match self.mode:
             case "nearest":
                 return fraction.like(1), fraction.like(0)
@@ -100,13 +104,15 @@ class Neighbour:
 
     index: Num
     exists: Num
+    """True where the index is inside the tensor."""
     weight: Num
     slope: Num
+    """Derivative of the weight by the coordinate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """A grid over the spatial dimensions of a tensor; positions are taken from it for a batch and a point."""
+    """A grid over the spatial dimensions of a tensor, read at a batch and a point."""
 
     ctx: LoweringContext
     x: Tensor
@@ -118,12 +124,12 @@ class Sampler:
         return self.x.shape[2:]
 
     def coordinate(self, batch: Size, point: Axes, d: int) -> Num:
-        """The normalised coordinate along spatial dimension ``d``; the grid lists the last dimension first."""
-        held = self.grid.load((batch, *point, len(self.spatial) - 1 - d))
-        return Num(build.cast(held, self.how.dtype))
+        """Normalised coordinate along spatial dimension ``d``; the grid lists the last dimension first."""
+        element = self.grid.load((batch, *point, len(self.spatial) - 1 - d))
+        return Num(build.cast(element, self.how.dtype))
 
     def neighbour(self, batch: Size, point: Axes, d: int, tap: Size) -> Neighbour:
-        """Neighbour number ``tap`` of a point along spatial dimension ``d``."""
+        """Neighbour ``tap`` of a point along spatial dimension ``d``."""
         how, size, number = self.how, self.spatial[d], f.index(tap)
         position = how.unnormalized(self.coordinate(batch, point, d), size)
         factor = how.scale(size)
@@ -135,16 +141,16 @@ class Sampler:
         here = first + number.to(how.dtype)
         if how.mode == "cubic":
             here, _ = how.inside(here - 1, size)
-            # A reflected element lies between two others only by rounding.
+            # A reflected position is fractional only through rounding.
             here = f.floor(here)
         exists = (here >= 0) & (here < how.size(size))
         return Neighbour(here.to(i64), exists, weight, by_position * factor)
 
     def value(self, batch: Size, channel: Size, near: Sequence[Neighbour]) -> Num:
-        """The element where the neighbours of all dimensions meet; zero where one does not exist."""
+        """Element at the neighbours of all dimensions; zero where one is outside the tensor."""
         at = [self.ctx.indirect(n.index.expr, s, check="clamped") for n, s in zip(near, self.spatial)]
-        held = build.cast(self.x.load((batch, channel, *at)), self.how.dtype)
-        return Num(build.masked(exist(near).expr, held, build.const(0, self.how.dtype)))
+        element = build.cast(self.x.load((batch, channel, *at)), self.how.dtype)
+        return Num(build.masked(exist(near).expr, element, build.const(0, self.how.dtype)))
 
     def corners(self, batch: Size, point: Axes) -> list[tuple[Neighbour, ...]]:
         """Every combination of one neighbour per dimension."""
@@ -156,7 +162,7 @@ class Sampler:
 
 
 def exist(near: Sequence[Neighbour]) -> Num:
-    """True where all of them do."""
+    """True where all neighbours are inside the tensor."""
     found = near[0].exists
     for n in near[1:]:
         found = found & n.exists
@@ -164,7 +170,7 @@ def exist(near: Sequence[Neighbour]) -> Num:
 
 
 def weight(near: Sequence[Neighbour], along: int | None = None) -> Num:
-    """The product of the weights; along one dimension its slope takes the weight's place."""
+    """Weight of a corner: the product over dimensions, with the derivative instead along dimension ``along``."""
     parts = [n.slope if d == along else n.weight for d, n in enumerate(near)]
     found = parts[0]
     for part in parts[1:]:
@@ -173,7 +179,7 @@ def weight(near: Sequence[Neighbour], along: int | None = None) -> Num:
 
 
 def total(parts: Sequence[Num]) -> Num:
-    """The sum from left to right."""
+    """Sum from left to right."""
     found = parts[0]
     for part in parts[1:]:
         found = found + part
@@ -191,7 +197,7 @@ def _sampler(
 def grid_sampler(
     ctx: LoweringContext, x: Tensor, grid: Tensor, interpolation: int, padding: int, align_corners: bool
 ) -> Tensor:
-    """The weighted sum of the neighbours of each position."""
+    """Weighted sum of the neighbours of each position."""
     sampler = _sampler(ctx, x, grid, interpolation, padding, align_corners)
 
     def body(axes: Axes) -> Expr:
@@ -213,7 +219,7 @@ def grid_sampler_backward(
     align_corners: bool,
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None]:
-    """(gradient of the tensor, gradient of the grid), each None where it is not asked for."""
+    """(gradient of the input, gradient of the grid), each None where not requested."""
     sampler = _sampler(ctx, x, grid, interpolation, padding, align_corners)
     return (
         _to_tensor(ctx, grad, sampler) if output_mask[0] else None,
@@ -222,9 +228,9 @@ def grid_sampler_backward(
 
 
 def _to_tensor(ctx: LoweringContext, grad: Tensor, sampler: Sampler) -> Tensor:
-    """Each gradient, added to the elements that its result was a weighted sum of."""
+    """Gradient of the input: each gradient is added to the neighbours, times their weights."""
     kind, wide = ctx.outputs[0], sampler.how.dtype
-    assert kind is not None, "the mask asks for it"
+    assert kind is not None, "output_mask requests this gradient"
     spatial, reach = sampler.spatial, sampler.how.reach
 
     def near(axes: Axes) -> list[Neighbour]:
@@ -238,21 +244,21 @@ def _to_tensor(ctx: LoweringContext, grad: Tensor, sampler: Sampler) -> Tensor:
 
     def body(axes: Axes) -> Expr:
         found = near(axes)
-        part = Num(build.cast(grad.load(axes[:-1]), wide)) * weight(found)
-        return f.where(exist(found), part, 0).expr
+        term = Num(build.cast(grad.load(axes[:-1]), wide)) * weight(found)
+        return f.where(exist(found), term, 0).expr
 
-    held = kind if kind.dtype == wide else ctx.temporary(wide, kind.shape)
+    total_type = kind if kind.dtype == wide else ctx.temporary(wide, kind.shape)
     base = zeros(ctx, ctx.temporary(wide, kind.shape))
     over = (*grad.shape, reach ** len(spatial))
-    name = "0" if held is kind else "total"
-    added = ctx.scatter(base, over, index, body, mode="add", type=held, name=name)
-    return added if held is kind else ctx.pointwise(added.load, kind, "0")
+    name = "0" if total_type is kind else "total"
+    added = ctx.scatter(base, over, index, body, mode="add", type=total_type, name=name)
+    return added if total_type is kind else ctx.pointwise(added.load, kind, "0")
 
 
 def _to_grid(ctx: LoweringContext, grad: Tensor, sampler: Sampler) -> Tensor:
-    """The gradients of the coordinates: over the channels, how each result changes with its position."""
+    """Gradient of the coordinates, summed over channels."""
     kind, wide = ctx.outputs[1], sampler.how.dtype
-    assert kind is not None, "the mask asks for it"
+    assert kind is not None, "output_mask requests this gradient"
     rank = len(sampler.spatial)
 
     def slopes(d: int) -> Callable[[Axes, Axes], Expr]:

@@ -1,4 +1,4 @@
-"""Numbers that the host computes: symbolic floats and bools, values read out of tensors, and checks of them."""
+"""Scalars computed on the host: symbolic floats and bools, values of tensors, and assertions on them."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def _float(ctx: LoweringContext, value: Any) -> Expr:
 
 
 def _serve(name: str, make: Callable[..., Expr], exact: Callable[..., Size] | None = None) -> None:
-    """Serve a Python or ``torch.sym_`` function by the body that ``make`` gives.
+    """Register a Python or ``torch.sym_`` function, lowered by the body that ``make`` gives.
 
-    Of integers ``exact`` is used where there is one: computed from the arguments it is what the program computes, even
-    where torch has replaced a symbol by what an assertion promises it to be, which is yet to be checked. Other
-    integers are terms read from the metadata, or else host scalars.
+    For integers ``exact`` is used where given. It computes from the arguments, which is right even where torch
+    has replaced a symbol by the value that an assertion promises but that is not yet checked. Other integers are
+    terms of the metadata, or else host scalars.
     """
 
     def lower_scalar(ctx: LoweringContext, *args: Any) -> Lowered:
@@ -103,13 +103,13 @@ for _name in ("sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh
 
 @rule("aten._local_scalar_dense.default", "aten.item.default")
 def item(ctx: LoweringContext, x: Tensor) -> Lowered:
-    """The value of a one-element tensor, read once per call."""
+    """Value of a one-element tensor, read once per call."""
     value = ctx.node.meta["val"]
     body = x.load((0,) * x.rank)
     if isinstance(value, bool | torch.SymBool) or not isinstance(value, int | torch.SymInt):
         kind = b1 if isinstance(value, bool | torch.SymBool) else f64
         return Scalar(ctx.host_scalar(build.cast(body, kind)).name, kind)
-    # Where torch has replaced the symbol, by what is asserted to equal it, the value is still to be read and compared.
+    # Where torch replaced the symbol by an asserted value, the tensor still has to be read and compared.
     own = None if isinstance(value, int) else ctx.builder.symbols.symbol_of(value)
     if own is None or own in ctx.builder.bound:
         return ctx.host_integer(body, "value")
@@ -126,17 +126,17 @@ def assert_scalar(ctx: LoweringContext, condition: Any, message: str) -> None:
 
 @rule("aten._assert_async.msg", "aten._assert_async.default")
 def assert_tensor(ctx: LoweringContext, x: Tensor, message: str = "assertion failed") -> None:
-    """Raise unless the one element of a tensor is true."""
+    """Raise unless the element of a one-element tensor is true."""
     ctx.check(build.cast(x.load((0,) * x.rank), b1), message)
 
 
 @rule("aten._functional_assert_async.msg")
 def assert_functional(ctx: LoweringContext, x: Tensor, message: str, token: Tensor) -> Tensor:
-    """The same, threading a token that stays what it was."""
+    """Raise unless the element of a one-element tensor is true; the token is passed through."""
     ctx.check(build.cast(x.load((0,) * x.rank), b1), message)
     return token
 
 
 @rule("aten.sym_constrain_range.default", "aten.sym_constrain_range_for_size.default")
 def constrain(ctx: LoweringContext, *_: Any, **__: Any) -> None:
-    """A fact about a symbol: the ShapeEnv holds it already."""
+    """Ignore a constraint on a symbol, which the ShapeEnv knows already."""

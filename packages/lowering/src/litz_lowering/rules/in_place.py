@@ -1,5 +1,8 @@
-"""Operators that overwrite their arguments. AOTAutograd wraps them so that they return new versions instead; here they
-overwrite again: the argument's own memory where nothing needs what it held, else that of a copy."""
+"""Operators that overwrite their arguments, from ``auto_functionalized`` wrappers and Triton kernels.
+
+AOTAutograd wraps them so that they return new versions. Here they overwrite again: the argument's own memory
+where no later operation needs it, else that of a copy.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,17 @@ from litz_lowering.values import fixed
 COPY_WITH_STRIDES = "copy_with_strides"
 TRITON_KERNEL = "triton_kernel"
 
-_SHARING = frozenset(
+_MAYBE_ALIASING = frozenset(
     ("aten.reshape", "aten._unsafe_view", "aten.contiguous", "aten._reshape_alias", "aten.to", "aten.lift_fresh")
 )  # fmt: skip
-"""Operators whose result may be their argument's memory though their schema does not say so."""
+"""Operators whose result may alias their argument though the schema does not say so."""
 
 
 @rule("higher_order.auto_functionalized")
 def auto_functionalized(ctx: LoweringContext, operator: Any, **kwargs: Any) -> Lowered | Declined:
-    """The operator's results, then the new version of each argument that it overwrites, by the schema's order."""
+    """The operator's results, then the new version of each argument that it overwrites, in schema order."""
     if not isinstance(operator, torch._ops.OpOverload):
-        return Declined("it wraps a higher-order operator")
+        return Declined("auto_functionalized wraps a higher-order operator")
     memory = _Memory(ctx)
     arguments = operator._schema.arguments
     written = [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
@@ -42,18 +45,18 @@ def auto_functionalized(ctx: LoweringContext, operator: Any, **kwargs: Any) -> L
 
 @rule("higher_order.auto_functionalized_v2")
 def auto_functionalized_v2(ctx: LoweringContext, operator: Any, **kwargs: Any) -> Lowered | Declined:
-    """The operator's results, then the new version of each tensor that it overwrites or overwrites a part of."""
+    """The operator's results, then the new version of each tensor that it overwrites at least in part."""
     if not isinstance(operator, torch._ops.OpOverload):
-        return Declined("it wraps a higher-order operator")
+        return Declined("auto_functionalized wraps a higher-order operator")
     memory = _Memory(ctx)
     out_tag = getattr(torch.Tag, "out", None)  # since torch 2.12
     if out_tag in operator.tags:
         return _into_new(ctx, operator, kwargs, memory)
     nodes: Any = ctx.node.kwargs["_all_bases"]
     bases = [memory.of(node, tensor) for node, tensor in zip(nodes, kwargs["_all_bases"], strict=True)]
-    starts = [ctx.builder.symbols.size(node.meta["val"].storage_offset()) for node in nodes]
+    offsets = [ctx.builder.symbols.size(node.meta["val"].storage_offset()) for node in nodes]
     given = {
-        a.name: _parts(f"_{a.name}", list(zip(bases, starts, strict=True)), kwargs)
+        a.name: _parts(f"_{a.name}", list(zip(bases, offsets, strict=True)), kwargs)
         if a.alias_info is not None and a.alias_info.is_write
         else kwargs[a.name]
         for a in operator._schema.arguments
@@ -64,7 +67,7 @@ def auto_functionalized_v2(ctx: LoweringContext, operator: Any, **kwargs: Any) -
 def _into_new(
     ctx: LoweringContext, operator: torch._ops.OpOverload, kwargs: Mapping[str, Any], memory: _Memory
 ) -> Lowered:
-    """An operator that fills tensors which nobody read before: they are made for it."""
+    """Call an ``out`` variant with newly allocated tensors."""
     given: dict[str, Any] = {}
     for argument in operator._schema.arguments:
         name = argument.name
@@ -92,9 +95,9 @@ def triton_kernel(
     kwargs: Mapping[str, Any],
     tensors_to_clone: Sequence[str],
 ) -> Any:
-    """A kernel that the user wrote for Triton; the new versions of what it overwrites, by parameter."""
+    """Call a user's Triton kernel; returns new versions of the tensors that it overwrites, by parameter."""
     if tma_descriptor_metadata:
-        return Declined("it takes tensor descriptors")
+        return Declined("the Triton kernel takes tensor descriptors")
     memory = _Memory(ctx)
     nodes: Any = ctx.node.kwargs["kwargs"]
     given = {**kwargs, **{name: memory.of(nodes[name], kwargs[name]) for name in tensors_to_clone}}
@@ -107,7 +110,7 @@ def triton_kernel(
             mutates=memory.pairs,
             layout_requirement="exact",
             unreturned=tuple(v.name for v in memory.versions),
-            reason="a Triton kernel of the user's own",
+            reason="the operator is a Triton kernel of the user",
             origin=ctx.origin,
         )
     )
@@ -116,25 +119,25 @@ def triton_kernel(
 
 
 class _Memory:
-    """The tensors that one call overwrites, each with memory that may be overwritten, and their new versions."""
+    """Tensors that one call overwrites, in memory that may be overwritten, and their new versions."""
 
     def __init__(self, ctx: LoweringContext) -> None:
         self.ctx = ctx
         self._versions: dict[str, Value] = {}
 
     def of(self, node: Any, given: Any) -> Any:
-        """The tensor (or tensors, or None) to hand to the call in place of ``given``, which ``node`` became."""
+        """Tensor, sequence or None to pass to the call instead of ``given``, the value of ``node``."""
         if isinstance(given, tuple):
             return tuple(self.of(each, tensor) for each, tensor in zip(node, given, strict=True))
         if not isinstance(given, Tensor):
             return given
         tensor = given
-        if given.name in self._versions or not _expendable(self.ctx, node, given):
+        if given.name in self._versions or not _may_overwrite(self.ctx, node, given):
             tensor = _copy(self.ctx, given)
-        return self._taken(tensor)
+        return self._register(tensor)
 
     def fresh(self, kind: TensorType, name: str) -> Tensor:
-        """Memory that holds nothing yet."""
+        """Allocate uninitialised memory."""
         value = self.ctx.value(kind, name)
         self.ctx.append(
             Extern(
@@ -142,13 +145,13 @@ class _Memory:
                 target="aten.empty_strided.default",
                 arguments=(kind.shape, kind.layout.strides),
                 attributes=(("dtype", kind.dtype), ("device", kind.device)),
-                reason="memory for an operator to fill",
+                reason="the operator writes to new memory",
                 origin=self.ctx.origin,
             )
         )
-        return self._taken(Tensor(value))
+        return self._register(Tensor(value))
 
-    def _taken(self, tensor: Tensor) -> Tensor:
+    def _register(self, tensor: Tensor) -> Tensor:
         version = Value(self.ctx.builder.unique(tensor.name), tensor.type, replaces=tensor.name)
         self._versions[tensor.name] = version
         return tensor
@@ -159,17 +162,17 @@ class _Memory:
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """(old, new) names."""
+        """Names of each tensor before and after the call."""
         return tuple((old, version.name) for old, version in self._versions.items())
 
     def newest(self, given: Any) -> Any:
-        """The new version of what :meth:`of` gave."""
+        """New version of an argument that :meth:`of` returned."""
         if isinstance(given, tuple):
             return tuple(map(self.newest, given))
         return Tensor(self._versions[given.name]) if isinstance(given, Tensor) else given
 
     def close(self) -> None:
-        """From now on the new versions are read."""
+        """Redirect later reads to the new versions."""
         for name, version in self._versions.items():
             self.ctx.builder.replaced(name, Tensor(version))
 
@@ -177,8 +180,10 @@ class _Memory:
 def _call(
     ctx: LoweringContext, operator: torch._ops.OpOverload, given: Mapping[str, Any], memory: _Memory
 ) -> tuple[Lowered, ...]:
-    """The call itself; its results, or None where it has none. A result that the schema calls an overwritten argument
-    is the new version of that."""
+    """Append the call and return its results, or None where it has none.
+
+    A result that the schema declares to be an overwritten argument is that argument's new version.
+    """
     schema = operator._schema
     kinds = ctx.outputs[: len(schema.returns)]
     values = tuple(
@@ -215,7 +220,7 @@ def _call(
 def _returned(
     schema: torch.FunctionSchema, position: int, given: Mapping[str, Any]
 ) -> Tensor | StridedRef | None:
-    """The argument (or part of a tensor) that the result at ``position`` is."""
+    """Argument, or part of a tensor, that the result at ``position`` is."""
     info = schema.returns[position].alias_info
     for argument in schema.arguments:
         own = argument.alias_info
@@ -229,11 +234,11 @@ def _returned(
 
 
 Bases = Sequence[tuple[Tensor, Size]]
-"""Tensors that are overwritten, each with the place of its first element in torch's storage."""
+"""Overwritten tensors, each with the storage offset of its first element."""
 
 
 def _parts(prefix: str, bases: Bases, kwargs: Mapping[str, Any]) -> Any:
-    """An argument as torch encodes it: a base, a part of one, None, or a list of them."""
+    """Decode an argument from torch's encoding: a base, a part of one, None, or a list of them."""
     if f"{prefix}_length" in kwargs:
         count = kwargs[f"{prefix}_length"]
         return None if count is None else tuple(_part(f"{prefix}_{k}", bases, kwargs) for k in range(count))
@@ -246,10 +251,10 @@ def _part(prefix: str, bases: Bases, kwargs: Mapping[str, Any]) -> Any:
         return None
     base, begin = bases[number]
     if f"{prefix}_storage_offset" in kwargs:
-        place = add(kwargs[f"{prefix}_storage_offset"], mul(-1, begin))
-        return StridedRef(base.name, kwargs[f"{prefix}_size"], Layout(kwargs[f"{prefix}_stride"], place))
+        offset = add(kwargs[f"{prefix}_storage_offset"], mul(-1, begin))
+        return StridedRef(base.name, kwargs[f"{prefix}_size"], Layout(kwargs[f"{prefix}_stride"], offset))
     if f"{prefix}_slice_dim" in kwargs:
-        dim, start, end = (kwargs[f"{prefix}_slice_{part}"] for part in ("dim", "start", "end"))
+        dim, start, end = (kwargs[f"{prefix}_slice_{field}"] for field in ("dim", "start", "end"))
         shape, strides = list(base.shape), base.type.layout.strides
         shape[dim] = add(end, mul(-1, start))
         return StridedRef(base.name, tuple(shape), Layout(strides, mul(start, strides[dim])))
@@ -259,13 +264,16 @@ def _part(prefix: str, bases: Bases, kwargs: Mapping[str, Any]) -> Any:
 # --- copies ---------------------------------------------------------------------------------------------
 
 
-def _expendable(ctx: LoweringContext, node: Node, tensor: Tensor) -> bool:
-    """True when the tensor's memory may be overwritten where it is: it is nobody else's, lies as eager lays it out,
-    and what it holds is not read later. A graph's input is the caller's, unless the graph overwrites it anyway."""
+def _may_overwrite(ctx: LoweringContext, node: Node, tensor: Tensor) -> bool:
+    """True when the tensor's memory may be overwritten in place.
+
+    It must belong to no other value, have eager's layout, and not be read later. A graph input belongs to the
+    caller, unless the graph overwrites it anyway.
+    """
     if node.op == "get_attr" or not ctx.builder.owns(tensor.name):
         return False
-    maker = ctx.builder.producer(tensor.name)
-    if not (maker is None or isinstance(maker, Call) or is_dense(tensor.shape, tensor.type.layout)):
+    producer = ctx.builder.producer(tensor.name)
+    if not (producer is None or isinstance(producer, Call) or is_dense(tensor.shape, tensor.type.layout)):
         return False
     if node.op == "placeholder" and not any(
         _overwrites(user, node) for user in node.users if user > ctx.node
@@ -275,8 +283,8 @@ def _expendable(ctx: LoweringContext, node: Node, tensor: Tensor) -> bool:
 
 
 def _read_later(call: Node, source: Node) -> bool:
-    """True when something after ``call`` reads ``source`` or what may share its memory."""
-    seen, stack = {source}, [source]
+    """True when an operation after ``call`` reads ``source`` or an alias of it."""
+    visited, stack = {source}, [source]
     while stack:
         member = stack.pop()
         for user in member.users:
@@ -285,8 +293,8 @@ def _read_later(call: Node, source: Node) -> bool:
             if user > call:
                 if not _overwrites(user, member):
                     return True
-            elif user not in seen and _shares(user):
-                seen.add(user)
+            elif user not in visited and _shares(user):
+                visited.add(user)
                 stack.append(user)
     return False
 
@@ -302,11 +310,11 @@ def _shares(node: Node) -> bool:
     if not isinstance(node.target, torch._ops.OpOverload):
         return True
     name = str(node.target).rpartition(".")[0]
-    return name in _SHARING or any(r.alias_info is not None for r in node.target._schema.returns)
+    return name in _MAYBE_ALIASING or any(r.alias_info is not None for r in node.target._schema.returns)
 
 
 def _copy(ctx: LoweringContext, tensor: Tensor) -> Tensor:
-    """A copy with eager's strides, gaps included."""
+    """Copy with eager's strides, including gaps."""
     kind = fixed(replace(tensor.type, layout=replace(tensor.type.layout, offset=0)))
     if is_dense(kind.shape, kind.layout):
         return ctx.pointwise(tensor.load, kind, f"{tensor.name}_copy")
@@ -317,7 +325,7 @@ def _copy(ctx: LoweringContext, tensor: Tensor) -> Tensor:
             results=(value,),
             target=COPY_WITH_STRIDES,
             arguments=(Ref(tensor.name), strides),
-            reason="a copy whose memory has gaps",
+            reason="the copy has eager's strides with gaps",
             origin=ctx.origin,
         )
     )

@@ -1,8 +1,8 @@
-"""The regularised incomplete gamma functions, in ``f64``: series, continued fraction and Temme's expansion.
+"""Regularised incomplete gamma functions, in ``f64``: series, continued fraction and Temme's expansion.
 
-``P(a, x) = x^a e^-x S(a, x) / Gamma(a + 1)`` with the power series ``S``, and, beyond ``a``, ``Q(a, x) = 1 - P(a, x) =
-x^a e^-x F(a, x) / Gamma(a)`` with the continued fraction ``F`` (DLMF 8.7.1 and 8.9.2). Both take ever more terms near a
-large ``a``; there the uniform expansion of DLMF 8.12 serves.
+``P(a, x) = x^a e^-x S(a, x) / Gamma(a + 1)`` with the power series ``S``; beyond ``a``, ``Q(a, x) = 1 - P(a, x) =
+x^a e^-x F(a, x) / Gamma(a)`` with the continued fraction ``F`` (DLMF 8.7.1 and 8.9.2). Both converge slowly near
+a large ``a``, where the uniform expansion of DLMF 8.12 is used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from litz_lowering.rules.formula import Num, where
 from litz_lowering.rules.pointwise import row
 
 LARGE = 200
-"""Above it Stirling's series gives the gamma function, and the expansion serves within 4.5 deviations of ``a``."""
+"""Value of ``a`` above which Stirling's series gives the gamma function, and the expansion is used within 4.5
+deviations of ``a``."""
 
 TEMME = (
     (
@@ -39,11 +40,11 @@ TEMME = (
     ),
     (-0.0008618882909167117, 0.0007840392217200666, -0.0002990724803031902),
 )  # fmt: skip
-"""By powers of ``1 / a``, then of ``eta``: the Taylor coefficients of DLMF 8.12.11, which leave 3e-14 above 200."""
+"""Taylor coefficients of DLMF 8.12.11 by powers of ``1 / a``, then of ``eta``; the error is 3e-14 above 200."""
 
 
 def _in_powers(x: Num, coefficients: tuple[float | Num, ...]) -> Num:
-    """Horner's rule, the lowest power first."""
+    """Polynomial by Horner's rule, lowest power first."""
     value = x.like(coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
         value = f.fma(value, x, coefficient)
@@ -71,7 +72,7 @@ def _regularised(a: Num, x: Num, *, upper: bool) -> Num:
     distance = _less_log1p(m)
     near = (a > LARGE) & (f.absolute(m) < 4.5 / f.sqrt(a))
     far = ~near & (x >= a) & (x > 1.1)
-    # What is not chosen gets arguments with which it ends at once.
+    # Where a branch is not selected, its arguments make it converge at once.
     series = f.binary("gamma_series")(a, where(near | far, 0, x))
     fraction = f.binary("gamma_fraction")(where(far, a, 1), where(far, x, 1))
     weight = f.exp(_log_weight(a, x, distance))
@@ -85,7 +86,8 @@ def _regularised(a: Num, x: Num, *, upper: bool) -> Num:
 
 
 def _upper_of_small(a: Num, x: Num) -> Num:
-    """``Q`` by the alternating series of ``P`` less its first term (DLMF 8.7.1): a small ``a`` cancels nothing."""
+    """``Q`` by the alternating series of ``P`` without its first term (DLMF 8.7.1), which does not cancel for
+    small ``a``."""
     power = total = x * -1.0
     total = total / (a + 1.0)
     for k in range(2, 19):
@@ -107,7 +109,7 @@ def _temme(a: Num, m: Num, distance: Num, *, upper: bool) -> Num:
 
 
 def _ends(a: Num, x: Num, value: Num, *, upper: bool) -> Num:
-    """``value``, but the limits that eager takes at zero and infinity, whatever the other is; NaN below zero."""
+    """``value`` with eager's limits at zero and infinity, and NaN for negative arguments."""
     everything, nothing = (0.0, 1.0) if upper else (1.0, 0.0)
     value = where(f.isinf(x), everything, value)
     value = where(f.isinf(a), where(f.isinf(x), math.nan, x.like(nothing)), value)

@@ -1,4 +1,4 @@
-"""Reads through index tensors: the index comes from a value, and what lies outside raises as in eager."""
+"""Reads through index tensors, with eager's errors for indices out of range."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from litz_lowering.rules.masked import is_mask, mask_positions, unmasked
 from litz_lowering.rules.view import dimension
 
 IndexFunction = Callable[[Axes], list[Size]]
-"""The index in the indexed tensor that belongs to a point."""
+"""Index into the indexed tensor at a point of the loop."""
 
 
 @rule("aten.embedding.default")
@@ -36,14 +36,14 @@ def embedding(
 
 @rule("aten.index_select.default")
 def index_select(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor) -> Tensor:
-    """The elements ``index`` of one dimension; negative indices are errors, in eager's classes for CPUs."""
-    lone = x.rank == 0
+    """Elements ``index`` of one dimension; negative indices raise eager's error classes of the CPU."""
+    is_scalar = x.rank == 0
     x = lifted(ctx, x)
     d = dimension(dim, x.rank)
     fault = "element" if d == 1 else "index"
 
     def body(axes: Axes) -> Expr:
-        point = (0,) if lone else axes
+        point = (0,) if is_scalar else axes
         return x.load(replaced(point, d, ctx.indirect(along(index, point[d]), x.shape[d], fault=fault)))
 
     return ctx.pointwise(body)
@@ -51,12 +51,12 @@ def index_select(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor) -> Te
 
 @rule("aten.gather.default")
 def gather(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
-    """``x`` at the point itself, but for dimension ``dim``, where it is ``index`` there; negative ones are errors."""
+    """``x`` at the point, with the index along ``dim`` read from ``index``; negative ones are errors."""
     if any(size == 0 for size in index.shape):
         return ctx.pointwise(lambda axes: build.const(0, x.dtype))
     x = lifted(ctx, x)
     d = dimension(dim, x.rank)
-    # The losses that torch decomposes into a gather have an error of their own.
+    # Losses that torch decomposes into a gather raise a different error.
     fault = "target" if "nll_loss" in str(ctx.node.meta.get("original_aten")) else "element"
 
     def body(axes: Axes) -> Expr:
@@ -69,7 +69,7 @@ def gather(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, *, sparse_g
 
 @rule("aten.take.default")
 def take(ctx: LoweringContext, x: Tensor, index: Tensor) -> Tensor:
-    """The elements at row-major positions; negative ones count from the end."""
+    """Elements at row-major positions; negative ones count from the end."""
 
     def body(axes: Axes) -> Expr:
         return x.load(unflatten(ctx.indirect(index.load(axes), x.numel, wrap=True), x.shape))
@@ -81,16 +81,16 @@ def take(ctx: LoweringContext, x: Tensor, index: Tensor) -> Tensor:
 def index_tensor(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor | Declined:
     """Advanced indexing: index tensors broadcast against each other; negative indices count from the end.
 
-    A mask stands for the places of what it chooses.
+    A mask acts as the positions of its true elements.
     """
     if refused := refused_index(x, indices):
         return refused
-    sure: frozenset[str] = frozenset()
+    in_bounds: frozenset[str] = frozenset()
     if masks_in(indices):
         rank = max(1 if is_mask(i) else i.rank for i in indices if i is not None)
         told = ctx.output.shape[leading(indices) + rank - 1]
-        indices, sure = unmasked(ctx, indices, told)
-    found = advanced(ctx, x.shape, indices, check=checked(ctx), sure=sure)
+        indices, in_bounds = unmasked(ctx, indices, told)
+    found = advanced(ctx, x.shape, indices, check=checked(ctx), in_bounds=in_bounds)
     return ctx.pointwise(lambda axes: x.load(found.index(axes)))
 
 
@@ -98,7 +98,7 @@ def index_tensor(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | Non
 def unsafe_masked_index(
     ctx: LoweringContext, x: Tensor, mask: Tensor, indices: Sequence[Tensor | None], fill: Expr | Size | float
 ) -> Tensor | Declined:
-    """Advanced indexing where ``mask`` holds, else ``fill``; indices are read, and right, only where it holds."""
+    """Advanced indexing where ``mask`` is true, else ``fill``; indices are read and valid only where it is true."""
     if masks_in(indices):
         return Declined(SIZES, is_meant=True)
     found = advanced(ctx, x.shape, indices, check="assumed")
@@ -109,77 +109,79 @@ def unsafe_masked_index(
     return ctx.pointwise(body)
 
 
-# --- what a mask picks, gathered ----------------------------------------
+# --- masked selection ----------------------------------------
 
 
 @rule("aten.masked_select.default")
 def masked_select(ctx: LoweringContext, x: Tensor, mask: Tensor) -> Tensor:
-    """The elements that ``mask`` chooses, in row-major order."""
+    """Elements that ``mask`` selects, in row-major order."""
     shape = broadcast(x.shape, mask.shape)
-    whole = ctx.pointwise(mask.at, ctx.temporary(b1, shape, mask.device), "mask")
-    places = mask_positions(ctx, whole, ctx.output.shape[0])
+    full_mask = ctx.pointwise(mask.at, ctx.temporary(b1, shape, mask.device), "mask")
+    positions = mask_positions(ctx, full_mask, ctx.output.shape[0])
 
     def body(axes: Axes) -> Expr:
         index = tuple(
-            ctx.indirect(place.load(axes), size, check="assumed")
-            for place, size in zip(places, shape, strict=True)
+            ctx.indirect(position.load(axes), size, check="assumed")
+            for position, size in zip(positions, shape, strict=True)
         )
         return x.at(index)
 
     return ctx.pointwise(body)
 
 
-# --- what scatters share ----------------------------------------
+# --- shared with scatters ----------------------------------------
 
 
 def lifted(ctx: LoweringContext, x: Tensor) -> Tensor:
-    """The tensor, one of no dimension as one of one element."""
+    """The tensor; a 0-d tensor is viewed as one element in one dimension."""
     if x.rank:
         return x
     return ctx.view(x, lambda axes: (), ctx.temporary(x.dtype, (1,), x.device), name=f"{x.name}_lifted")
 
 
 def replaced(axes: Axes, d: int, term: Size) -> Axes:
-    """The index with its entry ``d`` replaced."""
+    """The index with entry ``d`` replaced."""
     return (*axes[:d], term, *axes[d + 1 :])
 
 
 def along(index: Tensor, axis: Size) -> Expr:
-    """Element ``axis`` of an index tensor of one dimension; one of none stands for one of size 1."""
+    """Element ``axis`` of a 1-d index tensor; a 0-d one counts as size 1."""
     return index.load((axis,) if index.rank else ())
 
 
 def checked(ctx: LoweringContext) -> BoundsCheck:
-    """The operators named ``_unsafe`` promise that their indices lie inside."""
+    """Bounds check of the node: operators named ``_unsafe`` promise indices in range."""
     return "assumed" if "_unsafe" in str(ctx.node.target) else "raised"
 
 
 def masks_in(indices: Sequence[Tensor | None]) -> bool:
-    """True when an index is a mask, so that how many elements it picks depends on its values."""
+    """True when an index is a mask, so that the number of selected elements depends on its values."""
     return any(i is not None and is_mask(i) for i in indices)
 
 
 def refused_index(x: Tensor, indices: Sequence[Tensor | None]) -> Declined | None:
-    """Why advanced indexing of ``x`` is left to ATen: it raises for other dtypes, and for masks of other shapes."""
+    """Decline index tensors for which ATen raises: other dtypes, and masks of other shapes."""
     d = 0
     for index in indices:
         if index is None or not is_mask(index):
             if index is not None and index.dtype not in (i64, i32):
-                return Declined("no index has such a dtype", is_meant=True)
+                return Declined("index tensors must be int32, int64 or masks", is_meant=True)
             d += 1
             continue
         if not index.rank:
-            return Declined("a mask of no dimensions")
+            return Declined("a mask is 0-d")
         if index.shape != x.shape[d : d + index.rank]:
-            return Declined("the shape of a mask is not known to be that of what it indexes", is_meant=True)
+            return Declined(
+                "the shape of a mask is not provably that of the indexed dimensions", is_meant=True
+            )
         d += index.rank
     return None
 
 
 def leading(indices: Sequence[Tensor | None]) -> int:
-    """How many dimensions of what is indexed come before those of the index tensors.
+    """Number of dimensions of the indexed tensor before those of the index tensors.
 
-    These come where the index tensors stand when they stand side by side, else at the front.
+    Adjacent index tensors keep their position; others move to the front.
     """
     given = [d for d, index in enumerate(indices) if index is not None]
     is_adjacent = bool(given) and given == list(range(given[0], given[-1] + 1))
@@ -187,7 +189,7 @@ def leading(indices: Sequence[Tensor | None]) -> int:
 
 
 def broadcast(*shapes: Sequence[Size]) -> tuple[Size, ...]:
-    """The shape to which shapes that are known to agree broadcast."""
+    """Broadcast shapes that are known to agree."""
     rank = max(map(len, shapes), default=0)
     result: list[Size] = [1] * rank
     for shape in shapes:
@@ -199,39 +201,38 @@ def broadcast(*shapes: Sequence[Size]) -> tuple[Size, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """Advanced indexing of a tensor of shape ``sizes``; made by :func:`advanced`.
-
-    ``indices`` has an index tensor or None (the whole dimension) for each dimension, and ``known`` the staircase that
-    a tensor turned out to hold with the dimension of the broadcast index tensors along which it varies. The tensors
-    named by ``sure`` lie inside by the way they were made.
-    """
+    """Advanced indexing of a tensor of shape ``sizes``; made by :func:`advanced`."""
 
     ctx: LoweringContext
     sizes: tuple[Size, ...]
     indices: tuple[Tensor | None, ...]
+    """Index tensor of each dimension; None for the whole dimension."""
     check: BoundsCheck
     wrap: bool
     known: tuple[tuple[Stair, int] | None, ...]
-    sure: frozenset[str] = frozenset()
+    """Known staircase of each index tensor, with the dimension of the broadcast index tensors along which it
+    varies."""
+    in_bounds: frozenset[str] = frozenset()
+    """Names of index tensors that are in range by construction."""
 
     @property
     def common(self) -> tuple[Size, ...]:
-        """The shape to which the index tensors broadcast."""
+        """Shape to which the index tensors broadcast."""
         return broadcast(*(index.shape for index in self.indices if index is not None))
 
     @property
     def first(self) -> int:
-        """How many dimensions of the result come before those of the index tensors: see :func:`leading`."""
+        """Number of dimensions of the result before those of the index tensors: see :func:`leading`."""
         return leading(self.indices)
 
     @property
     def shape(self) -> tuple[Size, ...]:
-        """The shape of what is indexed."""
+        """Shape of the indexing result."""
         whole = [size for size, index in zip(self.sizes, self.indices) if index is None]
         return (*whole[: self.first], *self.common, *whole[self.first :])
 
     def index(self, axes: Axes) -> list[Size]:
-        """The index that belongs to a point of :attr:`shape`."""
+        """Index into the tensor at a point of :attr:`shape`."""
         first, count = self.first, len(self.common)
         chosen = axes[first : first + count]
         whole = iter((*axes[:first], *axes[first + count :]))
@@ -241,7 +242,7 @@ class Advanced:
                 result.append(next(whole))
             elif known is not None:
                 result.append(known[0].term(chosen[known[1]]))
-            elif index.name in self.sure:
+            elif index.name in self.in_bounds:
                 result.append(self.ctx.indirect(index.at(chosen), size, check="assumed"))
             else:
                 result.append(self.ctx.indirect(index.at(chosen), size, wrap=self.wrap, check=self.check))
@@ -255,11 +256,12 @@ def advanced(
     *,
     check: BoundsCheck = "raised",
     wrap: bool = True,
-    sure: frozenset[str] = frozenset(),
+    in_bounds: frozenset[str] = frozenset(),
 ) -> Advanced:
-    """Advanced indexing of a tensor of shape ``sizes``: missing index tensors stand for whole dimensions.
+    """Advanced indexing of a tensor of shape ``sizes``; missing index tensors select whole dimensions.
 
-    ``wrap``: negative indices count from the end. ``sure`` names index tensors that need neither that nor a check.
+    ``wrap``: negative indices count from the end. ``in_bounds`` names index tensors that need no wrapping and no
+    check.
     """
     padded = (*indices, *(None for _ in range(len(sizes) - len(indices))))
     rank = max((index.rank for index in indices if index is not None), default=0)
@@ -267,4 +269,4 @@ def advanced(
     for index, size in zip(padded, sizes, strict=True):
         found = None if index is None else stair_of(ctx.builder, index, size, wrap=wrap)
         known.append(None if found is None or index is None else (found[0], found[1] + rank - index.rank))
-    return Advanced(ctx, sizes, padded, check, wrap, tuple(known), sure)
+    return Advanced(ctx, sizes, padded, check, wrap, tuple(known), in_bounds)

@@ -9,7 +9,7 @@ from litz_lowering.context import Axes
 
 
 def unflatten(position: Size, shape: Sequence[Size]) -> tuple[Size, ...]:
-    """The index in a row-major ``shape`` of the element at ``position``."""
+    """Index in a row-major ``shape`` of the element at ``position``."""
     index: list[Size] = []
     for d in range(len(shape) - 1, -1, -1):
         if shape[d] == 1:
@@ -22,7 +22,7 @@ def unflatten(position: Size, shape: Sequence[Size]) -> tuple[Size, ...]:
 
 
 def flatten(index: Sequence[Size], shape: Sequence[Size]) -> Size:
-    """The row-major position of an index."""
+    """Row-major position of an index."""
     position: Size = 0
     for i, size in zip(index, shape, strict=True):
         position = add(mul(position, size), i)
@@ -30,9 +30,9 @@ def flatten(index: Sequence[Size], shape: Sequence[Size]) -> Size:
 
 
 def reshaped(axes: Axes, new: Sequence[Size], old: Sequence[Size]) -> tuple[Size, ...]:
-    """The index in ``old`` of the element at ``axes`` of ``new``, both row-major.
+    """Index in ``old`` of the element at ``axes`` of ``new``, both row-major.
 
-    Dimensions are matched in runs of equal extent, so that what a reshape leaves alone keeps its own index.
+    Dimensions are matched in runs of equal extent, so dimensions that a reshape does not change keep their index.
     """
     if any(size == 0 for size in old):
         return tuple(0 for _ in old)
@@ -44,7 +44,7 @@ def reshaped(axes: Axes, new: Sequence[Size], old: Sequence[Size]) -> tuple[Size
 
 
 def _runs(new: Sequence[Size], old: Sequence[Size]) -> list[tuple[range, range]]:
-    """Pairs of dimension ranges that hold the same number of elements, as short as can be told."""
+    """Pairs of dimension ranges with equal numbers of elements, as short as is provable."""
     runs: list[tuple[range, range]] = []
     n = o = 0
     while n < len(new) or o < len(old):
@@ -55,22 +55,24 @@ def _runs(new: Sequence[Size], old: Sequence[Size]) -> list[tuple[range, range]]
 
 
 def _close(new: Sequence[Size], n: int, old: Sequence[Size], o: int) -> tuple[int, int]:
-    """The ends of the shortest run that starts at dimensions ``n`` and ``o``."""
+    """Ends of the shortest run that starts at dimensions ``n`` and ``o``."""
     if o < len(old) and old[o] == 1:
         return n, o + 1
     if n < len(new) and new[n] == 1:
         return n + 1, o
     n_end, o_end = min(n + 1, len(new)), min(o + 1, len(old))
-    left, right = product(new[n:n_end]), product(old[o:o_end])
-    while left != right:
-        grow_new = o_end == len(old) or (isinstance(left, int) and isinstance(right, int) and left < right)
-        if not (isinstance(left, int) and isinstance(right, int)):
+    new_extent, old_extent = product(new[n:n_end]), product(old[o:o_end])
+    while new_extent != old_extent:
+        grow_new = o_end == len(old) or (
+            isinstance(new_extent, int) and isinstance(old_extent, int) and new_extent < old_extent
+        )
+        if not (isinstance(new_extent, int) and isinstance(old_extent, int)):
             return _close_symbolic(new, n, old, o)
         if grow_new and n_end < len(new):
-            left = product((left, new[n_end]))
+            new_extent = product((new_extent, new[n_end]))
             n_end += 1
         elif o_end < len(old):
-            right = product((right, old[o_end]))
+            old_extent = product((old_extent, old[o_end]))
             o_end += 1
         else:
             return len(new), len(old)
@@ -78,7 +80,7 @@ def _close(new: Sequence[Size], n: int, old: Sequence[Size], o: int) -> tuple[in
 
 
 def _close_symbolic(new: Sequence[Size], n: int, old: Sequence[Size], o: int) -> tuple[int, int]:
-    """The shortest pair of runs whose products are equal as terms; everything that is left when there is none."""
+    """Shortest pair of runs whose products are equal as terms; all remaining dimensions where there is none."""
     products = {product(new[n:end]): end for end in range(len(new), n, -1)}
     for o_end in range(o + 1, len(old) + 1):
         n_end = products.get(product(old[o:o_end]))
@@ -94,9 +96,9 @@ def strided(
     base_shape: Sequence[Size],
     base_strides: Sequence[Size],
 ) -> tuple[Size, ...] | None:
-    """The index in the base of the element that ``as_strided`` puts at ``axes``; None where it is not expressible.
+    """Index in the base of the element that ``as_strided`` shows at ``axes``; None where no term expresses it.
 
-    The base has to be dense: its memory positions are then a mixed-radix number of its index.
+    The base must be dense, so that the memory offset is a mixed-radix number of its index.
     """
     dims = [d for d in range(len(base_shape)) if base_shape[d] != 1]
     if not all(isinstance(base_strides[d], int) for d in dims):
@@ -116,10 +118,10 @@ def strided(
 
 
 def _row_major(shape: Sequence[Size]) -> tuple[Size, ...]:
-    steps: list[Size] = []
-    step: Size = 1
+    strides: list[Size] = []
+    stride: Size = 1
     for size in reversed(shape):
-        steps.append(step)
+        strides.append(stride)
         if size != 1:
-            step = mul(step, size)
-    return tuple(reversed(steps))
+            stride = mul(stride, size)
+    return tuple(reversed(strides))

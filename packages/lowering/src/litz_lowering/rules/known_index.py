@@ -1,7 +1,8 @@
-"""Index tensors whose values are known while lowering, as index terms.
+"""Index tensors whose values are known at compile time, as index terms.
 
-What resampling gathers by is a function of the position alone, computed in floats: an ``arange``, scaled and rounded.
-Evaluated once here it is a staircase ``(a*i + b)//c``, which loops read without an index tensor and can be inverted.
+Resampling gathers by a function of the position alone, computed in floats: an ``arange``, scaled and rounded.
+Evaluated at compile time it is a staircase ``(a*i + b)//c``, which loops read without an index tensor and which
+can be inverted.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Stair:
-    """The non-decreasing function ``min(max((slope*i + offset)//divisor, low), high)`` of ``i`` in ``[0, count)``.
+    """The non-decreasing function ``min(max((slope*i + offset)//divisor, low), high)`` of ``i`` in ``[0,
+    count)``.
 
-    ``low`` and ``high`` are None where they cut nothing off.
+    ``low`` and ``high`` are None where they do not clip.
     """
 
     count: int
@@ -39,19 +41,19 @@ class Stair:
     high: int | None = None
 
     def term(self, i: Size) -> Size:
-        """The value at ``i``."""
+        """Term of the value at ``i``."""
         step = floordiv(add(mul(i, self.slope), self.offset), self.divisor)
         if self.low is not None:
             step = maximum(step, self.low)
         return step if self.high is None else minimum(step, self.high)
 
     def values(self) -> Integers:
-        """The value at every ``i``."""
+        """Values at every ``i``."""
         step = (self.slope * np.arange(self.count, dtype=np.int64) + self.offset) // self.divisor
         return np.clip(step, self.low, self.high) if self.low is not None or self.high is not None else step
 
     def inverse(self, size: int) -> Inverse | None:
-        """Where each ``v`` in ``[0, size)`` comes from; None where the staircase does not rise."""
+        """Preimages of each ``v`` in ``[0, size)``; None where the staircase is constant."""
         if self.slope <= 0:
             return None
         values = self.values()
@@ -64,7 +66,7 @@ class Stair:
         return Inverse(self, lead, extent, bool(outside.any()), bool((other & ~outside).any()))
 
     def first(self, value: Size) -> Size:
-        """The first ``i`` at which the uncut staircase reaches ``value``."""
+        """First ``i`` at which the unclipped staircase reaches ``value``."""
         return cdiv(add(mul(value, self.divisor), -self.offset), self.slope)
 
     def _first(self, values: Integers) -> Integers:
@@ -73,41 +75,40 @@ class Stair:
 
 @dataclass(frozen=True, slots=True)
 class Inverse:
-    """What maps to a value under ``stair``: some of the ``extent`` positions that :meth:`position` gives.
-
-    ``outside``: some of these lie outside the staircase's domain; ``other``: some map to another value.
-    """
+    """Preimages of a value under ``stair``: some of the ``extent`` positions that :meth:`position` gives."""
 
     stair: Stair
     lead: int
     extent: int
     outside: bool
+    """True where some positions are outside the staircase's domain."""
     other: bool
+    """True where some positions map to another value."""
 
     def position(self, value: Size, number: Size) -> Size:
         """The ``number``-th position that may map to ``value``."""
         return add(self.stair.first(value), -self.lead, number)
 
     def conditions(self, value: Size, number: Size) -> list[Expr]:
-        """What has to hold for it to map to ``value``; empty when all do."""
+        """Conditions for the position to map to ``value``; empty when it always does."""
         position = build.index(self.position(value, number))
         found: list[Expr] = []
         if self.outside:
             found.append(build.op("ge", position, build.index(0)))
             found.append(build.op("lt", position, build.index(self.stair.count)))
         if self.other:
-            there = self.stair.term(self.position(value, number))
-            found.append(build.op("eq", build.index(there), build.index(value)))
+            mapped = self.stair.term(self.position(value, number))
+            found.append(build.op("eq", build.index(mapped), build.index(value)))
         return found
 
 
 def stair_of(
     builder: GraphBuilder, index: Tensor, size: Size, *, wrap: bool = False
 ) -> tuple[Stair, int] | None:
-    """What an index tensor holds, and the dimension along which it varies.
+    """Staircase in an index tensor, and the dimension along which it varies.
 
-    ``wrap``: negative values count from the end of ``size``. None when its values are not known here, leave
-    ``[0, size)``, vary along several dimensions, or are no staircase.
+    ``wrap``: negative values count from the end of ``size``. None where values are unknown, outside ``[0,
+    size)``, vary along several dimensions, or form no staircase.
     """
     varying = [d for d, extent in enumerate(index.shape) if extent != 1]
     if len(varying) != 1 or not isinstance(size, int) or not isinstance(index.numel, int):
@@ -124,7 +125,7 @@ def stair_of(
 
 
 def fit(values: Integers) -> Stair | None:
-    """The staircase that takes these values, the one with the smallest divisor."""
+    """Staircase with the smallest divisor that takes these values; None where there is none."""
     count = len(values)
     if count == 0 or (np.diff(values) < 0).any():
         return None
@@ -132,19 +133,19 @@ def fit(values: Integers) -> Stair | None:
     for divisor in range(1, min(MAX_PERIOD, 2 * count) + 1):
         middle = (rise * divisor) // max(count - 1, 1)
         for slope in sorted({max(middle + k, 0) for k in (-1, 0, 1, 2)}):
-            for cut in (False, True):
-                found = _fit_offset(values, slope, divisor, cut)
+            for clip in (False, True):
+                found = _fit_offset(values, slope, divisor, clip)
                 if found is not None:
                     return found
     return None
 
 
-def _fit_offset(values: Integers, slope: int, divisor: int, cut: bool) -> Stair | None:
-    """The staircase of that slope; ``cut``: its ends may be cut off at the smallest and the largest value."""
+def _fit_offset(values: Integers, slope: int, divisor: int, clip: bool) -> Stair | None:
+    """Staircase of a slope and divisor; with ``clip``, its ends may be clipped to the smallest and largest value."""
     low, high = int(values[0]), int(values[-1])
     at_least = values * divisor - slope * np.arange(len(values))
     at_most = at_least + divisor - 1
-    if cut:
+    if clip:
         at_least, at_most = at_least[values > low], at_most[values < high]
         if not len(at_least) or not len(at_most):
             return None
@@ -159,7 +160,7 @@ def _fit_offset(values: Integers, slope: int, divisor: int, cut: bool) -> Stair 
 
 
 def _values(builder: GraphBuilder, index: Tensor) -> Integers | None:
-    """The elements of an index tensor that depends on no input, in row-major order."""
+    """Elements of an index tensor that depends on no input, in row-major order."""
     operations = _closure(builder, index.name)
     if operations is None:
         return None
@@ -169,7 +170,8 @@ def _values(builder: GraphBuilder, index: Tensor) -> Integers | None:
 
 
 def _closure(builder: GraphBuilder, name: str) -> tuple[Operation, ...] | None:
-    """The operations that a value needs, in program order; None when they need more than positions and literals."""
+    """Operations that a value depends on, in program order; None where they read anything but positions and
+    literals."""
     found: dict[str, Operation] = {}
 
     def visit(wanted: str) -> bool:
@@ -185,7 +187,7 @@ def _closure(builder: GraphBuilder, name: str) -> tuple[Operation, ...] | None:
 
 
 def _is_closed(operation: Operation) -> bool:
-    """True when an operation makes few elements and needs nothing but what it loads."""
+    """True for an operation with few elements that depends only on its loads."""
     if isinstance(operation, View):
         free = {name for term in operation.index if isinstance(term, Term) for name in term.free_symbols}
     elif isinstance(operation, Pointwise) and len(operation.results) == 1:

@@ -1,4 +1,4 @@
-"""Losses whose input eager checks."""
+"""Losses whose input eager validates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NONE, _MEAN = 0, 1
 def binary_cross_entropy(
     ctx: LoweringContext, x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN
 ) -> Tensor:
-    """``-(t*log(x) + (1 - t)*log(1 - x))``, logarithms cut off at -100; an ``x`` outside [0, 1] is an error."""
+    """``-(t*log(x) + (1 - t)*log(1 - x))`` with logarithms clamped to -100; an ``x`` outside [0, 1] is an error."""
     out = ctx.output.dtype
     wide = compute_dtype(out)
 

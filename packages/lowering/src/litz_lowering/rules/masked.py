@@ -1,7 +1,8 @@
-"""What masks choose.
+"""Masked selection and assignment.
 
-Where a mask stands alone, the place of an element among the chosen ones is a running count of the mask. Beside other
-index tensors it stands for the places that ATen finds: the index tensors then broadcast by sizes that are data.
+Where a mask is the only index, the rank of an element among the selected ones is a running count of the mask.
+Next to other index tensors a mask becomes the positions that ATen's ``nonzero`` finds, and the index tensors
+broadcast by data-dependent sizes.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from litz_lowering.rules.index_maps import flatten, unflatten
 
 _MISMATCH = "shape mismatch: as many values are given as fit no number of elements that the mask chooses"
 _TOO_FEW = "Number of elements of source < number of ones in mask"
-_APART = "shape mismatch: indexing tensors could not be broadcast together"
+_NOT_BROADCASTABLE = "shape mismatch: indexing tensors could not be broadcast together"
 _UNFIT = "shape mismatch: the value tensor cannot be broadcast to the indexing result"
 
 
 def _running_count(ctx: LoweringContext, mask: Tensor, shape: Sequence[Size]) -> Tensor:
-    """How many elements of ``mask``, broadcast to ``shape``, hold up to and including each position, row-major."""
+    """Inclusive running count of true elements of ``mask``, broadcast to ``shape``, in row-major order."""
 
     def body(axes: Axes) -> Expr:
         return build.cast(build.cast(mask.at(unflatten(axes[0], shape)), b1), i64)
@@ -35,7 +36,7 @@ def _running_count(ctx: LoweringContext, mask: Tensor, shape: Sequence[Size]) ->
 
 
 def _chosen(ctx: LoweringContext, mask: Tensor, shape: Sequence[Size]) -> Expr:
-    """How many elements of ``mask``, broadcast to ``shape``, hold."""
+    """Number of true elements of ``mask``, broadcast to ``shape``."""
     kind = ctx.temporary(i64, (), mask.device)
 
     def body(_: Axes, inner: Axes) -> Expr:
@@ -44,10 +45,12 @@ def _chosen(ctx: LoweringContext, mask: Tensor, shape: Sequence[Size]) -> Expr:
     return ctx.reduction("sum", body, shape, (kind,), ("chosen",))[0].load(())
 
 
-def _place(ctx: LoweringContext, count: Expr, size: Size, *, is_broadcast: bool = False) -> tuple[Size, Expr]:
-    """The index of the ``count``-th of ``size`` elements, and whether there are so many.
+def _element_number(
+    ctx: LoweringContext, count: Expr, size: Size, *, is_broadcast: bool = False
+) -> tuple[Size, Expr]:
+    """Index of the ``count``-th of ``size`` elements, and True where there are so many.
 
-    ``is_broadcast``: where there is one element, it is each of them.
+    ``is_broadcast``: a single element stands for each of them.
     """
     before = build.op("sub", count, build.const(1, i64))
     if is_broadcast and not isinstance(size, int):
@@ -57,16 +60,16 @@ def _place(ctx: LoweringContext, count: Expr, size: Size, *, is_broadcast: bool 
 
 @rule("aten.masked_scatter.default")
 def masked_scatter(ctx: LoweringContext, x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """The elements of ``source``, in row-major order, in place of those that ``mask`` chooses."""
+    """Replace elements that ``mask`` selects by those of ``source``, in row-major order."""
     shape = ctx.output.shape
     available = build.index(source.numel)
     ctx.check(build.op("le", _chosen(ctx, mask, shape), available), _TOO_FEW)
     count = _running_count(ctx, mask, shape)
 
     def body(axes: Axes) -> Expr:
-        place, inside = _place(ctx, count.load((flatten(axes, shape),)), source.numel)
+        position, inside = _element_number(ctx, count.load((flatten(axes, shape),)), source.numel)
         chosen = build.logical_and(mask.at(axes), inside)
-        return build.masked(chosen, source.load(unflatten(place, source.shape)), x.at(axes))
+        return build.masked(chosen, source.load(unflatten(position, source.shape)), x.at(axes))
 
     return ctx.pointwise(body)
 
@@ -74,13 +77,13 @@ def masked_scatter(ctx: LoweringContext, x: Tensor, mask: Tensor, source: Tensor
 def masked_put(
     ctx: LoweringContext, x: Tensor, mask: Tensor, first: int, values: Tensor, accumulate: bool
 ) -> Tensor:
-    """``values`` in place of, or added to, what ``mask``, over the dimensions from ``first`` on, picks of ``x``."""
+    """Write or add ``values`` where ``mask`` is true, over the dimensions of ``x`` from ``first`` on."""
     rank = x.rank - mask.rank + 1
-    place = values.rank - rank + first
-    several = place >= 0 and values.shape[place] != 1
+    dim = values.rank - rank + first
+    several = dim >= 0 and values.shape[dim] != 1
     count: Tensor | None = None
     if several:
-        given = f.index(values.shape[place])
+        given = f.index(values.shape[dim])
         ctx.check((given.eq(Num(_chosen(ctx, mask, mask.shape))) | given.eq(1)).expr, _MISMATCH)
         count = _running_count(ctx, mask, mask.shape)
 
@@ -89,8 +92,8 @@ def masked_put(
         chosen = build.cast(mask.load(own), b1)
         number: Size = 0
         if count is not None:
-            held = count.load((flatten(own, mask.shape),))
-            number, inside = _place(ctx, held, values.shape[place], is_broadcast=True)
+            ordinal = count.load((flatten(own, mask.shape),))
+            number, inside = _element_number(ctx, ordinal, values.shape[dim], is_broadcast=True)
             chosen = build.logical_and(chosen, inside)
         value = values.at((*axes[:first], number, *axes[first + mask.rank :]))
         before = x.load(axes)
@@ -108,13 +111,13 @@ def masked_put(
 
 
 def is_mask(index: Tensor) -> bool:
-    """True for an index that picks as many elements as it holds true ones."""
+    """True for an index that selects as many elements as it has true ones."""
     return index.dtype.is_bool or index.dtype == u8
 
 
 def mask_positions(ctx: LoweringContext, mask: Tensor, count: Size) -> list[Tensor]:
-    """The index of each element that holds, row-major, one tensor of ``count`` positions a dimension."""
-    # ATen lays out what it finds dimension by dimension.
+    """Index of each true element, row-major, as one tensor of ``count`` positions per dimension."""
+    # ATen returns a transposed tensor, with the positions along each dimension contiguous.
     layout = Layout((1, count) if mask.rank > 1 else (1, 1), 0, fixed=True)
     kind = TensorType(i64, (count, mask.rank), layout, mask.device)
     found = ctx.extern("aten.nonzero.default", (mask,), kind, "nonzero", SIZES)
@@ -128,25 +131,26 @@ def mask_positions(ctx: LoweringContext, mask: Tensor, count: Size) -> list[Tens
 def unmasked(
     ctx: LoweringContext, indices: Sequence[Tensor | None], told: Size | None = None
 ) -> tuple[list[Tensor | None], frozenset[str]]:
-    """Index tensors, masks replaced by the places of what they choose, and the names of those places.
+    """Replace masks among index tensors by the positions of their true elements; also returns the names of these.
 
-    They broadcast against each other as ever, which is checked: how long places are is data. ``told`` is the size of
-    their last common dimension where tracing has settled it.
+    The index tensors broadcast against each other; since the numbers of positions are data-dependent, that is
+    checked at run time. ``told`` is the size of their last common dimension where tracing has decided it.
     """
     masks = {i.name: i for i in indices if i is not None and is_mask(i)}
     lengths = [i.shape[-1] for i in indices if i is not None and i.rank and i.name not in masks]
     is_alone = len(masks) == 1 and all(length == 1 for length in lengths)
     count = told if told is not None and is_alone and _is_data(ctx, told) else None
-    places = {
+    positions = {
         name: mask_positions(ctx, mask, ctx.found_size("count") if count is None else count)
         for name, mask in masks.items()
     }
-    common = _agreed(ctx, [*lengths, *(found[0].shape[0] for found in places.values())])
+    common = _common_size(ctx, [*lengths, *(found[0].shape[0] for found in positions.values())])
     if told is not None and told != common:
-        _settled(ctx, told, common)
+        _bind_size(ctx, told, common)
         common = told
     stretched = {
-        name: [stretched_to(ctx, place, common, -1) for place in found] for name, found in places.items()
+        name: [stretched_to(ctx, position, common, -1) for position in found]
+        for name, found in positions.items()
     }
     result: list[Tensor | None] = []
     for index in indices:
@@ -154,37 +158,37 @@ def unmasked(
             result.append(None)
         else:
             result += stretched.get(index.name) or [stretched_to(ctx, index, common, -1)]
-    return result, frozenset(place.name for found in stretched.values() for place in found)
+    return result, frozenset(position.name for found in stretched.values() for position in found)
 
 
 def _is_data(ctx: LoweringContext, size: Size) -> bool:
     return any(map(ctx.builder.symbols.is_data, free_symbols(size)))
 
 
-def _agreed(ctx: LoweringContext, sizes: Sequence[Size]) -> Size:
-    """The size to which sizes broadcast; that they do is checked where it is data."""
+def _common_size(ctx: LoweringContext, sizes: Sequence[Size]) -> Size:
+    """Size to which sizes broadcast; data-dependent sizes are checked at run time."""
     common: Size = 1
     for size in dict.fromkeys(sizes):
         if 1 in (common, size):
             common = size if common == 1 else common
             continue
         a, b = f.index(common), f.index(size)
-        ctx.check((a.eq(b) | a.eq(1) | b.eq(1)).expr, _APART, "IndexError")
+        ctx.check((a.eq(b) | a.eq(1) | b.eq(1)).expr, _NOT_BROADCASTABLE, "IndexError")
         if not isinstance(common, int):
             common = ctx.host_integer(f.where(a.eq(1), b, a).expr, "common", 0)
     return common
 
 
-def _settled(ctx: LoweringContext, told: Size, size: Size) -> None:
-    """Give ``told`` the value of ``size``, or check that it has it."""
+def _bind_size(ctx: LoweringContext, told: Size, size: Size) -> None:
+    """Define ``told`` as ``size``, or check that they are equal."""
     if isinstance(told, Symbol) and _is_data(ctx, told) and told.name not in ctx.builder.bound:
         ctx.bind(told.name, build.index(size))
     else:
-        ctx.check(f.index(told).eq(f.index(size)).expr, _APART, "IndexError")
+        ctx.check(f.index(told).eq(f.index(size)).expr, _NOT_BROADCASTABLE, "IndexError")
 
 
 def stretched_to(ctx: LoweringContext, x: Tensor, size: Size, d: int) -> Tensor:
-    """``x`` with ``size`` elements along dimension ``d``: it has as many, or one, which may be data."""
+    """Expand ``x`` to ``size`` along dimension ``d``, where its size is ``size`` or 1 and may be data-dependent."""
     if not x.rank or x.shape[d] in (1, size):
         return x
     d %= x.rank
@@ -197,10 +201,11 @@ def stretched_to(ctx: LoweringContext, x: Tensor, size: Size, d: int) -> Tensor:
 
 
 def fitted(ctx: LoweringContext, values: Tensor, shape: Sequence[Size], d: int) -> Tensor:
-    """Values for a result of ``shape``, whose dimension ``d`` is data: that they broadcast along it is checked."""
+    """Expand values for a result of ``shape`` along its data-dependent dimension ``d``; raises at run time unless
+    they broadcast."""
     own = d - len(shape)
     if values.rank < -own or values.shape[own] in (1, shape[d]):
         return values
-    there, wanted = f.index(values.shape[own]), f.index(shape[d])
-    ctx.check((there.eq(wanted) | there.eq(1)).expr, _UNFIT)
+    actual, wanted = f.index(values.shape[own]), f.index(shape[d])
+    ctx.check((actual.eq(wanted) | actual.eq(1)).expr, _UNFIT)
     return stretched_to(ctx, values, shape[d], own)

@@ -1,4 +1,4 @@
-"""Matrix products as contractions: what they compute, and the ATen operation that always can."""
+"""Matmuls as contractions, which a library or generated loops compute."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def _contraction(
     need: LayoutRequirement = "any",
     groups: Size = 1,
 ) -> Tensor:
-    """The call of the node's operator; ``groups`` is how many parts K is divided into, each summed apart."""
+    """Call of the node's operator; ``groups`` is the number of parts into which K is divided, each summed
+    separately."""
     target = str(ctx.node.target)
     k = floordiv(operand_a(target, args, kwargs.items()).shape[-1], groups)
     flops = mul(2, product(ctx.output.shape), k)
@@ -34,7 +35,7 @@ def _contraction(
       "aten.mm.dtype", "aten.bmm.dtype", "aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default",
       "aten.addbmm.default", "aten.addmm.dtype", "aten.baddbmm.dtype", how="library")  # fmt: skip
 def matmul(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
-    """A product of matrices, of batches of them, or of a matrix and a vector, alone or added to something."""
+    """Matrix-matrix, batched or matrix-vector product, with an optional summand."""
     return _contraction(ctx, args, kwargs)
 
 
@@ -42,13 +43,13 @@ def matmul(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
     "aten._scaled_mm.default", "aten._scaled_mm_v2.default", "aten._weight_int8pack_mm.default", how="library"
 )
 def scaled(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
-    """A product of narrow numbers with scales, whose routines know a few layouts alone."""
+    """Scaled low-precision (fp8, int8) matmul, whose routines require eager's layouts."""
     return _contraction(ctx, args, kwargs, "exact")
 
 
 @rule("aten._grouped_mm.default", "aten._scaled_grouped_mm.default", how="library")
 def grouped(ctx: LoweringContext, a: Tensor, b: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Products of groups of rows, or of columns, with a matrix each, or of groups of what is summed."""
+    """Grouped matmul over groups of rows, of columns, or of K."""
     groups = ctx.output.shape[0] if a.rank == b.rank == 2 else 1
     return _contraction(ctx, (a, b, *args), kwargs, "exact", groups)
 
@@ -58,24 +59,24 @@ def trilinear(
     ctx: LoweringContext, a: Tensor, b: Tensor, c: Tensor, expand1: Sequence[int], expand2: Sequence[int],
     expand3: Sequence[int], sumdim: Sequence[int], unroll_dim: int = 1,
 ) -> Tensor:  # fmt: skip
-    """The sum over some dimensions of the product of three tensors, each with dimensions of size 1 put in."""
+    """Sum over some dimensions of the product of three tensors, each with inserted dimensions of size 1."""
     factors = [(a, set(expand1)), (b, set(expand2)), (c, set(expand3))]
     rank, dtype, summed = a.rank + len(expand1), compute_dtype(a.dtype), set(sumdim)
     sizes: list[Size] = [1] * rank
     for x, expanded in factors:
-        held = iter(x.shape)
+        shape = iter(x.shape)
         for d in range(rank):
-            size = 1 if d in expanded else next(held)
+            size = 1 if d in expanded else next(shape)
             sizes[d] = size if sizes[d] == 1 else sizes[d]
 
     def body(outer: Axes, inner: Axes) -> Expr:
-        left, right = iter(outer), iter(inner)
-        index = [next(right) if d in summed else next(left) for d in range(rank)]
-        parts = [
+        outer_terms, inner_terms = iter(outer), iter(inner)
+        index = [next(inner_terms) if d in summed else next(outer_terms) for d in range(rank)]
+        elements = [
             build.cast(x.at(tuple(i for d, i in enumerate(index) if d not in expanded)), dtype)
             for x, expanded in factors
         ]
-        return build.op("mul", build.op("mul", parts[0], parts[1]), parts[2])
+        return build.op("mul", build.op("mul", elements[0], elements[1]), elements[2])
 
     over = [sizes[d] for d in sorted(summed)]
     total = ctx.reduction("sum", body, over, (ctx.temporary(dtype, ctx.output.shape),), ("total",))[0]

@@ -1,4 +1,4 @@
-"""Layer, group, batch and root-mean-square norms: statistics in two passes, in the dtype that eager computes in."""
+"""Layer, group, batch and RMS norms, with two-pass statistics in the dtype that eager computes in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ElementReader = Callable[[Axes], Num]
 
 
 def _reader(x: Tensor, dtype: DType) -> ElementReader:
-    """Elements of ``x``, broadcast, in ``dtype``."""
+    """Reader of elements of ``x``, broadcast and cast to ``dtype``."""
     return lambda index: Num(build.cast(x.at(index), dtype))
 
 
@@ -55,11 +55,11 @@ def layer_norm(
     dtype = compute_dtype(x.dtype)
     mean, variance = moments(ctx, x, _trailing(x, normalized_shape), True, 0, dtype)
     rstd = ctx.pointwise(lambda axes: f.rsqrt(Num(variance.load(axes)) + eps).expr, variance.type, "rstd")
-    load, gone = _reader(x, dtype), x.rank - len(normalized_shape)
+    load, outer_rank = _reader(x, dtype), x.rank - len(normalized_shape)
 
     def body(axes: Axes) -> Expr:
         value = (load(axes) - Num(mean.at(axes))) * Num(rstd.at(axes))
-        inner = axes[gone:]
+        inner = axes[outer_rank:]
         return _affine(value, _optional(weight, dtype, inner), _optional(bias, dtype, inner)).expr
 
     return (
@@ -128,9 +128,10 @@ def rms_norm(
     weight: Tensor | None,
     eps: float | None,
 ) -> tuple[Tensor, ...]:
-    """(normalised, reciprocal root mean square) over the trailing dimensions, as many as ``normalized_shape`` has.
+    """(normalised, reciprocal root mean square) over as many trailing dimensions as ``normalized_shape`` has.
 
-    Its sizes are not to be trusted: the operator takes plain integers, and torch hands symbolic ones on as their bits.
+    The sizes in ``normalized_shape`` are not used, because the operator takes plain integers and torch passes
+    symbolic ones as their bits.
     """
     out, rstd_type = _types(ctx, 2)
     dtype = compute_dtype(x.dtype)
@@ -210,7 +211,8 @@ def _scaled_by_channel(
     rstd: ElementReader,
     dtype: DType,
 ) -> Tensor:
-    """``x * alpha + beta`` with a pair per channel, as eager folds the statistics and the affine part."""
+    """``x * alpha + beta`` with a pair per channel, which eager computes from the statistics and the affine
+    parameters."""
     kind = ctx.temporary(dtype, (x.shape[1],))
 
     def scale(axes: Axes) -> Num:
@@ -261,23 +263,23 @@ def batch_norm_inference(
     ctx: LoweringContext, x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor,
     running_var: Tensor, momentum: float, eps: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Batch norm by the running statistics."""
+    """Batch norm with the running statistics."""
     return _inference(ctx, x, weight, bias, running_mean, running_var, eps)
 
 
 def _training(
     ctx: LoweringContext, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor, Tensor, list[Size]]:
-    """((normalised, mean, reciprocal deviation), mean, biased variance, extents reduced)."""
+    """((normalised, mean, reciprocal deviation), mean, biased variance, reduced sizes)."""
     dtype = compute_dtype(x.dtype)
     over = tuple(d for d in range(x.rank) if d != 1)
     wide_mean, variance = moments(ctx, x, over, False, 0, dtype)
     kind = variance.type
 
-    def kept(axes: Axes) -> Axes:
+    def channel_index(axes: Axes) -> Axes:
         return tuple(axes[0] if d == 1 else 0 for d in range(x.rank))
 
-    mean = ctx.pointwise(lambda axes: wide_mean.at(kept(axes)), kind, "average")
+    mean = ctx.pointwise(lambda axes: wide_mean.at(channel_index(axes)), kind, "average")
     rstd = ctx.pointwise(lambda axes: (1.0 / f.sqrt(Num(variance.load(axes)) + eps)).expr, kind, "rstd")
     out = _scaled_by_channel(ctx, x, weight, bias, _reader(mean, dtype), _reader(rstd, dtype), dtype)
     _, first, second = _types(ctx, 3)
@@ -290,7 +292,7 @@ def batch_norm_without_statistics(
     ctx: LoweringContext, x: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float,
     eps: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Batch norm by the statistics of the batch."""
+    """Batch norm with the statistics of the batch."""
     return _training(ctx, x, weight, bias, eps)[0]
 
 
@@ -309,23 +311,26 @@ def batch_norm(
         )
         return (*results, *copies)
     results, mean, variance, elements = _training(ctx, x, weight, bias, eps)
-    return (*results, *_moved(ctx, (running_mean, running_var), mean, variance, elements, momentum))
+    return (
+        *results,
+        *_updated_statistics(ctx, (running_mean, running_var), mean, variance, elements, momentum),
+    )
 
 
-def _moved(
+def _updated_statistics(
     ctx: LoweringContext, running: tuple[Tensor, Tensor], mean: Tensor, variance: Tensor,
     elements: Sequence[Size], momentum: float,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The running statistics after this batch, which are the node's last two results."""
+    """Updated running statistics, which are the node's last two results."""
     dtype = mean.dtype
     number = count(ctx, elements, dtype)
     unbiased = number / at_least_zero(number - 1.0)
 
     def moved(position: int, old: Tensor, new: ElementReader) -> Tensor:
-        before, place = _reader(old, dtype), len(ctx.outputs) - 2 + position
+        before, result = _reader(old, dtype), len(ctx.outputs) - 2 + position
         return ctx.pointwise(
             lambda axes: (momentum * new(axes) + (1.0 - momentum) * before(axes)).expr,
-            ctx.outputs[place], str(place),
+            ctx.outputs[result], str(result),
         )  # fmt: skip
 
     def unbiased_variance(axes: Axes) -> Num:
@@ -339,9 +344,9 @@ def batch_norm_with_update(
     ctx: LoweringContext, x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor,
     running_var: Tensor, momentum: float, eps: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """(normalised, mean, reciprocal deviation, nothing reserved, new running mean, new running variance)."""
+    """(normalised, mean, reciprocal deviation, empty reserve, new running mean, new running variance)."""
     results, mean, variance, elements = _training(ctx, x, weight, bias, eps)
-    moved = _moved(ctx, (running_mean, running_var), mean, variance, elements, momentum)
+    moved = _updated_statistics(ctx, (running_mean, running_var), mean, variance, elements, momentum)
     return (*results, _reserve(ctx), *moved)
 
 
@@ -350,14 +355,14 @@ def batch_norm_without_update(
     ctx: LoweringContext, x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
     running_var: Tensor | None, momentum: float, eps: float,
 ) -> tuple[Tensor, ...] | Declined:  # fmt: skip
-    """(normalised by the running statistics, two empty results, nothing reserved)."""
+    """(normalised by the running statistics, two empty results, empty reserve)."""
     if running_mean is None or running_var is None:
-        return Declined("batch norm in evaluation without running statistics")
+        return Declined("batch norm in evaluation mode has no running statistics")
     return (*_inference(ctx, x, weight, bias, running_mean, running_var, eps), _reserve(ctx))
 
 
 def _reserve(ctx: LoweringContext) -> Tensor:
-    """What other libraries keep for their backward pass; on the CPU it has no element."""
+    """Reserve space of cuDNN and MIOpen for the backward pass; empty on the CPU."""
     return ctx.pointwise(lambda axes: build.const(0, u8), ctx.outputs[3], "3")
 
 
@@ -379,7 +384,7 @@ def batch_norm_backward_with_reserve(
     running_var: Tensor | None, save_mean: Tensor | None, save_var: Tensor | None, update: bool, eps: float,
     output_mask: Sequence[bool], reserve: Tensor,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
-    """Gradients of the input, the weight and the bias; what is called ``save_var`` is the reciprocal deviation."""
+    """Gradients of the input, the weight and the bias; ``save_var`` is the reciprocal deviation."""
     dtype = compute_dtype(x.dtype)
     statistics = _statistics(ctx, running_mean, running_var, save_mean, save_var, update, eps, dtype)
     return _gradients(ctx, grad, x, weight, statistics, update, output_mask)
@@ -394,7 +399,7 @@ def _gradients(
     train: bool,
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of the input, the weight and the bias, by the mean and the reciprocal deviation of the forward pass."""
+    """Gradients of the input, the weight and the bias, from the forward's mean and reciprocal deviation."""
     dtype = compute_dtype(x.dtype)
     over = tuple(d for d in range(x.rank) if d != 1)
     kind = ctx.temporary(dtype, (x.shape[1],))
@@ -437,12 +442,12 @@ def _statistics(
     ctx: LoweringContext, running_mean: Tensor | None, running_var: Tensor | None, save_mean: Tensor | None,
     save_invstd: Tensor | None, train: bool, eps: float, dtype: DType,
 ) -> tuple[ElementReader, ElementReader]:  # fmt: skip
-    """Readers of the mean and the reciprocal deviation that the forward pass used."""
+    """Readers of the mean and the reciprocal deviation that the forward used."""
     if train:
         if save_mean is None or save_invstd is None:
-            raise ctx.error("the gradient of batch norm in training wants the saved statistics")
+            raise ctx.error("the gradient of batch norm in training needs the saved statistics")
         return _reader(save_mean, dtype), _reader(save_invstd, dtype)
     if running_mean is None or running_var is None:
-        raise ctx.error("the gradient of batch norm in evaluation wants the running statistics")
+        raise ctx.error("the gradient of batch norm in evaluation needs the running statistics")
     variance = _reader(running_var, dtype)
     return _reader(running_mean, dtype), lambda axes: 1.0 / f.sqrt(variance(axes) + eps)

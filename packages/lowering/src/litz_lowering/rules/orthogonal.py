@@ -1,4 +1,4 @@
-"""Orthogonal polynomials by their recurrences: unrolled where the degree is known while compiling and small."""
+"""Orthogonal polynomials by their recurrences, unrolled for small static degrees."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from litz_lowering.rules.formula import Num, Number, where
 from litz_lowering.rules.pointwise import PointwiseRow, lower_pointwise
 
 UNROLLED = 64
-"""The highest degree whose recurrence is unrolled."""
+"""Highest degree whose recurrence is unrolled."""
 
 HERMITE_LIMIT = {32: 128, 64: 512}
-"""Eager's highest degree of a Hermite polynomial by the width of the float; above it is NaN."""
+"""Eager's highest degree of Hermite polynomials by the width of the float, in bits; above it the result is NaN."""
 
 Degree = int | Num
 Polynomial = Callable[[Num, int], Num]
@@ -27,15 +27,20 @@ Varying = Callable[[Num, Num], Num]
 
 @dataclass(frozen=True, slots=True)
 class Chebyshev:
-    """A kind by its first polynomial ``first * x + offset`` and, inside (-1, 1) above degree ``recurred``, ``closed``
-    of the arc cosine and the degree. At 1 the polynomial of degree n is ``1 + right n``, at -1 it is
-    ``(1 + left n) (-1)^n``."""
+    """A kind of Chebyshev polynomials.
+
+    The first polynomial is ``first * x + offset``. Inside (-1, 1), ``closed`` is used above degree ``recurred``.
+    At 1 the polynomial of degree n is ``1 + right n``, at -1 it is ``(1 + left n) (-1)^n``.
+    """
 
     first: int
     offset: int
     closed: Callable[[Num, Degree], Num]
+    """Closed form in terms of the arc cosine and the degree."""
     recurred: int
+    """Highest degree that is computed by the recurrence inside (-1, 1)."""
     shifted_recurred: int
+    """The same for shifted polynomials."""
     right: int
     left: int
 
@@ -62,7 +67,7 @@ def _third_kind(angle: Num, n: Degree) -> Num:
 def _fourth_kind(angle: Num, n: Degree, *, shifted: bool = False) -> Num:
     half = angle * 0.5
     value = f.unary("sin")((n + 0.5) * angle) / f.unary("sin")(half)
-    # What eager gives where the angle is lost; the shifted form is eager's too.
+    # Eager's value where the angle rounds to zero, which differs for shifted polynomials.
     return where(f.unary("cos")(half).eq(1), _alternating(n) if shifted else 2 * n + 1, value)
 
 
@@ -75,22 +80,22 @@ CHEBYSHEV = {
 
 
 def _recur(x: Num, n: int, first: Num, step: Callable[[Num, Num, int], Num]) -> Num:
-    """The ``n``-th from 1, ``first`` and ``step(last, before, k)``, which gives number ``k + 1``."""
+    """``n``-th of 1, ``first`` and ``step(last, previous, k)``, which gives number ``k + 1``."""
     if n <= 0:
         return x.like(1 if n == 0 else 0)
-    before, last = x.like(1), first
+    previous, last = x.like(1), first
     for k in range(1, n):
-        before, last = last, step(last, before, k)
+        previous, last = last, step(last, previous, k)
     return last
 
 
 def _term(n: Num, first: Num, *coefficients: Num | Number) -> Num:
-    """The ``n``-th by ``three_term`` of the scalar operations."""
+    """``n``-th polynomial by the scalar operation ``three_term``."""
     return Num(build.op("three_term", n.expr, first.expr, *(n.like(value).expr for value in coefficients)))
 
 
 def _shifted(kind: Chebyshev, x: Num, *, shifted: bool) -> tuple[Num, Num, Callable[[Num, Degree], Num], int]:
-    """The argument, the first polynomial, the closed form and the degree up to which it does not serve."""
+    """Argument, first polynomial, closed form, and highest degree that the recurrence computes."""
     recurred, closed = kind.recurred, kind.closed
     if shifted:
         x, recurred = x + x - 1, kind.shifted_recurred
@@ -165,7 +170,7 @@ POLYNOMIALS: dict[str, tuple[Polynomial, Varying]] = {
 
 
 def _whole(n: Num) -> Num:
-    """``n`` as eager makes an integer of it: what fits none is below every degree."""
+    """``n`` truncated to an integer as in eager; values out of range become a negative degree."""
     return where((n > -(2.0**63)) & (n < 2.0**63), f.trunc(n), n.like(-1))
 
 
@@ -177,7 +182,7 @@ def _serve(name: str, polynomial: Polynomial, varying: Varying) -> None:
 
     def lower_polynomial(ctx: LoweringContext, x: Tensor | Number, n: Tensor | Number) -> Tensor | Declined:
         if ctx.output is not None and ctx.output.dtype.is_low_precision:
-            return Declined("eager has no orthogonal polynomials of narrow floats")
+            return Declined("eager has no orthogonal polynomials of 16-bit floats")
         return lower_pointwise(ctx, PointwiseRow(body), (x, n), {})
 
     REGISTRY.add(

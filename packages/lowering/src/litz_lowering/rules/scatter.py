@@ -1,4 +1,4 @@
-"""Writes through index tensors: the result is a copy with those elements changed."""
+"""Scatters through index tensors: the result is a copy with the indexed elements changed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _FILLS = frozenset(
 
 
 def combine_dtype(dtype: DType, mode: ScatterMode) -> DType:
-    """The dtype in which elements are combined: ``f32`` for narrow floats, ``i32`` for truth values."""
+    """Dtype in which elements are combined: ``f32`` for 16-bit floats, ``i32`` for bools."""
     if mode == "set":
         return dtype
     return i32 if dtype.is_bool else compute_dtype(dtype)
@@ -63,20 +63,20 @@ def combined(
     body: UpdateFunction,
     mode: ScatterMode,
 ) -> Tensor:
-    """A copy of ``base``, the node's result, with ``body`` combined into ``index`` for every point of ``over``.
+    """Combine ``body`` into a copy of ``base``, the node's result, at ``index`` for every point of ``over``.
 
-    Narrow floats are combined in ``f32`` and rounded once; truth values as numbers of which 0 is false.
+    16-bit floats are combined in ``f32`` and rounded once, bools as integers of which 0 is false.
     """
-    kind, held = ctx.output, combine_dtype(base.dtype, mode)
+    kind, combined_dtype = ctx.output, combine_dtype(base.dtype, mode)
 
     def value(axes: Axes) -> Expr:
         made = body(axes)
-        return build.cast(build.cast(made, kind.dtype) if kind.dtype.is_bool else made, held)
+        return build.cast(build.cast(made, kind.dtype) if kind.dtype.is_bool else made, combined_dtype)
 
-    if held == kind.dtype and base.shape == kind.shape:
+    if combined_dtype == kind.dtype and base.shape == kind.shape:
         return ctx.scatter(base, over, index, value, mode=mode)
-    wide = ctx.temporary(held, base.shape)
-    start = base if held == base.dtype else ctx.pointwise(base.load, wide, "wide")
+    wide = ctx.temporary(combined_dtype, base.shape)
+    start = base if combined_dtype == base.dtype else ctx.pointwise(base.load, wide, "wide")
     total = ctx.scatter(
         start, over, index, value, mode=_of_bits(mode, base.dtype), type=wide, name="combined"
     )
@@ -84,17 +84,17 @@ def combined(
 
 
 def _of_bits(mode: ScatterMode, dtype: DType) -> ScatterMode:
-    """How 0 and 1 are combined where they stand for truth values: the sum is the larger, the product the smaller."""
+    """Combination of 0 and 1 that stand for bools: the maximum for sums, the minimum for products."""
     return _BITS.get(mode, mode) if dtype.is_bool else mode
 
 
 def zeros(ctx: LoweringContext, kind: TensorType) -> Tensor:
-    """An intermediate that is zero everywhere."""
+    """Intermediate that is zero everywhere."""
     return ctx.pointwise(lambda axes: build.const(0, kind.dtype), kind, "zeros")
 
 
 def identity(mode: ScatterMode, dtype: DType) -> int | float:
-    """What leaves a value alone when it is combined with it; the extremes of ``dtype`` for min and max."""
+    """Identity of a combination; for min and max an extreme of ``dtype``."""
     if mode in ("add", "mul"):
         return 0 if mode == "add" else 1
     return extreme(dtype, largest=mode == "min")
@@ -104,39 +104,39 @@ def identity(mode: ScatterMode, dtype: DType) -> int | float:
 
 
 def _at(ctx: LoweringContext, x: Tensor, d: int, index: Tensor) -> IndexFunction:
-    """A point itself, but for dimension ``d`` of ``x``: there ``index`` at the point. Negative indices are errors."""
+    """Index of a point with dimension ``d`` of ``x`` replaced by ``index``; negative indices are errors."""
     return lambda axes: list(replaced(axes, d, ctx.indirect(index.load(axes), x.shape[d], fault="element")))
 
 
 def _scatter(
     ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, body: UpdateFunction, mode: ScatterMode
 ) -> Tensor:
-    """``body`` into ``x`` at every point of ``index``, whose value is the place along ``dim``."""
+    """Combine ``body`` into ``x`` at every point of ``index``, whose values are positions along ``dim``."""
     if any(size == 0 for size in index.shape):
         return ctx.pointwise(x.load)
     x, index = lifted(ctx, x), lifted(ctx, index)
     d = dimension(dim, x.rank)
-    place = _at(ctx, x, d, index)
+    target = _at(ctx, x, d, index)
     fits = all(k == d or i == s for k, (i, s) in enumerate(zip(index.shape, x.shape, strict=True)))
     if index.shape[d] == 1 and fits and x.shape == ctx.output.shape and _is_fill(ctx.node.args[0]):
-        return _chosen(ctx, x, d, place, body, mode)
-    return combined(ctx, x, index.shape, place, body, mode)
+        return _by_comparison(ctx, x, d, target, body, mode)
+    return combined(ctx, x, index.shape, target, body, mode)
 
 
-def _chosen(
-    ctx: LoweringContext, x: Tensor, d: int, place: IndexFunction, body: UpdateFunction, mode: ScatterMode
+def _by_comparison(
+    ctx: LoweringContext, x: Tensor, d: int, target: IndexFunction, body: UpdateFunction, mode: ScatterMode
 ) -> Tensor:
-    """At most one write per element, into a tensor that nobody stored: a comparison is cheaper than a scatter."""
+    """Single write per element into a tensor that is never stored, as a comparison instead of a scatter."""
     dtype = compute_dtype(combine_dtype(x.dtype, mode))
 
     def chosen(axes: Axes) -> Expr:
         point = replaced(axes, d, 0)
-        here = build.op("eq", build.index(axes[d]), build.index(place(point)[d]))
-        held = build.cast(x.load(axes), dtype)
+        here = build.op("eq", build.index(axes[d]), build.index(target(point)[d]))
+        old = build.cast(x.load(axes), dtype)
         new = build.cast(body(point), dtype)
         if mode != "set":
-            new = build.op(_OPERATION[mode], held, new)
-        return build.where(here, new, held)
+            new = build.op(_OPERATION[mode], old, new)
+        return build.where(here, new, old)
 
     return ctx.pointwise(chosen)
 
@@ -147,13 +147,13 @@ def _is_fill(argument: object) -> bool:
 
 @rule("aten.scatter.src")
 def scatter_src(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """``src`` stored at ``index`` along ``dim``; the last one wins."""
+    """Store ``src`` at ``index`` along ``dim``; the last write wins."""
     return _scatter(ctx, x, dim, index, lifted(ctx, src).load, "set")
 
 
 @rule("aten.scatter.value")
 def scatter_value(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
-    """A number stored at ``index`` along ``dim``."""
+    """Store a number at ``index`` along ``dim``."""
     return _scatter(ctx, x, dim, index, lambda axes: ctx.number(value, x.dtype), "set")
 
 
@@ -161,7 +161,7 @@ def scatter_value(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, valu
 def scatter_with(
     ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, src: Tensor, *, reduce: str
 ) -> Tensor:
-    """``src`` added or multiplied into ``index`` along ``dim``."""
+    """Add or multiply ``src`` into ``index`` along ``dim``."""
     return _scatter(ctx, x, dim, index, _widened(lifted(ctx, src)), _MODES[reduce])
 
 
@@ -169,14 +169,14 @@ def scatter_with(
 def scatter_value_with(
     ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, value: Any, *, reduce: str
 ) -> Tensor:
-    """A number added or multiplied into ``index`` along ``dim``."""
+    """Add or multiply a number into ``index`` along ``dim``."""
     number = ctx.number(value, compute_dtype(x.dtype))
     return _scatter(ctx, x, dim, index, lambda axes: number, _MODES[reduce])
 
 
 @rule("aten.scatter_add.default")
 def scatter_add(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """``src`` added into ``index`` along ``dim``."""
+    """Add ``src`` into ``index`` along ``dim``."""
     return _scatter(ctx, x, dim, index, _widened(lifted(ctx, src)), "add")
 
 
@@ -191,66 +191,67 @@ def scatter_reduce(
     *,
     include_self: bool = True,
 ) -> Tensor:
-    """``src`` combined into ``index`` along ``dim``; without ``include_self`` the elements hit start from nothing."""
+    """Combine ``src`` into ``index`` along ``dim``; without ``include_self``, indexed elements start from the
+    identity."""
     body = _widened(lifted(ctx, src))
     if include_self and reduce != "mean":
         return _scatter(ctx, x, dim, index, body, _MODES[reduce])
     if any(size == 0 for size in index.shape):
         return ctx.pointwise(x.load)
     x, index = lifted(ctx, x), lifted(ctx, index)
-    place = _at(ctx, x, dimension(dim, x.rank), index)
-    return _reduced(ctx, x, index.shape, place, body, reduce, include_self)
+    target = _at(ctx, x, dimension(dim, x.rank), index)
+    return _reduced(ctx, x, index.shape, target, body, reduce, include_self)
 
 
 def _reduced(
     ctx: LoweringContext,
     x: Tensor,
     over: Sequence[Size],
-    place: IndexFunction,
+    target: IndexFunction,
     body: UpdateFunction,
     reduce: str,
     include_self: bool,
 ) -> Tensor:
-    """``body`` combined into elements as ``reduce`` says."""
+    """Combine ``body`` into elements by the combination ``reduce``."""
     if reduce == "mean":
-        return _averaged(ctx, x, over, place, body, include_self)
+        return _averaged(ctx, x, over, target, body, include_self)
     mode = _MODES[reduce]
-    start = x if include_self else _emptied(ctx, x, over, place, mode)
-    return combined(ctx, start, over, place, body, mode)
+    start = x if include_self else _with_identity(ctx, x, over, target, mode)
+    return combined(ctx, start, over, target, body, mode)
 
 
-def _emptied(
-    ctx: LoweringContext, x: Tensor, over: Sequence[Size], place: IndexFunction, mode: ScatterMode
+def _with_identity(
+    ctx: LoweringContext, x: Tensor, over: Sequence[Size], target: IndexFunction, mode: ScatterMode
 ) -> Tensor:
-    """``x``, its elements that are hit holding what leaves others alone."""
+    """``x`` with the identity of the combination at indexed elements."""
     start = build.const(identity(mode, x.dtype), x.dtype)
     blank = ctx.temporary(x.dtype, x.shape)
-    return ctx.scatter(x, over, place, lambda axes: start, type=blank, name="emptied")
+    return ctx.scatter(x, over, target, lambda axes: start, type=blank, name="emptied")
 
 
 def _averaged(
     ctx: LoweringContext,
     x: Tensor,
     over: Sequence[Size],
-    place: IndexFunction,
+    target: IndexFunction,
     body: UpdateFunction,
     include_self: bool,
 ) -> Tensor:
-    """Sums divided by how many were added, integers rounded down; as in eager both are counted in the same dtype."""
-    held = ctx.temporary(compute_dtype(x.dtype), x.shape)
-    start = x if include_self else _emptied(ctx, x, over, place, "add")
-    if start.dtype != held.dtype:
-        start = ctx.pointwise(start.load, held, "wide")
-    one = build.const(1, held.dtype)
-    before = ctx.pointwise(lambda axes: one if include_self else build.const(0, held.dtype), held, "before")
-    total = ctx.scatter(start, over, place, body, mode="add", type=held, name="total")
-    counts = ctx.scatter(before, over, place, lambda axes: one, mode="add", type=held, name="counts")
+    """Sums divided by the number of summands, rounded down for integers. As in eager, both use the same dtype."""
+    kind = ctx.temporary(compute_dtype(x.dtype), x.shape)
+    start = x if include_self else _with_identity(ctx, x, over, target, "add")
+    if start.dtype != kind.dtype:
+        start = ctx.pointwise(start.load, kind, "wide")
+    one = build.const(1, kind.dtype)
+    before = ctx.pointwise(lambda axes: one if include_self else build.const(0, kind.dtype), kind, "before")
+    total = ctx.scatter(start, over, target, body, mode="add", type=kind, name="total")
+    counts = ctx.scatter(before, over, target, lambda axes: one, mode="add", type=kind, name="counts")
 
     def mean(axes: Axes) -> Expr:
         count = Num(counts.load(axes or (0,)))
         divisor = f.where(count.eq(0), 1, count)
         value = Num(total.load(axes or (0,)))
-        return (value / divisor if held.dtype.is_float else f.floor_div(value, divisor)).expr
+        return (value / divisor if kind.dtype.is_float else f.floor_div(value, divisor)).expr
 
     return ctx.pointwise(mean)
 
@@ -259,26 +260,26 @@ def _widened(src: Tensor) -> UpdateFunction:
     return lambda axes: build.cast(src.load(axes), compute_dtype(src.dtype))
 
 
-# --- whole slices by index ----------------------------------------
+# --- slices by index ----------------------------------------
 
 
 def _slices(
     ctx: LoweringContext, x: Tensor, d: int, index: Tensor, *, wrap: bool = False, fault: str = "index"
 ) -> IndexFunction:
-    """Point ``i`` lands in ``x`` where it is, but for dimension ``d``: there ``index[i]``."""
+    """Index of a point with dimension ``d`` of ``x`` replaced by an element of ``index``."""
 
-    def place(axes: Axes) -> list[Size]:
+    def target(axes: Axes) -> list[Size]:
         chosen = ctx.indirect(along(index, axes[d]), x.shape[d], wrap=wrap, fault=fault)
         return list(replaced(axes, d, chosen))
 
-    return place
+    return target
 
 
 @rule("aten.index_add.default")
 def index_add(
     ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1
 ) -> Tensor:
-    """``alpha * source`` added into the slices ``index``."""
+    """Add ``alpha * source`` into the slices ``index``."""
     x, source = lifted(ctx, x), lifted(ctx, source)
     wide = combine_dtype(x.dtype, "add")
 
@@ -288,10 +289,10 @@ def index_add(
         return build.op("mul", value, ctx.number(alpha, wide)) if scaled else value
 
     d = dimension(dim, x.rank)
-    # Eager adds to the first and the last dimension of several by a scatter, whose error is another one.
+    # Eager adds to the first and the last of several dimensions by a scatter, which raises a different error.
     by_scatter = x.rank > 1 and d in (0, x.rank - 1)
-    place = _slices(ctx, x, d, index, fault="element" if by_scatter else "index")
-    return combined(ctx, x, source.shape, place, body, "add")
+    target = _slices(ctx, x, d, index, fault="element" if by_scatter else "index")
+    return combined(ctx, x, source.shape, target, body, "add")
 
 
 @rule("aten.index_reduce.default")
@@ -305,23 +306,23 @@ def index_reduce(
     *,
     include_self: bool = True,
 ) -> Tensor:
-    """``source`` combined into the slices ``index``."""
+    """Combine ``source`` into the slices ``index``."""
     x, source = lifted(ctx, x), lifted(ctx, source)
-    place = _slices(ctx, x, dimension(dim, x.rank), index)
-    return _reduced(ctx, x, source.shape, place, _widened(source), reduce, include_self)
+    target = _slices(ctx, x, dimension(dim, x.rank), index)
+    return _reduced(ctx, x, source.shape, target, _widened(source), reduce, include_self)
 
 
 @rule("aten.index_copy.default")
 def index_copy(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """``source`` stored into the slices ``index``."""
+    """Store ``source`` into the slices ``index``."""
     x, source = lifted(ctx, x), lifted(ctx, source)
-    place = _slices(ctx, x, dimension(dim, x.rank), index)
-    return combined(ctx, x, source.shape, place, source.load, "set")
+    target = _slices(ctx, x, dimension(dim, x.rank), index)
+    return combined(ctx, x, source.shape, target, source.load, "set")
 
 
 @rule("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
 def index_fill(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
-    """A number stored into the slices ``index``; negative indices count from the end."""
+    """Store a number into the slices ``index``; negative indices count from the end."""
     x = lifted(ctx, x)
     d = dimension(dim, x.rank)
 
@@ -332,15 +333,15 @@ def index_fill(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, value: 
     return combined(ctx, x, over, _slices(ctx, x, d, index, wrap=True), body, "set")
 
 
-# --- by position and by advanced index ----------------------------------------
+# --- by position and by advanced indexing ----------------------------------------
 
 
 @rule("aten.put.default")
 def put(ctx: LoweringContext, x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """``source`` stored at, or added into, row-major positions; negative ones count from the end."""
+    """Store or add ``source`` at row-major positions; negative ones count from the end."""
     x = lifted(ctx, x)
 
-    def place(axes: Axes) -> list[Size]:
+    def target(axes: Axes) -> list[Size]:
         position = ctx.indirect(index.load(axes), x.numel, wrap=True)
         return list(unflatten(position, x.shape))
 
@@ -348,7 +349,7 @@ def put(ctx: LoweringContext, x: Tensor, index: Tensor, source: Tensor, accumula
         value = source.load(reshaped(axes, index.shape, source.shape))
         return build.cast(value, compute_dtype(source.dtype)) if accumulate else value
 
-    return combined(ctx, x, index.shape, place, body, "add" if accumulate else "set")
+    return combined(ctx, x, index.shape, target, body, "add" if accumulate else "set")
 
 
 @rule("aten.index_put.default", "aten._unsafe_index_put.default")
@@ -359,16 +360,16 @@ def index_put(
     values: Tensor,
     accumulate: bool = False,
 ) -> Tensor | Declined:
-    """``values`` stored at, or added into, what advanced indexing picks; negative indices count from the end."""
+    """Store or add ``values`` at elements selected by advanced indexing; negative indices count from the end."""
     if refused := refused_index(x, indices):
         return refused
     given = [(d, index) for d, index in enumerate(indices) if index is not None]
-    sure: frozenset[str] = frozenset()
+    in_bounds: frozenset[str] = frozenset()
     if has_masks := masks_in(indices):
         if len(given) == 1:
             return masked_put(ctx, x, given[0][1], given[0][0], values, accumulate)
-        indices, sure = unmasked(ctx, indices)
-    found = advanced(ctx, x.shape, indices, check=checked(ctx), sure=sure)
+        indices, in_bounds = unmasked(ctx, indices)
+    found = advanced(ctx, x.shape, indices, check=checked(ctx), in_bounds=in_bounds)
     if has_masks:
         values = fitted(ctx, values, found.shape, found.first + len(found.common) - 1)
 
@@ -383,20 +384,22 @@ def index_put(
 
 
 MAX_GATHERED = 64
-"""Up to so many candidates a point gathers what falls on it, rather than that it is scattered."""
+"""Largest number of candidates per point for which values are gathered instead of scattered."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    """Dimension ``target`` of the indexed tensor is indexed by a staircase along dimension ``source`` of the values."""
+    """A dimension of the indexed tensor that a staircase along a dimension of the values indexes."""
 
     target: int
+    """Dimension of the indexed tensor."""
     source: int
+    """Dimension of the values."""
     inverse: Inverse
 
 
 def _routes(found: Advanced) -> list[_Route] | None:
-    """How each indexed dimension can be followed back; None unless all can, each along a dimension of its own."""
+    """Inverse staircase of each indexed dimension; None unless all exist, each along a dimension of its own."""
     routes: list[_Route] = []
     for d, (index, known, size) in enumerate(zip(found.indices, found.known, found.sizes)):
         if index is None:
@@ -406,18 +409,19 @@ def _routes(found: Advanced) -> list[_Route] | None:
             return None
         routes.append(_Route(d, found.first + known[1], inverse))
     sources = {route.source for route in routes}
-    alone = all(size == 1 or found.first + d in sources for d, size in enumerate(found.common))
+    is_separate = all(size == 1 or found.first + d in sources for d, size in enumerate(found.common))
     few = math.prod(route.inverse.extent for route in routes) <= MAX_GATHERED
-    return routes if alone and few and len(sources) == len(routes) else None
+    return routes if is_separate and few and len(sources) == len(routes) else None
 
 
 def _gathered(
     ctx: LoweringContext, x: Tensor, found: Advanced, body: UpdateFunction, *, signed: bool = True
 ) -> Tensor | None:
-    """``x`` and at each point the sum of the ``body`` whose index leads there; None where that cannot be followed back.
+    """``x`` plus, at each point, the sum of ``body`` over the indices that lead there; None where indices are not
+    invertible.
 
-    ``body`` is over points of ``found.shape``, in the dtype that sums of ``x`` are held in. Unless ``signed`` is false,
-    ``x`` may have negative zeros, which stay where no index leads: adding a sum of nothing makes them positive.
+    ``body`` is over points of ``found.shape``, in the dtype of sums. Negative zeros of ``x`` must stay where no
+    index leads, but adding an empty sum makes them positive; ``signed=False`` says that there are none.
     """
     routes = _routes(found)
     if routes is None:
@@ -425,11 +429,11 @@ def _gathered(
     wide = compute_dtype(x.dtype)
     indexed = {route.target for route in routes}
     extents = [route.inverse.extent for route in routes]
-    alone = all(extent == 1 for extent in extents)
-    # A float plus negative zero is that float, whichever zero it is.
-    nothing = -0.0 if alone and wide.is_float else 0
+    is_single = all(extent == 1 for extent in extents)
+    # Adding negative zero preserves every float, including both zeros.
+    nothing = -0.0 if is_single and wide.is_float else 0
 
-    def leads(point: Axes, numbers: Axes) -> Expr:
+    def is_source(point: Axes, numbers: Axes) -> Expr:
         pairs = zip(routes, numbers, strict=True)
         return build.logical_and(
             *(each for r, n in pairs for each in r.inverse.conditions(point[r.target], n))
@@ -440,21 +444,21 @@ def _gathered(
         axes = [*whole[: found.first], *(0 for _ in found.common), *whole[found.first :]]
         for route, number in zip(routes, numbers, strict=True):
             axes[route.source] = route.inverse.position(point[route.target], number)
-        return build.masked(leads(point, numbers), body(tuple(axes)), build.const(nothing, wide))
+        return build.masked(is_source(point, numbers), body(tuple(axes)), build.const(nothing, wide))
 
-    def held(point: Axes) -> Expr:
+    def old(point: Axes) -> Expr:
         return build.cast(x.load(point), wide)
 
-    if alone:
-        return ctx.pointwise(lambda point: build.op("add", held(point), share(point, (0,) * len(routes))))
+    if is_single:
+        return ctx.pointwise(lambda point: build.op("add", old(point), share(point, (0,) * len(routes))))
     (total,) = ctx.reduction("sum", share, extents, (ctx.temporary(wide, x.shape),), ("gathered",))
     if not (signed and wide.is_float):
-        return ctx.pointwise(lambda point: build.op("add", held(point), total.load(point)))
-    (any_leads,) = ctx.reduction("any", leads, extents, (ctx.temporary(b1, x.shape),), ("reached",))
+        return ctx.pointwise(lambda point: build.op("add", old(point), total.load(point)))
+    (any_leads,) = ctx.reduction("any", is_source, extents, (ctx.temporary(b1, x.shape),), ("reached",))
 
     def summed(point: Axes) -> Expr:
         return build.op(
-            "where", any_leads.load(point), build.op("add", held(point), total.load(point)), held(point)
+            "where", any_leads.load(point), build.op("add", old(point), total.load(point)), old(point)
         )
 
     return ctx.pointwise(summed)
@@ -464,9 +468,9 @@ def _gathered(
 def unsafe_masked_index_put(
     ctx: LoweringContext, x: Tensor, mask: Tensor, indices: Sequence[Tensor | None], values: Tensor
 ) -> Tensor | Declined:
-    """``values`` added into what advanced indexing picks, where ``mask`` holds."""
+    """Add ``values`` at elements selected by advanced indexing, where ``mask`` is true."""
     if masks_in(indices):
-        return Declined("how many values a mask takes is data", is_meant=True)
+        return Declined("the number of elements that a mask selects is data-dependent", is_meant=True)
     found = advanced(ctx, x.shape, indices, check="clamped")
     wide = compute_dtype(x.dtype)
 
@@ -479,7 +483,7 @@ def unsafe_masked_index_put(
 
 
 def occurrences(ctx: LoweringContext, indices: Tensor, size: Size, dtype: DType) -> Tensor:
-    """How often each number below ``size`` is among the indices, an intermediate of ``dtype``."""
+    """Number of occurrences of each integer below ``size`` among the indices, an intermediate of ``dtype``."""
     kind = ctx.temporary(dtype, (size,))
     one = build.const(1, dtype)
     return ctx.scatter(
@@ -497,20 +501,20 @@ def embedding_dense_backward(
     padding_idx: Size,
     scale_grad_by_freq: bool,
 ) -> Tensor:
-    """The gradient of ``embedding``: every row of ``grad`` added to the row that it was read from."""
+    """Gradient of ``embedding``: each row of ``grad`` is added to the row that was read."""
     wide = compute_dtype(grad.dtype)
-    often = occurrences(ctx, indices, num_weights, wide) if scale_grad_by_freq else None
+    frequencies = occurrences(ctx, indices, num_weights, wide) if scale_grad_by_freq else None
 
     def body(axes: Axes) -> Expr:
         value = build.cast(grad.load(axes), wide)
-        if often is not None:
-            place = ctx.indirect(indices.load(axes[: indices.rank]), num_weights)
-            value = build.op("div", value, often.load((place,)))
+        if frequencies is not None:
+            row = ctx.indirect(indices.load(axes[: indices.rank]), num_weights)
+            value = build.op("div", value, frequencies.load((row,)))
         if isinstance(padding_idx, int) and padding_idx < 0:
             return value
         padding = ctx.number(padding_idx, indices.dtype)
-        kept = build.op("ne", indices.load(axes[: indices.rank]), padding)
-        return build.masked(kept, value, build.const(0, wide))
+        counts = build.op("ne", indices.load(axes[: indices.rank]), padding)
+        return build.masked(counts, value, build.const(0, wide))
 
     blank = zeros(ctx, ctx.temporary(wide, ctx.output.shape))
     found = advanced(ctx, blank.shape, [indices], wrap=False)

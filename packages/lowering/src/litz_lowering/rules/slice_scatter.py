@@ -1,4 +1,4 @@
-"""Writes into a part of a tensor that is known beforehand: the result is a copy with those elements changed."""
+"""Writes into a static part of a tensor: the result is a copy with those elements changed."""
 
 from __future__ import annotations
 
@@ -49,73 +49,72 @@ def _equal(a: Size, b: Size) -> Expr:
 
 
 def _either(condition: Expr, new: Expr, old: Expr) -> Expr:
-    """The new element, in the old one's dtype, where it is to be written."""
+    """New element, cast to the old one's dtype, where the condition is true; else the old one."""
     return build.masked(condition, build.cast(new, old.dtype), old)
 
 
 def in_place_of(
     ctx: LoweringContext, x: Tensor, make: Callable[[], Tensor], position: int | None = None
 ) -> Tensor | Declined:
-    """The result of writing into ``x``, the node's first argument, or into the one at ``position`` of such a list.
+    """Result of writing into ``x``, the node's first argument, or the element at ``position`` of that list.
 
-    Eager copies all of the storage, gaps included, so the result starts where ``x`` does, and elements that share
-    memory change together.
+    Eager copies the whole storage including gaps, so the result starts at the same storage offset as ``x``.
+    Declines where elements of ``x`` share memory, since they would change together in eager.
     """
     source, results, told = _copied(ctx.node, position)
     memory = source.meta["val"]
-    # Views that overlap do so at every size, so that the sizes at hand tell.
+    # Views that overlap do so at every size, so hints decide.
     steps = [(hint_of(n), hint_of(s)) for n, s in zip(memory.shape, memory.stride(), strict=True)]
-    if not _apart([(n, s) for n, s in steps if n is not None and n != 1 and s is not None and s != 0]):
-        return Declined("a write to elements that share memory")
-    if not is_dense(x.shape, x.type.layout) and any(map(_read_by_position, results)):
-        return Declined("a write to a tensor with gaps, which are read")
+    if not _are_disjoint([(n, s) for n, s in steps if n is not None and n != 1 and s is not None and s != 0]):
+        return Declined("the written elements share memory")
+    if not is_dense(x.shape, x.type.layout) and any(map(_is_read_by_offset, results)):
+        return Declined("gaps of the written tensor's storage are read")
     written = make()
     ctx.builder.starts(written, ctx.builder.start(x, offset_of(memory)), offset_of(told))
     return written
 
 
 def _copied(node: Node, position: int | None) -> tuple[Node, list[Node], torch.Tensor]:
-    """What a node writes into a copy of, the nodes that are the result, and that as its metadata tells."""
+    """Tensor that a node copies and writes to, the nodes of the result, and the result's metadata."""
     source, told = node.args[0], node.meta["val"]
     if position is None:
-        assert isinstance(source, Node), "a tensor"
+        assert isinstance(source, Node), "the first argument is a tensor"
         return source, [node], told
-    assert isinstance(source, list | tuple), "a list of tensors"
+    assert isinstance(source, list | tuple), "the first argument is a list of tensors"
     chosen = source[position]
-    assert isinstance(chosen, Node), "a tensor"
+    assert isinstance(chosen, Node), "the first argument is a list of tensors"
     return chosen, [user for user in node.users if user.args[1] == position], told[position]
 
 
-def _read_by_position(node: Node) -> bool:
-    """True when something looks for elements of the node's result, of a view of it, or of a copy that takes over its
-    gaps, by their position in memory."""
+def _is_read_by_offset(node: Node) -> bool:
+    """True when storage offsets of the result, of a view, or of a copy that keeps its gaps are read."""
     for user in node.users:
         if user.target in _BY_POSITION:
             return True
         if user.target is operator.getitem or (user.target in _COPIES_WITH_GAPS and _is_first(node, user)):
-            if _read_by_position(user):
+            if _is_read_by_offset(user):
                 return True
             continue
         returns = user.target._schema.returns if isinstance(user.target, torch._ops.OpOverload) else ()
-        if any(each.alias_info is not None for each in returns) and _read_by_position(user):
+        if any(each.alias_info is not None for each in returns) and _is_read_by_offset(user):
             return True
     return False
 
 
 def _is_first(node: Node, user: Node) -> bool:
-    """True when a node is a user's first argument, or in that list."""
+    """True when a node is a user's first argument, or an element of that list."""
     first = user.args[0]
     return first is node or (isinstance(first, list | tuple) and node in first)
 
 
 def _selected(d: int, index: Size, src: Tensor, other: ElementFunction) -> ElementFunction:
-    """``src`` at one index of dimension ``d``, which it does not have."""
+    """``src`` at one index of dimension ``d``, which ``src`` lacks."""
     return lambda axes: _either(_equal(axes[d], index), src.load((*axes[:d], *axes[d + 1 :])), other(axes))
 
 
 @rule("aten.select_scatter.default")
 def select_scatter(ctx: LoweringContext, x: Tensor, src: Tensor, dim: int, index: Size) -> Tensor | Declined:
-    """``src`` in place of one element of a dimension."""
+    """Replace one index of a dimension by ``src``."""
     d = dimension(dim, x.rank)
     body = _selected(d, element(ctx, index, x.shape[d], d), src, x.load)
     return in_place_of(ctx, x, lambda: ctx.pointwise(body))
@@ -125,10 +124,10 @@ def select_scatter(ctx: LoweringContext, x: Tensor, src: Tensor, dim: int, index
 def select_backward(
     ctx: LoweringContext, grad: Tensor, input_sizes: Sequence[Size], dim: int, index: Size
 ) -> Tensor:
-    """Zero but for one element of a dimension."""
+    """Gradient at one index of a dimension, zeros elsewhere."""
     d = dimension(dim, len(input_sizes))
-    place = element(ctx, index, input_sizes[d], d)
-    return ctx.pointwise(_selected(d, place, grad, _zero(grad.dtype)))
+    position = element(ctx, index, input_sizes[d], d)
+    return ctx.pointwise(_selected(d, position, grad, _zero(grad.dtype)))
 
 
 def _zero(dtype: DType) -> ElementFunction:
@@ -144,20 +143,20 @@ def _sliced(
     src: Tensor,
     other: ElementFunction,
 ) -> Tensor:
-    """``src`` in place of every ``step``-th element of dimension ``d`` from ``start``."""
+    """Replace every ``step``-th index of dimension ``d`` from ``start`` by ``src``."""
     first = slice_start(ctx, start, size)
 
     def body(axes: Axes) -> Expr:
         offset = add(axes[d], mul(first, -1))
-        place = offset if step == 1 else floordiv(offset, step)
+        position = offset if step == 1 else floordiv(offset, step)
         conditions = []
         if first != 0:
             conditions.append(build.op("ge", build.index(offset), build.index(0)))
         if add(first, mul(src.shape[d], step)) != size:
-            conditions.append(build.op("lt", build.index(place), build.index(src.shape[d])))
+            conditions.append(build.op("lt", build.index(position), build.index(src.shape[d])))
         if step != 1:
             conditions.append(_equal(mod(offset, step), 0))
-        return _either(build.logical_and(*conditions), src.load(replaced(axes, d, place)), other(axes))
+        return _either(build.logical_and(*conditions), src.load(replaced(axes, d, position)), other(axes))
 
     return ctx.pointwise(body)
 
@@ -172,7 +171,7 @@ def slice_scatter(
     end: Size | None = None,
     step: Size = 1,
 ) -> Tensor | Declined:
-    """``src`` in place of a slice."""
+    """Replace a slice by ``src``."""
     d = dimension(dim, x.rank)
     if src.shape[d] == 0:
         return in_place_of(ctx, x, lambda: ctx.pointwise(x.load))
@@ -189,7 +188,7 @@ def slice_backward(
     end: Size | None,
     step: Size,
 ) -> Tensor:
-    """Zero but for a slice."""
+    """Gradient at a slice, zeros elsewhere."""
     d = dimension(dim, len(input_sizes))
     if grad.shape[d] == 0:
         return ctx.pointwise(_zero(grad.dtype))
@@ -199,7 +198,7 @@ def slice_backward(
 def _diagonal(
     offset: int, dim1: int, dim2: int, rank: int, src: Tensor, other: ElementFunction
 ) -> ElementFunction:
-    """``src``, whose last dimension runs along the diagonal, in place of the diagonal."""
+    """Replace a diagonal by ``src``, whose last dimension runs along it."""
     a, b = dimension(dim1, rank), dimension(dim2, rank)
 
     def body(axes: Axes) -> Expr:
@@ -215,7 +214,7 @@ def _diagonal(
 def diagonal_scatter(
     ctx: LoweringContext, x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor | Declined:
-    """``src`` in place of a diagonal."""
+    """Replace a diagonal by ``src``."""
     body = _diagonal(offset, dim1, dim2, x.rank, src, x.load)
     return in_place_of(ctx, x, lambda: ctx.pointwise(body))
 
@@ -224,7 +223,7 @@ def diagonal_scatter(
 def diagonal_backward(
     ctx: LoweringContext, grad: Tensor, input_sizes: Sequence[Size], offset: int, dim1: int, dim2: int
 ) -> Tensor:
-    """Zero but for a diagonal."""
+    """Gradient at a diagonal, zeros elsewhere."""
     return ctx.pointwise(_diagonal(offset, dim1, dim2, len(input_sizes), grad, _zero(grad.dtype)))
 
 
@@ -237,39 +236,42 @@ def as_strided_scatter(
     stride: Sequence[Size],
     storage_offset: Size | None = None,
 ) -> Tensor | Declined:
-    """``src`` in place of the elements at some positions in memory: an element's position is told apart into the steps
-    that ``src`` takes to it, the longest first, which none of the shorter ones together may reach."""
+    """Replace elements at given storage offsets by ``src``.
+
+    The index into ``src`` is computed from an element's storage offset by dividing by the strides in descending
+    order, which requires that no stride is reached by the smaller ones together.
+    """
     if any(s == 0 for s in src.shape):
         return in_place_of(ctx, x, lambda: ctx.pointwise(x.load))
     if isinstance(ctx.builder.producer(ctx.builder.owner(x)[0].name), Call):
-        return Declined("as_strided_scatter into what a call returned")
+        return Declined("as_strided_scatter into the result of a call")
     first = ctx.builder.symbols.size(storage_start(ctx, x))
     shift = 0 if storage_offset is None else add(first, mul(storage_offset, -1))
-    steps = [(d, n, s) for d, (n, s) in enumerate(zip(size, stride, strict=True)) if n != 1]
-    if not _apart([(n, s) for _, n, s in steps]):
+    dims_sizes_strides = [(d, n, s) for d, (n, s) in enumerate(zip(size, stride, strict=True)) if n != 1]
+    if not _are_disjoint([(n, s) for _, n, s in dims_sizes_strides]):
         shape, strides = x.shape, x.type.layout.strides
         if strided(tuple(0 for _ in size), 0, stride, shape, strides) is None:
             reason = "as_strided_scatter into a tensor that is not dense"
             return _by_host(ctx, x, src, size, stride, mul(shift, -1), reason)
-        place = mul(shift, -1)
+        base_offset = mul(shift, -1)
         return in_place_of(
             ctx,
             x,
             lambda: ctx.scatter(
-                x, size, lambda axes: strided(axes, place, stride, shape, strides) or (), src.load
+                x, size, lambda axes: strided(axes, base_offset, stride, shape, strides) or (), src.load
             ),
         )
-    steps.sort(key=lambda step: -int(str(step[2])))
+    dims_sizes_strides.sort(key=lambda step: -int(str(step[2])))
 
     def body(axes: Axes) -> Expr:
-        left = add(shift, *(mul(axis, s) for axis, s in zip(axes, x.type.layout.strides, strict=True)))
-        conditions = [build.op("ge", build.index(left), build.index(0))]
+        remainder = add(shift, *(mul(axis, s) for axis, s in zip(axes, x.type.layout.strides, strict=True)))
+        conditions = [build.op("ge", build.index(remainder), build.index(0))]
         index: list[Size] = [0] * src.rank
-        for d, n, s in steps:
-            index[d] = floordiv(left, s)
+        for d, n, s in dims_sizes_strides:
+            index[d] = floordiv(remainder, s)
             conditions.append(build.op("lt", build.index(index[d]), build.index(n)))
-            left = mod(left, s)
-        conditions.append(_equal(left, 0))
+            remainder = mod(remainder, s)
+        conditions.append(_equal(remainder, 0))
         return _either(build.logical_and(*conditions), src.load(index), x.load(axes))
 
     return in_place_of(ctx, x, lambda: ctx.pointwise(body))
@@ -279,16 +281,16 @@ def _by_host(
     ctx: LoweringContext, x: Tensor, src: Tensor, size: Sequence[Size], stride: Sequence[Size], offset: Size,
     reason: str,
 ) -> Tensor:  # fmt: skip
-    """A copy of all of the memory of ``x`` with ``src`` written from ``offset`` elements after its first on."""
+    """Copy of the whole memory of ``x`` with ``src`` written from ``offset`` elements after its first element."""
     arguments = (x, src, tuple(size), tuple(stride), offset)
-    # The types are given since what is complex comes as pairs.
+    # Types are given because complex tensors are passed as pairs.
     return ctx.call(
         Extern, "strided_scatter", arguments, None, (ctx.output,), layout_requirement="exact", reason=reason
     )[0]
 
 
-def _apart(steps: Sequence[tuple[Size, Size]]) -> bool:
-    """True when it is known that no two elements of so many steps of such a length are in one place."""
+def _are_disjoint(steps: Sequence[tuple[Size, Size]]) -> bool:
+    """True when it is provable that no two elements of these sizes and strides share memory."""
     if not all(isinstance(n, int) and isinstance(s, int) for n, s in steps):
         return len(steps) == 1 and isinstance(steps[0][1], int)
     reach = 0
