@@ -1,4 +1,4 @@
-"""Rules by topic: importing this package fills the registry."""
+"""Lowering rules by topic; importing this package fills the registry."""
 
 from litz_lowering.registry import REGISTRY
 from litz_lowering.rules import (
@@ -48,7 +48,7 @@ from litz_lowering.rules import (
 )
 
 RULES = REGISTRY
-"""The registry, every rule in it."""
+"""Registry with all rules."""
 
 RULES.seal()
 

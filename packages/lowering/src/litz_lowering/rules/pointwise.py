@@ -1,4 +1,4 @@
-"""Pointwise operators: a table of formulas, each with the rule that gives the dtype it is computed in."""
+"""Pointwise operators: a table of formulas, each with a rule for the dtype of its computation."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ Formula = Callable[..., Num]
 
 @dataclass(frozen=True, slots=True)
 class PointwiseRow:
-    """``body`` gets tensors as :class:`Num` at one index and Python numbers as they are, in the operator's order; the
-    first operand is a :class:`Num` in any case.
-
-    ``computed`` says in which dtype: ``result`` (the result's, narrow floats in ``f32``), ``operands`` (what eager
-    promotes the operands to: comparisons and tests) or ``bool`` (each operand's truth). ``rounds_numbers``: eager on a
-    CPU rounds number operands to a narrow result's dtype before it computes (it does so for sums, not for products;
-    for a first operand always).
-    ``divides``: zero divisors among integers are errors on a CPU.
-    ``fast`` is a quicker body for ``numerics="fast"``. ``typed`` bodies get the result's dtype as ``result``.
-    """
+    """Formula of a pointwise operator."""
 
     body: Formula
+    """Formula over the operator's arguments: tensors are :class:`Num` at one index, Python numbers are passed as
+    they are. The first operand is always a :class:`Num`."""
     computed: Computed = "result"
+    """Dtype of the computation: ``result`` (the result's, with 16-bit floats in ``f32``), ``operands`` (to which
+    eager promotes the operands, for comparisons and tests) or ``bool`` (the truth of each operand)."""
     rounds_numbers: bool = False
+    """Round number operands to a 16-bit float result's dtype first, as eager does on a CPU for sums but not for
+    products. A first operand is always rounded."""
     fast: Formula | None = None
+    """Faster formula for ``numerics="fast"``."""
     typed: bool = False
+    """Pass the result's dtype to the formula as ``result``."""
     divides: bool = False
+    """Raise an error for zero divisors among integers on a CPU."""
 
 
 ROWS: dict[str, PointwiseRow] = {}
-"""The table by overload name, without its namespace; filled while the rule modules are imported."""
+"""Table by overload name without namespace, filled while the rule modules are imported."""
 
 
 def row(
@@ -60,7 +60,7 @@ def row(
     divides: bool = False,
     namespace: str = "aten",
 ) -> None:
-    """Serve ``overloads`` of a namespace (without its name) by a formula."""
+    """Register a formula for ``overloads`` of ``namespace``, given without the namespace."""
     entry = PointwiseRow(body, computed, rounds_numbers, fast, typed, divides)
 
     def lower_row(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
@@ -77,36 +77,36 @@ def lower_pointwise(
     kwargs: dict[str, Any],
     position: int | None = None,
 ) -> Tensor:
-    """Apply a row; ``position`` picks one of several results."""
+    """Apply a row; ``position`` selects one of several results."""
     kind = ctx.output if position is None else ctx.outputs[position]
     if kind is None:
         raise ctx.error("a pointwise operator has to return a tensor")
     common = computed_dtype(entry, args, kind.dtype)
     exact = not (entry.rounds_numbers and kind.device.kind == "cpu")
-    held = [_hold(argument, common, entry.computed, exact) for argument in args]
+    operands = [_operand_reader(argument, common, entry.computed, exact) for argument in args]
     if isinstance(args[0], int | float):
-        held[0] = _literal(rounded(args[0], common) if kind.device.kind == "cpu" else args[0], common)
+        operands[0] = _literal(rounded(args[0], common) if kind.device.kind == "cpu" else args[0], common)
     if entry.divides and kind.dtype.is_integer and kind.device.kind == "cpu":
-        held[1] = _divisor(held[1], common)
-    named = {key: _hold(value, common, entry.computed, True) for key, value in kwargs.items()}
+        operands[1] = _divisor(operands[1], common)
+    named = {key: _operand_reader(value, common, entry.computed, True) for key, value in kwargs.items()}
 
     chosen = entry.fast if entry.fast is not None and ctx.options.numerics == "fast" else entry.body
     body_of = partial(chosen, result=kind.dtype) if entry.typed else chosen
 
     def body(axes: Axes) -> Expr:
-        return body_of(*(h(axes) for h in held), **{key: h(axes) for key, h in named.items()}).expr
+        return body_of(*(h(axes) for h in operands), **{key: h(axes) for key, h in named.items()}).expr
 
     return ctx.pointwise(body, kind, "" if position is None else str(position))
 
 
 def computed_dtype(entry: PointwiseRow, args: tuple[Any, ...], result: DType) -> DType:
-    """The dtype a row is computed in, before narrow floats widen."""
+    """Dtype of a row's computation, before 16-bit floats widen to f32."""
     if entry.computed == "result":
         return result
     return b1 if entry.computed == "bool" else promoted(args)
 
 
-def _hold(argument: Any, common: DType, computed: Computed, exact: bool) -> Callable[[Axes], Any]:
+def _operand_reader(argument: Any, common: DType, computed: Computed, exact: bool) -> Callable[[Axes], Any]:
     if isinstance(argument, Tensor | Expr | Term):
         return operand(argument, common, exact=exact)
     if isinstance(argument, int | float) and computed == "operands":
@@ -119,9 +119,9 @@ def _hold(argument: Any, common: DType, computed: Computed, exact: bool) -> Call
     return lambda axes: argument
 
 
-def _divisor(held: Callable[[Axes], Any], common: DType) -> Callable[[Axes], Num]:
+def _divisor(read: Callable[[Axes], Any], common: DType) -> Callable[[Axes], Num]:
     def divisor(axes: Axes) -> Num:
-        given = held(axes)
+        given = read(axes)
         expr = given.expr if isinstance(given, Num) else build.const(given, common)
         if isinstance(expr, Const):
             allowed: Expr = build.const(expr.value != 0, b1)
@@ -147,7 +147,7 @@ for _name in (
 
 
 def _on_floats(name: str) -> Formula:
-    """An operation that changes floats only."""
+    """Operation that changes floats only."""
     return lambda x: f.unary(name)(x) if x.dtype.is_float else x
 
 
@@ -208,7 +208,7 @@ def nan_to_num(
     *,
     result: DType,
 ) -> Num:
-    """NaN as zero and infinities as the largest numbers of ``result``, unless others are asked for."""
+    """Replace NaN by zero and infinities by the largest numbers of ``result``, or by the given numbers."""
     if not result.is_float:
         return x
     largest = LARGEST[result]
@@ -223,7 +223,7 @@ LARGEST = {
     bf16: (2.0 - 2.0**-7) * 2.0**127,
     f16: 65504.0,
 }
-"""The largest finite number of each dtype that eager computes in."""
+"""Largest finite number of each dtype that eager computes in."""
 
 row(nan_to_num, "nan_to_num.default", typed=True)
 
@@ -235,7 +235,7 @@ def _add(x: Num, y: Num | Number, alpha: Number = 1) -> Num:
 
 
 def _plus_scaled(x: Num, y: Num | Number, alpha: Number) -> Num:
-    """``x + alpha * y``, for floats rounded once, as in eager's vector loops."""
+    """``x + alpha * y``, for floats rounded once, as in eager's vectorised loops."""
     if alpha in (1, -1):
         return x + y if alpha == 1 else x - y
     if not x.dtype.is_float or not isinstance(y, Num):
@@ -268,7 +268,7 @@ row(f.binary("hypot"), "hypot.default")
 
 def _common_multiple(x: Num, y: Num) -> Num:
     divisor = f.binary("gcd")(x, y)
-    # C computes with narrow integers as with ints.
+    # C promotes small integers to int.
     wide = i32 if x.dtype.bits < 32 else x.dtype
     product = f.absolute(f.binary("trunc_div")(x, divisor).to(wide) * y.to(wide))
     return where(divisor.eq(0), 0, product.to(x.dtype))
@@ -283,7 +283,7 @@ def _divide(x: Num, y: Num | Number, rounding_mode: str | None = None, *, result
     if rounding_mode == "floor":
         return f.floor_div(x, y)
     if rounding_mode == "trunc":
-        # A narrow quotient is rounded first.
+        # A quotient of 16-bit floats is rounded first.
         return f.trunc((x / y).to(result).to(x.dtype)) if x.dtype.is_float else f.binary("trunc_div")(x, y)
     return x / y
 
@@ -301,7 +301,7 @@ row(
 
 
 def _power(x: Num, y: Num | Number) -> Num:
-    """The exponents that eager computes without ``pow``, then ``pow``."""
+    """``x ** y``, with eager's special cases for some exponents."""
     if isinstance(y, Num):
         return f.power(x, y)
     if y == 0:
@@ -329,8 +329,8 @@ def _logaddexp(x: Num, y: Num) -> Num:
 
 
 def _xlogy(x: Num, y: Num | Number) -> Num:
-    right = x.like(y)
-    return where(f.isnan(right), math.nan, where(x.eq(0), 0, x * f.log(right)))
+    other = x.like(y)
+    return where(f.isnan(other), math.nan, where(x.eq(0), 0, x * f.log(other)))
 
 
 def _heaviside(x: Num, values: Num) -> Num:
@@ -352,7 +352,7 @@ for _name, _op in (("left", "shift_left"), ("right", "shift_right")):
 for _name, _op in (("l", "shift_left"), ("r", "shift_right")):
     row(f.binary(_op), f"__{_name}shift__.Tensor", f"__{_name}shift__.Scalar")
 
-# --- choices and several operands ----------------------------------------
+# --- selection and ternary operators ----------------------------------------
 
 
 row(f.clip, "clamp.default", "clamp.Tensor")
@@ -369,7 +369,7 @@ def _add_product(x: Num, y: Num, z: Num, value: Number = 1) -> Num:
 
 
 row(_add_product, "addcmul.default")
-# Dynamo writes addcmul_, addcdiv_ and add_ with a value so.
+# Dynamo emits this operator for addcmul_, addcdiv_ and add_ with a value.
 row(_multiply_add, "fma.default", namespace="prims")
 row(lambda x, y, z, value=1: x + (y if value == 1 else y * value) / z, "addcdiv.default")
 
@@ -377,8 +377,8 @@ row(lambda x, y, z, value=1: x + (y if value == 1 else y * value) / z, "addcdiv.
 def _lerp(start: Num, end: Num, weight: Num | Number) -> Num:
     span = end - start
     if isinstance(weight, Num):
-        near = f.absolute(weight) < 0.5
-        return f.fma(where(near, weight, weight - 1), span, where(near, start, end))
+        is_near_start = f.absolute(weight) < 0.5
+        return f.fma(where(is_near_start, weight, weight - 1), span, where(is_near_start, start, end))
     return f.fma(span, weight, start) if abs(weight) < 0.5 else f.fma(span, weight - 1, end)
 
 
@@ -387,20 +387,20 @@ row(_lerp, "lerp.Scalar", "lerp.Tensor")
 
 @rule("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
 def choose(ctx: LoweringContext, condition: Tensor, a: Any, b: Any) -> Tensor:
-    """``a`` where the condition holds, else ``b``; nothing is computed, so nothing widens."""
+    """``a`` where the condition is true, else ``b``, without a computation in a wider dtype."""
     return _choice(ctx, condition, a, b)
 
 
 @rule("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
 def masked_fill(ctx: LoweringContext, x: Tensor, mask: Tensor, value: Any) -> Tensor:
-    """``value`` where the mask holds, else ``x``."""
+    """``value`` where the mask is true, else ``x``."""
     return _choice(ctx, mask, value, x)
 
 
 def _choice(ctx: LoweringContext, condition: Tensor, a: Any, b: Any) -> Tensor:
     dtype = ctx.output.dtype
 
-    def held(argument: Any, axes: Axes) -> Expr:
+    def read(argument: Any, axes: Axes) -> Expr:
         if isinstance(argument, Tensor):
             return build.cast(argument.at(axes), dtype)
         value = operand(argument, dtype)(axes)
@@ -411,13 +411,13 @@ def _choice(ctx: LoweringContext, condition: Tensor, a: Any, b: Any) -> Tensor:
         )
 
     return ctx.pointwise(
-        lambda axes: build.where(build.cast(condition.at(axes), b1), held(a, axes), held(b, axes))
+        lambda axes: build.where(build.cast(condition.at(axes), b1), read(a, axes), read(b, axes))
     )
 
 
 @rule("aten.nextafter.default")
 def neighbour(ctx: LoweringContext, x: Tensor, towards: Tensor) -> Tensor:
-    """The next number of the result's own dtype: narrow floats do not widen."""
+    """Next representable number in the result's own dtype; 16-bit floats do not widen."""
     dtype = ctx.output.dtype
 
     def body(axes: Axes) -> Expr:
@@ -428,7 +428,7 @@ def neighbour(ctx: LoweringContext, x: Tensor, towards: Tensor) -> Tensor:
 
 @rule("aten.ldexp.Tensor")
 def scale_by_power(ctx: LoweringContext, x: Tensor, exponent: Tensor) -> Tensor:
-    """``x * 2 ** exponent``; the power is rounded to the exponent's dtype and may overflow in it."""
+    """``x * 2 ** exponent``; the power is rounded to the exponent's dtype, in which it may overflow."""
     own = exponent.dtype if exponent.dtype.is_float else litz_dtype(torch.get_default_dtype())
     wide = compute_dtype(ctx.output.dtype)
 
@@ -446,15 +446,15 @@ def mantissa_and_exponent(ctx: LoweringContext, x: Tensor) -> tuple[Tensor, ...]
     bits, digits, bias = (i64, 52, 1023) if wide == f64 else (i32, 23, 127)
     lowest, lift = 2.0 ** (1 - bias), digits + 1
 
-    def part(position: int, axes: Axes) -> Expr:
+    def result(position: int, axes: Axes) -> Expr:
         value = Num(build.cast(x.at(axes), wide))
         small = f.absolute(value) < lowest
         code = Num(build.op("bitcast", where(small, value * 2.0**lift, value).expr, dtype=bits))
         exponent = (f.binary("shift_right")(code, digits) & (2 * bias + 1)) - (bias - 1)
         own = (code & ~((2 * bias + 1) << digits)) | (bias - 1) << digits
         mantissa = Num(build.op("bitcast", own.expr, dtype=wide))
-        kept = value.eq(0) | f.isinf(value) | f.isnan(value)
+        unchanged = value.eq(0) | f.isinf(value) | f.isnan(value)
         exponent = exponent - where(small, exponent.like(lift), 0)
-        return (where(kept, value, mantissa), where(kept, 0, exponent))[position].expr
+        return (where(unchanged, value, mantissa), where(unchanged, 0, exponent))[position].expr
 
-    return tuple(ctx.pointwise(partial(part, k), ctx.outputs[k], str(k)) for k in range(2))
+    return tuple(ctx.pointwise(partial(result, k), ctx.outputs[k], str(k)) for k in range(2))

@@ -1,4 +1,4 @@
-"""Pooling: reductions over windows. A gradient is gathered from the windows that cover a point, never scattered."""
+"""Pooling: reductions over windows. Gradients are gathered from the windows that cover a point, not scattered."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ Sizes = Sequence[int]
 
 
 def _each(values: Any, rank: int, default: Sequence[int] | None = None) -> list[int]:
-    """One value per spatial dimension: a single one stands for all, none for ``default``."""
-    held = list(values) if isinstance(values, list | tuple) else [values]
-    if not held and default is not None:
+    """One value per spatial dimension: a single value is repeated, an empty list means ``default``."""
+    listed = list(values) if isinstance(values, list | tuple) else [values]
+    if not listed and default is not None:
         return list(default)
-    return held * rank if len(held) == 1 else held
+    return listed * rank if len(listed) == 1 else listed
 
 
 def _strided(
     x: Sequence[Size], out: Sequence[Size], kernel: Any, stride: Any, padding: Any, dilation: Any = 1
 ) -> list[Strided] | None:
-    """The windows over the last dimensions of ``x``; None when a parameter is no plain number."""
+    """Windows over the last dimensions of ``x``; None when a parameter is symbolic."""
     rank = len(out)
     extents = _each(kernel, rank)
     rows = (
@@ -57,21 +57,21 @@ def _strided(
 
 
 def _adaptive(x: Sequence[Size], out: Sequence[Size]) -> list[Adaptive] | None:
-    """The windows over the last dimensions of ``x``; None when their lengths cannot be told."""
+    """Windows over the last dimensions of ``x``; None when their lengths are not static."""
     windows = [Adaptive(size, count) for size, count in zip(x[len(x) - len(out) :], out, strict=True)]
     return windows if all(w.known for w in windows) else None
 
 
 MULTIPLIED_OUT = 8
-"""The most addends of a divisor that is one term; longer ones are multiplied as the kernel runs."""
+"""Largest number of summands of a divisor that is one index term; longer ones are multiplied in the kernel."""
 
-_SYMBOLIC = Declined("windows whose length is not known")
+_SYMBOLIC = Declined("the sizes of pooling windows are symbolic")
 
 
 def _result(ctx: LoweringContext, position: int) -> TensorType:
     kind = ctx.outputs[position]
     if kind is None:
-        raise ctx.error(f"result {position} is no tensor")
+        raise ctx.error(f"result {position} is not a tensor")
     return kind
 
 
@@ -88,7 +88,7 @@ def max_pool(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> tuple[Tensor | None, ...] | Declined:
-    """(maximum over each window, its row-major position in the spatial dimensions)."""
+    """(maximum of each window, its row-major position in the spatial dimensions)."""
     spatial = _spatial(ctx)
     out = _result(ctx, 0).shape
     windows = _strided(x.shape, out[len(out) - spatial :], kernel_size, stride, padding, dilation)
@@ -99,7 +99,7 @@ def max_pool(
 def adaptive_max_pool(
     ctx: LoweringContext, x: Tensor, output_size: Sequence[Size]
 ) -> tuple[Tensor | None, ...] | Declined:
-    """(maximum over each window, its row-major position in the spatial dimensions)."""
+    """(maximum of each window, its row-major position in the spatial dimensions)."""
     windows = _adaptive(x.shape, output_size)
     return _SYMBOLIC if windows is None else _maximum(ctx, x, windows)
 
@@ -109,12 +109,12 @@ def _spatial(ctx: LoweringContext) -> int:
 
 
 def _is_read(ctx: LoweringContext, position: int) -> bool:
-    """False when every user of the node picks another of its results."""
+    """True unless every user of the node selects another of its results."""
     return any(user.target is not operator.getitem or user.args[1] == position for user in ctx.node.users)
 
 
 def _maximum(ctx: LoweringContext, x: Tensor, windows: Sequence[Windows]) -> tuple[Tensor | None, ...]:
-    """The largest element of each window, and where it is when that is asked for."""
+    """Largest element of each window, and its position where that is read."""
     wide, spatial = compute_dtype(x.dtype), len(windows)
     sizes = [w.size for w in windows]
     kind, lead = _result(ctx, 0), x.rank - spatial
@@ -122,7 +122,7 @@ def _maximum(ctx: LoweringContext, x: Tensor, windows: Sequence[Windows]) -> tup
     def value(outer: Axes, steps: Axes) -> Expr:
         return x.load((*outer[:lead], *positions(windows, outer[lead:], steps)))
 
-    def place(outer: Axes, steps: Axes) -> Size:
+    def position(outer: Axes, steps: Axes) -> Size:
         return flatten(positions(windows, outer[lead:], steps), sizes)
 
     def inside(outer: Axes, steps: Axes) -> Expr:
@@ -132,12 +132,14 @@ def _maximum(ctx: LoweringContext, x: Tensor, windows: Sequence[Windows]) -> tup
         return flatten([w.first(o) for w, o in zip(windows, outer[lead:])], sizes)
 
     over = [w.extent for w in windows]
-    search = WindowSearch(over, value, place, inside, first, product(sizes))
+    search = WindowSearch(over, value, position, inside, first, product(sizes))
     if _is_read(ctx, 1):
         return largest(ctx, search)
-    held = kind if kind.dtype == wide else ctx.temporary(wide, kind.shape)
-    (best,) = ctx.reduction("max", search.element, over, (held,), ("0" if held is kind else "wide",))
-    return best if held is kind else ctx.pointwise(best.load, kind, "0"), None
+    accumulator = kind if kind.dtype == wide else ctx.temporary(wide, kind.shape)
+    (best,) = ctx.reduction(
+        "max", search.element, over, (accumulator,), ("0" if accumulator is kind else "wide",)
+    )
+    return best if accumulator is kind else ctx.pointwise(best.load, kind, "0"), None
 
 
 @rule("aten.max_pool2d_with_indices_backward.default", "aten.max_pool3d_with_indices_backward.default")
@@ -152,7 +154,7 @@ def max_pool_backward(
     ceil_mode: bool,
     indices: Tensor,
 ) -> Tensor | Declined:
-    """The gradient of each window goes to the element that it chose."""
+    """Add the gradient of each window to the element that was its maximum."""
     spatial = _spatial(ctx)
     windows = _strided(x.shape, grad.shape[grad.rank - spatial :], kernel_size, stride, padding, dilation)
     return _SYMBOLIC if windows is None else _maximum_backward(ctx, grad, windows, indices)
@@ -162,7 +164,7 @@ def max_pool_backward(
 def adaptive_max_pool_backward(
     ctx: LoweringContext, grad: Tensor, x: Tensor, indices: Tensor
 ) -> Tensor | Declined:
-    """The gradient of each window goes to the element that it chose."""
+    """Add the gradient of each window to the element that was its maximum."""
     windows = _adaptive(x.shape, grad.shape[grad.rank - _spatial(ctx) :])
     return _SYMBOLIC if windows is None else _maximum_backward(ctx, grad, windows, indices)
 
@@ -174,8 +176,8 @@ def _maximum_backward(
     sizes = [w.size for w in windows]
 
     def share(point: Axes, window: Axes) -> Expr:
-        mine = build.op("eq", indices.load(window), build.index(flatten(point[lead:], sizes)))
-        return build.where(mine, build.cast(grad.load(window), wide), build.const(0, wide))
+        is_maximum = build.op("eq", indices.load(window), build.index(flatten(point[lead:], sizes)))
+        return build.where(is_maximum, build.cast(grad.load(window), wide), build.const(0, wide))
 
     return _gathered(ctx, windows, share, wide)
 
@@ -183,7 +185,7 @@ def _maximum_backward(
 def _gathered(
     ctx: LoweringContext, windows: Sequence[Windows], share: Callable[[Axes, Axes], Expr], wide: DType
 ) -> Tensor:
-    """The sum of ``share(point, window)`` over the windows that cover each point of the node's result."""
+    """Sum of ``share(point, window)`` over the windows that cover each point of the result."""
     kind = ctx.output
     lead = len(kind.shape) - len(windows)
 
@@ -215,7 +217,7 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor | Declined:
-    """The mean over each window; the padding counts as zeros, or not at all."""
+    """Mean of each window; padding counts as zeros or not at all."""
     out = ctx.output.shape[len(ctx.output.shape) - _spatial(ctx) :]
     windows = _strided(x.shape, out, kernel_size, stride, padding)
     if windows is None:
@@ -229,7 +231,7 @@ def avg_pool(
     "aten.adaptive_avg_pool1d.default",
 )
 def adaptive_avg_pool(ctx: LoweringContext, x: Tensor, output_size: Sequence[Size]) -> Tensor | Declined:
-    """The mean over each window."""
+    """Mean of each window."""
     windows = _adaptive(x.shape, output_size)
     return _SYMBOLIC if windows is None else _average(ctx, x, windows, False, None)
 
@@ -245,7 +247,7 @@ def _divisor(
     if given is not None:
         return build.const(given, dtype)
     counts = [count_of(o, w, padded) for w, o in zip(windows, outer, strict=True)]
-    # Terms multiply out. In three dimensions of unknown sizes that makes a sum of 64 products, a megabyte of code.
+    # Terms are expanded. In three dimensions of symbolic sizes that is a sum of 64 products, a megabyte of code.
     if prod(len(addends(each)) for each in counts) <= MULTIPLIED_OUT:
         return ctx.number(product(counts), dtype)
     return build.cast(reduce(partial(build.op, "mul"), map(build.index, counts)), dtype)
@@ -259,9 +261,9 @@ def _average(
     lead = x.rank - len(windows)
 
     def body(outer: Axes, steps: Axes) -> Expr:
-        held = x.load((*outer[:lead], *positions(windows, outer[lead:], steps)))
+        element = x.load((*outer[:lead], *positions(windows, outer[lead:], steps)))
         inside = all_inside(windows, outer[lead:], steps)
-        return build.masked(inside, build.cast(held, wide), build.const(0, wide))
+        return build.masked(inside, build.cast(element, wide), build.const(0, wide))
 
     over = [w.extent for w in windows]
     (total,) = ctx.reduction("sum", body, over, (ctx.temporary(wide, kind.shape),), ("sum",))
@@ -285,7 +287,7 @@ def avg_pool_backward(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Tensor | Declined:
-    """The gradient of each window, shared out among its elements."""
+    """Distribute the gradient of each window over its elements."""
     out = grad.shape[grad.rank - _spatial(ctx) :]
     windows = _strided(x.shape, out, kernel_size, stride, padding)
     if windows is None:
@@ -295,7 +297,7 @@ def avg_pool_backward(
 
 @rule("aten._adaptive_avg_pool2d_backward.default", "aten._adaptive_avg_pool3d_backward.default")
 def adaptive_avg_pool_backward(ctx: LoweringContext, grad: Tensor, x: Tensor) -> Tensor | Declined:
-    """The gradient of each window, shared out among its elements."""
+    """Distribute the gradient of each window over its elements."""
     windows = _adaptive(x.shape, grad.shape[grad.rank - _spatial(ctx) :])
     return _SYMBOLIC if windows is None else _average_backward(ctx, grad, windows, False, None)
 
@@ -312,24 +314,24 @@ def _average_backward(
     return _gathered(ctx, windows, share, wide)
 
 
-# --- windows that overlap ----------------------------------------
+# --- overlapping windows ----------------------------------------
 
 
 @rule("aten.unfold_backward.default")
 def unfold_backward(
     ctx: LoweringContext, grad: Tensor, input_sizes: Sequence[Size], dim: int, size: int, step: int
 ) -> Tensor | Declined:
-    """The gradients of all windows in which an element appears, added up."""
+    """Sum of the gradients of all windows that contain an element."""
     if not input_sizes:
-        return Declined("windows of a 0-d tensor")
+        return Declined("unfold of a 0-d tensor")
     d = dimension(dim, len(input_sizes))
     windows = Strided(input_sizes[d], grad.shape[d], size, step, 0)
     wide, kind = compute_dtype(grad.dtype), ctx.output
 
     def body(point: Axes, numbers: Axes) -> Expr:
         window = windows.covering(point[d], numbers[0])
-        place = add(point[d], mul(windows.start(window), -1))
-        value = grad.load((*point[:d], window, *point[d + 1 :], place))
+        offset = add(point[d], mul(windows.start(window), -1))
+        value = grad.load((*point[:d], window, *point[d + 1 :], offset))
         covered = build.logical_and(*windows.covers(point[d], numbers[0]))
         return build.masked(covered, build.cast(value, wide), build.const(0, wide))
 

@@ -1,4 +1,4 @@
-"""Type promotion between tensors, 0-d tensors and Python numbers, and operands in the dtype they are computed in."""
+"""Type promotion of tensors, 0-d tensors and Python numbers, and operands in the dtype of computation."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ _RANK = {"bool": 0, "int": 1, "uint": 1, "float": 2}
 
 
 def promoted(arguments: Iterable[Any]) -> DType:
-    """The dtype to which eager promotes these operands; lists and None are passed over.
+    """Dtype to which eager promotes these operands; lists and None are ignored.
 
-    Tensors with dimensions come first, then 0-d tensors, then numbers: a later class only counts when its kind (bool,
-    integer, float) is higher than what the earlier ones gave.
+    Tensors with dimensions come first, then 0-d tensors, then numbers. A later class counts only when its kind
+    (bool, integer, float) is higher than the dtype of the earlier ones. Raises :class:`TypeError` without any
+    operand.
     """
     classes: list[DType | None] = [None, None, None]
     for argument in arguments:
         found = _class_of(argument)
         if found is not None:
-            place, dtype = found
-            before = classes[place]
-            classes[place] = dtype if before is None else promote(before, dtype)
+            rank, dtype = found
+            before = classes[rank]
+            classes[rank] = dtype if before is None else promote(before, dtype)
     result: DType | None = None
     for each in classes:
         if each is not None and (result is None or _RANK[each.kind] > _RANK[result.kind]):
@@ -57,17 +58,18 @@ def _class_of(argument: Any) -> tuple[int, DType] | None:
 
 @lru_cache(maxsize=1024)
 def rounded(value: Number, dtype: DType) -> Number:
-    """A Python number rounded to ``dtype``, as eager rounds a scalar operand before it compares with it."""
+    """Python number rounded to ``dtype``, as eager rounds a scalar operand of a comparison."""
     if not dtype.is_low_precision:
         return value
     return float(torch.tensor(value, dtype=torch_dtype(dtype)).item())
 
 
 def operand(argument: Argument, common: DType, *, exact: bool = True) -> Callable[[Axes], Num | Number]:
-    """The operand at an index, promoted to ``common`` and held in the dtype that ``common`` is computed in.
+    """Operand at an index, promoted to ``common`` and cast to the dtype in which ``common`` is computed.
 
-    A Python number stays one: it becomes a literal of whatever it meets. ``exact`` keeps numbers and 0-d tensors at
-    full precision where ``common`` is narrow; else they are rounded to it first.
+    A Python number is returned as it is, to become a literal of the other operand's dtype. With ``exact``,
+    numbers and 0-d tensors keep full precision where ``common`` is a 16-bit float; else they are rounded to it
+    first.
     """
     compute = compute_dtype(common)
     if isinstance(argument, Tensor):
@@ -75,8 +77,8 @@ def operand(argument: Argument, common: DType, *, exact: bool = True) -> Callabl
             return lambda axes: Num(build.cast(argument.load(()), compute))
         return lambda axes: Num(build.cast(build.cast(argument.at(axes), common), compute))
     if isinstance(argument, Expr):
-        held = Num(build.cast(argument, compute))
-        return lambda axes: held
+        scalar = Num(build.cast(argument, compute))
+        return lambda axes: scalar
     if isinstance(argument, Term):
         size = Num(build.cast(build.index(argument), compute))
         return lambda axes: size

@@ -1,6 +1,6 @@
-"""Quantised values as plain integers and floats: ``quantized_decomposed`` and the fake-quantise operators.
+"""Quantised values as plain integers and floats: ``quantized_decomposed`` and fake quantisation.
 
-Every step is rounded to the dtype in which eager holds it. Quantised tensor types stay ATen's.
+Every step is rounded to the dtype in which eager stores it. Tensors of quantised dtypes fall back to ATen.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from litz_lowering.rules.index_maps import reshaped
 from litz_lowering.rules.reduce import wants_elements
 
 
-def _held(value: Num, dtype: DType) -> Num:
-    """The value as a tensor of ``dtype`` holds it, in the dtype that such tensors are computed in."""
+def _rounded(value: Num, dtype: DType) -> Num:
+    """Value rounded to ``dtype``, in the dtype in which that is computed."""
     return value.to(dtype).to(compute_dtype(dtype))
 
 
 def _only(ctx: LoweringContext, value: Any, dtype: DType) -> Num:
-    """A number, or the one element of a tensor, cast."""
+    """Number, or the element of a one-element tensor, cast to ``dtype``."""
     return Num(
         build.cast(value.load([0] * value.rank), dtype)
         if isinstance(value, Tensor)
@@ -52,7 +52,7 @@ def _channel(x: Tensor, axes: Axes, axis: int) -> tuple[Any, ...]:
 def quantize_per_tensor(
     ctx: LoweringContext, x: Tensor, scale: Any, zero_point: Any, low: Any, high: Any, dtype: DType
 ) -> Tensor:
-    """``clamp(round(x * (1 / scale)) + zero_point, low, high)`` in ``f32``; the reciprocal is taken in ``f64``."""
+    """``clamp(round(x * (1 / scale)) + zero_point, low, high)`` in ``f32``; the reciprocal is computed in ``f64``."""
     inverse = (1.0 / _only(ctx, scale, f64)).to(f32)
     zero, first, last = (_only(ctx, value, f32) for value in (zero_point, low, high))
     return ctx.pointwise(
@@ -71,7 +71,9 @@ def dequantize_per_tensor(
     """``(x - zero_point) * scale`` in the dtype of the result."""
     dtype = ctx.output.dtype
     zero, factor = (_only(ctx, value, compute_dtype(dtype)) for value in (zero_point, scale))
-    return ctx.pointwise(lambda axes: (_held(_held(Num(x.load(axes)), dtype) - zero, dtype) * factor).expr)
+    return ctx.pointwise(
+        lambda axes: (_rounded(_rounded(Num(x.load(axes)), dtype) - zero, dtype) * factor).expr
+    )
 
 
 @rule("quantized_decomposed.quantize_per_channel.default")
@@ -92,8 +94,8 @@ def quantize_per_channel(
     def body(axes: Axes) -> Expr:
         at = _channel(x, axes, axis)
         inverse = _reciprocal(Num(scales.load(at)), scaled)
-        value = rint(_held(Num(build.cast(x.load(axes), f32)), scaled) * inverse)
-        return _clamp(_held(value, shifted) + _held(Num(zeros.load(at)), shifted), low, high).expr
+        value = rint(_rounded(Num(build.cast(x.load(axes), f32)), scaled) * inverse)
+        return _clamp(_rounded(value, shifted) + _rounded(Num(zeros.load(at)), shifted), low, high).expr
 
     return ctx.pointwise(body)
 
@@ -112,15 +114,15 @@ def _level(value: Num, scale: Num, zero: Num, low: int, high: int) -> Num:
     """``clamp(round(value * (1 / scale) + zero), low, high)``."""
     scaled = promote(value.dtype, scale.dtype)
     shifted = promote(scaled, zero.dtype)
-    moved = _held(_held(value, scaled) * _reciprocal(scale, scaled), scaled)
-    level = rint(_held(_held(moved, shifted) + _held(zero, shifted), shifted))
-    return _clamp(level, *(_held(level.like(bound), shifted) for bound in (low, high)))
+    moved = _rounded(_rounded(value, scaled) * _reciprocal(scale, scaled), scaled)
+    level = rint(_rounded(_rounded(moved, shifted) + _rounded(zero, shifted), shifted))
+    return _clamp(level, *(_rounded(level.like(bound), shifted) for bound in (low, high)))
 
 
 def _reciprocal(scale: Num, dtype: DType) -> Num:
-    """``1 / scale`` as a tensor of the scales' own dtype holds it, cast to ``dtype``."""
+    """``1 / scale`` rounded to the dtype of the scales, cast to ``dtype``."""
     own = scale.dtype
-    return _held(_held(1.0 / _held(scale, own), own), dtype)
+    return _rounded(_rounded(1.0 / _rounded(scale, own), own), dtype)
 
 
 @rule("quantized_decomposed.dequantize_per_channel.default")
@@ -150,27 +152,30 @@ def dequantize_per_token(
 def _dequantized(value: Num, scale: Num, zero: Num | None) -> Num:
     if zero is not None:
         dtype = promote(value.dtype, zero.dtype)
-        value = (_held(value, dtype) - _held(zero, dtype)).to(dtype)
+        value = (_rounded(value, dtype) - _rounded(zero, dtype)).to(dtype)
     dtype = promote(value.dtype, scale.dtype)
-    return (_held(value, dtype) * _held(scale, dtype)).to(dtype)
+    return (_rounded(value, dtype) * _rounded(scale, dtype)).to(dtype)
 
 
 # --- groups within channels -----------------------------------------------------------------------------------
 
 
 _Group = Callable[[Tensor, Axes], Num]
-"""What a parameter of groups holds for the element at a point."""
+"""Reader of a group parameter for the element at a point."""
 
 
 def _groups(
     ctx: LoweringContext, x: Tensor, scales: Tensor, parameters: Sequence[Tensor], size: Size
 ) -> _Group | Declined:
-    """How ``parameters`` of ``size`` neighbours in each row of ``x`` (rank 2) are read: row-major, one or all alike."""
+    """Reader of ``parameters`` of groups of ``size`` elements in each row of ``x`` (rank 2).
+
+    Parameters are listed row-major, with one per group or one for all.
+    """
     rows, columns = x.shape
     fits = prove(Predicate("le", size, columns), ctx.builder.symbols.ranges())
     if fits is None:
-        return Declined("groups of a size that may exceed the rows")
-    # As eager has it for one column of GPTQ.
+        return Declined("the size of groups may exceed the row length")
+    # Eager treats a single column of GPTQ scales as one group per row.
     size = columns if not fits and scales.rank and scales.shape[-1] == 1 else size
     groups = (rows, floordiv(columns, size))
     for parameter in parameters:
@@ -191,12 +196,13 @@ def quantize_per_channel_group(
     ctx: LoweringContext, x: Tensor, scales: Tensor, zeros: Tensor, low: int, high: int, dtype: DType,
     group_size: Size = 128,
 ) -> Tensor | Declined:  # fmt: skip
-    """``clamp(round(x * (1 / scale) + zero), low, high)``, with a scale and a zero for each group; NaN is an error."""
+    """``clamp(round(x * (1 / scale) + zero), low, high)``, with a scale and a zero for each group; NaN is an
+    error."""
     group = _groups(ctx, x, scales, (scales, zeros), group_size)
     if isinstance(group, Declined):
         return group
-    strange = ctx.reduce("any", x, (0, 1), b1, body=lambda axes: isnan(Num(x.load(axes))).expr, name="nan")
-    ctx.check((~Num(strange.load(()))).expr, "to_quant must not contain NaNs", "AssertionError")
+    has_nan = ctx.reduce("any", x, (0, 1), b1, body=lambda axes: isnan(Num(x.load(axes))).expr, name="nan")
+    ctx.check((~Num(has_nan.load(()))).expr, "to_quant must not contain NaNs", "AssertionError")
     return ctx.pointwise(
         lambda axes: _level(Num(x.load(axes)), group(scales, axes), group(zeros, axes), low, high).expr
     )
@@ -226,7 +232,7 @@ _CHOSEN_FOR = (u8, i8, i16, i32)
 
 
 def _extremes(ctx: LoweringContext, x: Tensor) -> tuple[Num, Num]:
-    """(the least element or 0, the largest or 0), in the dtype that ``x`` is computed in."""
+    """(min(x, 0), max(x, 0)) over all elements, in the dtype in which ``x`` is computed."""
     over, wide = range(x.rank), compute_dtype(x.dtype)
     wants_elements(ctx, x, over, named=False)
     low = ctx.reduce("min", x, over, wide, name="min")
@@ -235,13 +241,13 @@ def _extremes(ctx: LoweringContext, x: Tensor) -> tuple[Num, Num]:
 
 
 def _refused(low: int, high: int, dtype: DType) -> Declined | None:
-    """Why ATen is left to say what it makes of such levels."""
+    """Decline levels that eager handles differently or refuses."""
     known = dtype in _CHOSEN_FOR and low <= 0 <= high and low < high
-    return None if known else Declined(f"levels of {dtype} from {low} to {high}")
+    return None if known else Declined(f"quantisation to {dtype} from {low} to {high} is not generated")
 
 
 def _parameters(ctx: LoweringContext, scale: Num, zero: Num) -> tuple[Tensor, ...]:
-    """The two as tensors of one element."""
+    """Scale and zero as one-element tensors."""
     scales, zeros = ctx.outputs
     first = ctx.pointwise(lambda axes: scale.expr, scales, "0")
     return first, ctx.pointwise(lambda axes: zero.expr, zeros, "1")
@@ -251,11 +257,11 @@ def _parameters(ctx: LoweringContext, scale: Num, zero: Num) -> tuple[Tensor, ..
 def choose_parameters(
     ctx: LoweringContext, x: Tensor, low: int, high: int, eps: float, dtype: DType
 ) -> tuple[Tensor, ...] | Declined:
-    """(scale, zero) with which 0 and all elements are within ``low`` and ``high``; both of one element."""
+    """(scale, zero) for which 0 and all elements lie within ``low`` and ``high``; one-element tensors."""
     if refused := _refused(low, high, dtype):
         return refused
-    least, most = _extremes(ctx, x)
-    scale = _step(_held(most - least, x.dtype) / float(high - low), x.dtype, eps)
+    least, largest = _extremes(ctx, x)
+    scale = _step(_rounded(largest - least, x.dtype) / float(high - low), x.dtype, eps)
     zero = low - rint(least.to(f32) / scale).to(i32)
     return _parameters(ctx, scale, _clamp(zero, low, high))
 
@@ -264,39 +270,42 @@ def choose_parameters(
 def choose_symmetric_parameters(
     ctx: LoweringContext, x: Tensor, low: int, high: int, eps: float, dtype: DType
 ) -> tuple[Tensor, ...] | Declined:
-    """The same with the levels on both sides of 0 alike; the zero is 128 for ``u8`` and else 0."""
+    """(scale, zero) with equal ranges on both sides of 0; the zero is 128 for ``u8`` and else 0."""
     if refused := _refused(low, high, dtype):
         return refused
-    least, most = _extremes(ctx, x)
-    scale = _step(maximum(-least, most) / (float(high - low) / 2), x.dtype, eps)
+    least, largest = _extremes(ctx, x)
+    scale = _step(maximum(-least, largest) / (float(high - low) / 2), x.dtype, eps)
     return _parameters(ctx, scale, Num(build.const(128 if dtype == u8 else 0, i64)))
 
 
 def _step(scale: Num, dtype: DType, eps: float) -> Num:
-    """A scale as a tensor of ``dtype`` holds it, at least ``eps``, in ``f32``."""
-    return maximum(_held(scale, dtype).to(f32), eps)
+    """Scale rounded to ``dtype``, at least ``eps``, in ``f32``."""
+    return maximum(_rounded(scale, dtype).to(f32), eps)
 
 
 # --- fake quantisation ----------------------------------------------------------------------------------------
 
 
-def _near(value: Num, scale: Num, zero: Num, low: int, high: int) -> tuple[Num, Num]:
-    """(the value moved to its level, that it was within bounds) as ATen's kernel of one scale has it: in ``f32``."""
+def _level_in_tensor(value: Num, scale: Num, zero: Num, low: int, high: int) -> tuple[Num, Num]:
+    """(value at its level, True where the level is in range), in ``f32``, as in ATen's per-tensor kernel."""
     level = rint(value.to(f32) * (1.0 / scale)) + zero
-    held = fmin(fmax(level, float(low)), float(high))
-    return (held - zero) * scale, (level >= float(low)) & (level <= float(high))
+    clamped = fmin(fmax(level, float(low)), float(high))
+    return (clamped - zero) * scale, (level >= float(low)) & (level <= float(high))
 
 
-def _near_in_channel(value: Num, scale: Num, zero: Num, low: int, high: int) -> tuple[Num, Num]:
-    """The same as ATen's kernel of a scale for each channel has it: the level is an integer, the zero need not be."""
+def _level_in_channel(value: Num, scale: Num, zero: Num, low: int, high: int) -> tuple[Num, Num]:
+    """(value at its level, True where the level is in range), as in ATen's per-channel kernel.
+
+    The level is an integer; the zero need not be one.
+    """
     dtype = value.dtype
     scaled = value * (1.0 / scale).to(dtype)
     exact = rint(scaled) + zero.to(dtype) if zero.dtype == i64 else rint(scaled + zero.to(dtype))
     level = exact.to(i64)
     # ATen subtracts in f64; between integers the step through f32 gives the same.
     wide = dtype if zero.dtype == i64 else f64
-    held = _clamp(level, low, high).to(wide)
-    return (held - zero.to(wide)) * scale.to(wide), (level >= low) & (level <= high)
+    clamped = _clamp(level, low, high).to(wide)
+    return (clamped - zero.to(wide)) * scale.to(wide), (level >= low) & (level <= high)
 
 
 Near = Callable[[Num, Axes], tuple[Num, Num]]
@@ -305,7 +314,7 @@ Near = Callable[[Num, Axes], tuple[Num, Num]]
 def _fake_quantized(
     ctx: LoweringContext, x: Tensor, near: Near, enabled: Tensor | None = None
 ) -> tuple[Tensor, ...]:
-    """(values moved to the nearest level, where the level was within bounds), by ``near`` of a value at a point."""
+    """(values at the nearest level, True where the level is in range), by ``near`` of a value at a point."""
     dtype = compute_dtype(x.dtype)
 
     def moved(axes: Axes) -> Expr:
@@ -330,31 +339,33 @@ def _on(enabled: Tensor) -> Num:
 def fake_quantize_per_tensor(
     ctx: LoweringContext, x: Tensor, scale: Any, zero_point: Any, low: int, high: int
 ) -> tuple[Tensor, ...]:
-    """(x on the levels of one scale, the mask of what was within bounds)."""
+    """(x at the levels of one scale, mask of elements in range)."""
     step, zero = _only(ctx, scale, f32), _only(ctx, zero_point, f32)
-    return _fake_quantized(ctx, x, lambda value, axes: _near(value, step, zero, low, high))
+    return _fake_quantized(ctx, x, lambda value, axes: _level_in_tensor(value, step, zero, low, high))
 
 
 @rule("aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default")
 def fake_quantize_per_tensor_of_tensors(
     ctx: LoweringContext, x: Tensor, scale: Tensor, zero_point: Tensor, enabled: Tensor, low: int, high: int
 ) -> tuple[Tensor, ...]:
-    """The same with parameters that are data, and a switch that is."""
+    """(x at the levels of one scale, mask of elements in range), with parameters and an enabling flag in tensors."""
     step, zero = _only(ctx, scale, f32), _only(ctx, zero_point, f32)
-    return _fake_quantized(ctx, x, lambda value, axes: _near(value, step, zero, low, high), enabled)
+    return _fake_quantized(
+        ctx, x, lambda value, axes: _level_in_tensor(value, step, zero, low, high), enabled
+    )
 
 
 @rule("aten.fake_quantize_per_channel_affine_cachemask.default")
 def fake_quantize_per_channel(
     ctx: LoweringContext, x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, low: int, high: int
 ) -> tuple[Tensor, ...]:
-    """(x on the levels of its channel's scale, the mask of what was within bounds)."""
+    """(x at the levels of its channel's scale, mask of elements in range)."""
 
     def near(value: Num, axes: Axes) -> tuple[Num, Num]:
         at = _channel(x, axes, axis)
         zero = Num(zero_point.load(at))
         step = Num(build.cast(scale.load(at), f32))
-        return _near_in_channel(value, step, zero.to(f32 if zero.dtype.is_float else i64), low, high)
+        return _level_in_channel(value, step, zero.to(f32 if zero.dtype.is_float else i64), low, high)
 
     return _fake_quantized(ctx, x, near)
 
@@ -369,9 +380,9 @@ def learnable_per_tensor(
     high: int,
     grad_factor: float = 1.0,
 ) -> Tensor:
-    """x on the levels of one scale; the zero is rounded and held within bounds."""
+    """x at the levels of one scale; the zero is rounded and clamped."""
     step, zero = _only(ctx, scale, f32), _learned_zero(_only(ctx, zero_point, f32), low, high)
-    return _fake_quantized(ctx, x, lambda value, axes: _near(value, step, zero, low, high))[0]
+    return _fake_quantized(ctx, x, lambda value, axes: _level_in_tensor(value, step, zero, low, high))[0]
 
 
 @rule("aten._fake_quantize_learnable_per_channel_affine.default")
@@ -379,12 +390,12 @@ def learnable_per_channel(
     ctx: LoweringContext, x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, low: int, high: int,
     grad_factor: float = 1.0,
 ) -> Tensor:  # fmt: skip
-    """x on the levels of its channel's scale; zeros are rounded and held within bounds."""
+    """x at the levels of its channel's scale; zeros are rounded and clamped."""
 
     def near(value: Num, axes: Axes) -> tuple[Num, Num]:
         at = _channel(x, axes, axis)
         zero = _learned_zero(Num(build.cast(zero_point.load(at), f32)), low, high)
-        return _near_in_channel(value, Num(build.cast(scale.load(at), f32)), zero.to(i64), low, high)
+        return _level_in_channel(value, Num(build.cast(scale.load(at), f32)), zero.to(i64), low, high)
 
     return _fake_quantized(ctx, x, near)[0]
 
@@ -397,26 +408,30 @@ def _learned_gradients(
     ctx: LoweringContext, grad: Tensor, x: Tensor, channel: int | None, factor: float,
     near: Callable[[Num, Axes], tuple[Num, Num, Num]],
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """The gradients of x, scale and zero; the latter two summed over all but ``channel``. ``near`` gives (value on its
-    level, that it was within bounds, scale)."""
+    """Gradients of x, scale and zero; the latter two are summed over all dimensions except ``channel``.
+
+    ``near`` gives (value at its level, True where it is in range, scale).
+    """
     to_x, to_scale, to_zero = ctx.outputs
-    assert to_x is not None and to_scale is not None and to_zero is not None, "it returns three tensors"
+    assert to_x is not None and to_scale is not None and to_zero is not None, (
+        "the operator returns three tensors"
+    )
     dtype = compute_dtype(x.dtype)
 
-    def parts(axes: Axes) -> tuple[Num, Num, Num, Num, Num]:
+    def at_point(axes: Axes) -> tuple[Num, Num, Num, Num, Num]:
         value, dy = (Num(build.cast(t.load(axes), dtype)) for t in (x, grad))
         return value, dy, *near(value, axes)
 
     def for_x(axes: Axes) -> Expr:
-        _, dy, _, inside, _ = parts(axes)
+        _, dy, _, inside, _ = at_point(axes)
         return where(inside, dy, 0.0).expr
 
     def for_scale(axes: Axes) -> Num:
-        value, dy, found, inside, scale = parts(axes)
+        value, dy, found, inside, scale = at_point(axes)
         return dy * (found.to(dtype) - where(inside, value, 0.0)) / scale.to(dtype) * factor
 
     def for_zero(axes: Axes) -> Num:
-        _, dy, _, inside, scale = parts(axes)
+        _, dy, _, inside, scale = at_point(axes)
         return where(inside, 0.0 * dy, -dy * scale.to(dtype) * factor)
 
     over = [size for dim, size in enumerate(x.shape) if dim != channel]
@@ -438,10 +453,15 @@ def learnable_per_tensor_backward(
     ctx: LoweringContext, grad: Tensor, x: Tensor, scale: Tensor, zero_point: Tensor, low: int, high: int,
     grad_factor: float = 1.0,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """The gradients of x, of the one scale and of the one zero."""
+    """Gradients of x, of the scale and of the zero."""
     step, zero = _only(ctx, scale, f32), _learned_zero(_only(ctx, zero_point, f32), low, high)
     return _learned_gradients(
-        ctx, grad, x, None, grad_factor, lambda value, axes: (*_near(value, step, zero, low, high), step)
+        ctx,
+        grad,
+        x,
+        None,
+        grad_factor,
+        lambda value, axes: (*_level_in_tensor(value, step, zero, low, high), step),
     )
 
 
@@ -450,12 +470,12 @@ def learnable_per_channel_backward(
     ctx: LoweringContext, grad: Tensor, x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, low: int,
     high: int, grad_factor: float = 1.0,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """The gradients of x, and of the scale and the zero of each channel."""
+    """Gradients of x, and of the scale and the zero of each channel."""
 
     def near(value: Num, axes: Axes) -> tuple[Num, Num, Num]:
         at = _channel(x, axes, axis)
         step = Num(build.cast(scale.load(at), f32))
         zero = _learned_zero(Num(build.cast(zero_point.load(at), f32)), low, high)
-        return *_near_in_channel(value, step, zero.to(i64), low, high), step
+        return *_level_in_channel(value, step, zero.to(i64), low, high), step
 
     return _learned_gradients(ctx, grad, x, axis % x.rank, grad_factor, near)

@@ -1,4 +1,4 @@
-"""Random numbers: drawn from ATen's own stream in program order, or made in the kernels from a seed drawn once."""
+"""Random numbers: drawn from ATen's generator in program order, or by Philox in kernels from a seed drawn once."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _SEED_LOW, _SEED_HIGH = -(2**63), 2**63 - 1
 
 
 def _draw(ctx: LoweringContext, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """The operator itself, on ATen's stream."""
+    """Call of the operator itself, on ATen's generator."""
     return ctx.call(Random, str(ctx.node.target), args, kwargs, token="rng", layout_requirement="exact")[0]
 
 
 def _generated(ctx: LoweringContext, scalar: str, shape: tuple[Size, ...], dtype: DType) -> Any:
-    """A body of random numbers: one counter per element, one seed per operation."""
+    """Body of random numbers, with one seed per operation and a counter per element."""
     kind = ctx.temporary(i64, ())
     arguments = (_SEED_LOW, _SEED_HIGH, ())
     keywords: dict[str, Argument] = {"dtype": i64, "device": kind.device}
@@ -39,24 +39,24 @@ def _generated(ctx: LoweringContext, scalar: str, shape: tuple[Size, ...], dtype
 
 
 def _from_aten(ctx: LoweringContext, generator: Any) -> bool:
-    """True when ATen draws: by choice, or since a generator was given, whose stream is ATen's."""
+    """True when ATen draws: under ``rng="eager"``, or where a generator was given."""
     return ctx.options.rng == "eager" or generator is not None
 
 
 def _drawn(ctx: LoweringContext, *args: Any, generator: Any = None) -> Tensor:
-    """The operator itself with its arguments; a generator is passed where one was given."""
+    """Call of the operator with its arguments, and a generator where one was given."""
     return _draw(ctx, args, {} if generator is None else {"generator": generator})
 
 
 def _standard(ctx: LoweringContext, scalar: str) -> Callable[[Axes], Num]:
-    """Standard numbers for every element of the result, in the dtype that it is computed in."""
+    """Numbers of a standard distribution for each element of the result, in its dtype of computation."""
     kind = ctx.output
     body = _generated(ctx, scalar, kind.shape, compute_dtype(kind.dtype))
     return lambda axes: Num(body(axes))
 
 
 def _parameter(ctx: LoweringContext, value: Any, axes: Axes) -> Num:
-    """A parameter of a distribution at a point: a number, or the element of a tensor."""
+    """Parameter of a distribution at a point: a number, or an element of a tensor."""
     dtype = compute_dtype(ctx.output.dtype)
     return Num(build.cast(value.at(axes), dtype) if isinstance(value, Tensor) else ctx.number(value, dtype))
 
@@ -70,7 +70,7 @@ def _parameter(ctx: LoweringContext, value: Any, axes: Axes) -> Num:
     moves=True,
 )
 def rand(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
-    """Uniform on [0, 1). Narrow floats get as many digits as they hold: none may round up to one."""
+    """Uniform on [0, 1). 16-bit floats get as many digits as they hold, so that none rounds up to 1."""
     if _from_aten(ctx, kwargs.get("generator")):
         return _draw(ctx, args, kwargs)
     return ctx.pointwise(_generated(ctx, "random_uniform", ctx.output.shape, ctx.output.dtype))
@@ -94,16 +94,19 @@ def randn(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Distribution:
-    """``formula`` makes a number of the distribution of a standard one and the parameters, whose ``defaults`` are the
-    operator's. It has the shape of the operator's first argument."""
+    """A distribution that is computed from a standard one. Its shape is that of the operator's first argument."""
 
     overload: str
+    """Overload of the operator."""
     standard: Literal["random_uniform", "random_normal"]
+    """Scalar operation that draws the standard number."""
     formula: Callable[..., Num]
+    """Function of the standard number and the parameters."""
     defaults: tuple[float, ...]
+    """The operator's defaults of the parameters."""
 
     def draw(self, ctx: LoweringContext, x: Tensor, *given: Any, generator: Any = None) -> Tensor:
-        """The rule of the overload."""
+        """Lower the overload."""
         parameters = (*given, *self.defaults[len(given) :])
         if _from_aten(ctx, generator):
             return _drawn(ctx, x, *parameters, generator=generator)
@@ -123,7 +126,7 @@ def _shifted(z: Num, mean: Num, std: Num) -> Num:
     return mean + std * z
 
 
-# All but the normal ones by the inverse of their distribution function. The geometric one counts the trials up to the
+# All except the normal ones use the inverse of the distribution function. The geometric one counts the trials up to the
 # first success: at least one.
 _DISTRIBUTIONS = (
     _Distribution("aten.uniform.default", "random_uniform", lambda u, low, high: low + (high - low) * u, (0.0, 1.0)),
@@ -147,7 +150,7 @@ for _row in _DISTRIBUTIONS:
     "aten.normal.float_float", how="stream",
 )  # fmt: skip
 def normal(ctx: LoweringContext, mean: Any, std: Any = 1.0, *args: Any, **kwargs: Any) -> Tensor:
-    """Normal, element by element or of a given shape."""
+    """Normal, per element or of a given shape."""
     if _from_aten(ctx, kwargs.get("generator")):
         return _draw(ctx, (mean, std, *args), kwargs)
     return _distributed(ctx, "random_normal", _shifted, (mean, std))
@@ -159,13 +162,13 @@ def normal(ctx: LoweringContext, mean: Any, std: Any = 1.0, *args: Any, **kwargs
     moves=True,
 )  # fmt: skip
 def randint(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor | Declined:
-    """Integers of [low, high): 63 random bits modulo the width, which favours none by more than width / 2**63."""
+    """Integers in [low, high): 63 random bits modulo the width, with a bias of at most width / 2**63."""
     if _from_aten(ctx, kwargs.get("generator")):
         return _draw(ctx, args, kwargs)
     bounds = [a for a in args if not isinstance(a, Tensor | tuple)]
     low, high = bounds if len(bounds) == 2 else (0, bounds[0])
     if not isinstance(low, int | Term) or not isinstance(high, int | Term):
-        return Declined("bounds that are no integers")
+        return Declined("the bounds are not integers")
     bits = _generated(ctx, "random_bits", ctx.output.shape, i64)
 
     def body(axes: Axes) -> Expr:
@@ -181,7 +184,7 @@ def randint(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor | Decline
     "aten.random.default", "aten.randint_like.Tensor", how="stream",
 )  # fmt: skip
 def drawn(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
-    """A distribution that is drawn from ATen's stream under either choice."""
+    """Distribution that ATen draws under either option."""
     return _draw(ctx, args, kwargs)
 
 
@@ -195,7 +198,7 @@ def bernoulli(ctx: LoweringContext, x: Tensor, p: Any = 0.5, *, generator: Any =
 
 @rule("aten.bernoulli.default", how="stream")
 def bernoulli_of(ctx: LoweringContext, p: Tensor, *, generator: Any = None) -> Tensor:
-    """Ones, each with its own probability, else zeros."""
+    """Ones with the probability of each element, else zeros."""
     if _from_aten(ctx, generator):
         return _drawn(ctx, p, generator=generator)
     return _coins(ctx, p)
@@ -222,13 +225,14 @@ def rrelu(
     training: bool = False,
     generator: Any = None,
 ) -> tuple[Tensor, ...]:
-    """(what is negative scaled by a slope of [lower, upper), the slopes). Without training the mean slope serves."""
+    """(x with negative elements scaled by a slope in [lower, upper), slopes). Without training, the mean slope is
+    used."""
     arguments = (x, noise, lower, upper, training)
     if training and _from_aten(ctx, generator):
         given = arguments if generator is None else (*arguments, generator)
         return ctx.call(Random, str(ctx.node.target), given, token="rng", layout_requirement="exact")
     out, slopes_type = ctx.outputs
-    assert out is not None and slopes_type is not None, "it returns two tensors"
+    assert out is not None and slopes_type is not None, "the operator returns two tensors"
     dtype = compute_dtype(x.dtype)
 
     def parameter(value: Any) -> Num:
@@ -261,23 +265,23 @@ def rrelu(
 def dropout(
     ctx: LoweringContext, x: Tensor, p: float, train: bool | None
 ) -> tuple[Tensor, Tensor] | Declined:
-    """(elements kept with probability ``1 - p`` and scaled up, the mask of those kept)."""
+    """(elements kept with probability ``1 - p`` and scaled, mask of these)."""
     out, mask_type = ctx.outputs
     assert out is not None and mask_type is not None, "dropout returns two tensors"
-    dtype, keep = compute_dtype(x.dtype), 1.0 - p
+    dtype, keep_probability = compute_dtype(x.dtype), 1.0 - p
     if train is False:
         return ctx.pointwise(x.load, out, "0"), ctx.pointwise(
             lambda axes: build.const(True, b1), mask_type, "1"
         )
     if ctx.options.rng == "eager" and out.device != CPU:
-        return Declined("dropout on a GPU draws as no other operation does", is_meant=True)
+        return Declined("eager's dropout on a GPU draws random numbers in an order of its own", is_meant=True)
     if ctx.options.rng == "eager":
-        drawn_mask = ctx.draw("aten.bernoulli.p", (x, keep), {}, x.type, "kept")
+        drawn_mask = ctx.draw("aten.bernoulli.p", (x, keep_probability), {}, x.type, "drawn")
         mask = ctx.pointwise(lambda axes: build.cast(drawn_mask.load(axes), b1), mask_type, "1")
     else:
         uniform = _generated(ctx, "random_uniform", x.shape, dtype)
-        mask = ctx.pointwise(lambda axes: (Num(uniform(axes)) < keep).expr, mask_type, "1")
-    scale = 0.0 if keep == 0.0 else 1.0 / keep
+        mask = ctx.pointwise(lambda axes: (Num(uniform(axes)) < keep_probability).expr, mask_type, "1")
+    scale = 0.0 if keep_probability == 0.0 else 1.0 / keep_probability
 
     def body(axes: Axes) -> Expr:
         return (Num(build.cast(x.load(axes), dtype)) * Num(build.cast(mask.load(axes), dtype)) * scale).expr
@@ -292,7 +296,8 @@ DRAW_FROM = "draw_from"
 def draw_from(
     ctx: LoweringContext, operator: Any, *args: Any, rng_state: ObjectArgument, **kwargs: Any
 ) -> Lowered:
-    """A draw from a generator that the graph is given, which goes on; the device's own stream does not."""
+    """Draw from a generator that is a graph input, and advance it; the device's default generator does not
+    advance."""
     keywords = {**kwargs, "rng_state": rng_state}
     results = ctx.call(
         Random, DRAW_FROM, (str(operator), *args), keywords, token="rng", layout_requirement="exact"
@@ -302,11 +307,11 @@ def draw_from(
 
 @rule("torch.random.get_rng_state")
 def read_state(ctx: LoweringContext) -> Tensor:
-    """The state of the CPU's generator, between the draws before it and those after."""
+    """State of the CPU's generator between the draws before and after it."""
     return ctx.call(Random, "torch.random.get_rng_state", (), {}, token="rng")[0]
 
 
 @rule("torch.random.set_rng_state")
 def write_state(ctx: LoweringContext, state: Tensor) -> None:
-    """Draws that follow go on from ``state``."""
+    """Set the generator's state for later draws."""
     ctx.call(Random, "torch.random.set_rng_state", (state,), {}, (), token="rng", layout_requirement="exact")

@@ -1,4 +1,4 @@
-"""Reductions: sums accumulate in what eager accumulates in, and are rounded once at the end."""
+"""Reductions: sums accumulate in eager's dtype and are rounded once at the end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Dims = Sequence[int] | int | None
 def finished(
     ctx: LoweringContext, total: Tensor, finish: Callable[[Num], Num], type: TensorType | None = None
 ) -> Tensor:
-    """``finish`` of every element of an intermediate, as the node's result."""
+    """Apply ``finish`` to every element of an intermediate, as the node's result."""
     return ctx.pointwise(lambda axes: finish(Num(total.load(axes))).expr, type)
 
 
@@ -39,27 +39,27 @@ def reduced(
     finish: Callable[[Num], Num] | None = None,
     result: TensorType | None = None,
 ) -> Tensor:
-    """Combine ``body(x)`` over ``dims`` in ``dtype``, then ``finish``; the node's result, in its dtype."""
+    """Combine ``body(x)`` over ``dims`` in ``dtype``, then apply ``finish``; the node's result, in its dtype."""
     kind = result or ctx.output
     over = dimensions(dims, x.rank)
 
-    def held(index: Axes) -> Expr:
+    def element(index: Axes) -> Expr:
         return body(Num(x.load(index))).expr
 
     if finish is None and kind.dtype == dtype:
-        return ctx.reduce(combiner, x, over, dtype, body=held, keepdim=keepdim, type=kind)
-    total = ctx.reduce(combiner, x, over, dtype, body=held, keepdim=keepdim, name=combiner)
+        return ctx.reduce(combiner, x, over, dtype, body=element, keepdim=keepdim, type=kind)
+    total = ctx.reduce(combiner, x, over, dtype, body=element, keepdim=keepdim, name=combiner)
     return finished(ctx, total, finish or (lambda v: v), kind)
 
 
 def count(ctx: LoweringContext, sizes: Iterable[Size], dtype: DType) -> Num | float:
-    """The number of elements reduced into one, as a number where it is known."""
+    """Number of elements combined into one, as a Python number where static."""
     number = product(sizes)
     return float(number) if isinstance(number, int) else Num(ctx.number(number, dtype))
 
 
 def reduced_sizes(x: Tensor, dims: Dims) -> list[Size]:
-    """The extents of the dimensions reduced."""
+    """Sizes of the reduced dimensions."""
     return [x.shape[d] for d in dimensions(dims, x.rank)]
 
 
@@ -75,7 +75,7 @@ def at_least_zero(number: Num | float) -> Num | float:
 def sum_(
     ctx: LoweringContext, x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
-    """The sum over ``dim``, of elements cast to the result's dtype."""
+    """Sum over ``dim`` of elements cast to the result's dtype."""
     out = ctx.output.dtype
     return reduced(ctx, "sum", x, dim, keepdim, accumulate_dtype(out), lambda v: v.to(out))
 
@@ -84,7 +84,7 @@ def sum_(
 def nansum(
     ctx: LoweringContext, x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
-    """The sum that counts NaN as zero."""
+    """Sum with NaN counted as zero."""
     out = ctx.output.dtype
 
     def body(v: Num) -> Num:
@@ -97,7 +97,7 @@ def nansum(
 def mean(
     ctx: LoweringContext, x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
-    """The sum divided by the number of elements, rounded once."""
+    """Sum divided by the number of elements, rounded once."""
     out = ctx.output.dtype
     wide = compute_dtype(out)
     total = count(ctx, reduced_sizes(x, dim), wide)
@@ -108,20 +108,20 @@ def mean(
 def prod(
     ctx: LoweringContext, x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
-    """The product over ``dim``."""
+    """Product over ``dim``."""
     out = ctx.output.dtype
     return reduced(ctx, "prod", x, dim, keepdim, accumulate_dtype(out), lambda v: v.to(out))
 
 
 @rule("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
 def count_nonzero(ctx: LoweringContext, x: Tensor, dim: Dims = None) -> Tensor:
-    """How many elements are not zero."""
+    """Number of nonzero elements."""
     return reduced(ctx, "sum", x, dim, False, i64, lambda v: v.to(b1).to(i64))
 
 
 @rule("aten.trace.default")
 def trace(ctx: LoweringContext, x: Tensor) -> Tensor:
-    """The sum of the diagonal."""
+    """Sum of the diagonal."""
     out = ctx.output.dtype
     wide = accumulate_dtype(out)
     kind = ctx.output if out == wide else ctx.temporary(wide, ())
@@ -139,7 +139,7 @@ def trace(ctx: LoweringContext, x: Tensor) -> Tensor:
 
 
 def wants_elements(ctx: LoweringContext, x: Tensor, dims: Iterable[int], *, named: bool) -> None:
-    """Raise, when it runs, where a dimension to choose an element from has none; ``named``: the caller named it."""
+    """Raise at run time where a dimension to select an element from is empty; ``named``: the caller gave it."""
     for d in dims if x.rank else ():
         low = bounds(x.shape[d], ctx.builder.symbols.ranges()).low
         if isinstance(low, int) and low > 0:
@@ -167,25 +167,25 @@ def _extremum(ctx: LoweringContext, name: str, x: Tensor, dim: Dims, keepdim: bo
 
 @rule("aten.amax.default", "aten.max.default")
 def amax(ctx: LoweringContext, x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """The largest element; NaN wins."""
+    """Largest element; NaN propagates."""
     return _extremum(ctx, "max", x, dim, keepdim)
 
 
 @rule("aten.amin.default", "aten.min.default")
 def amin(ctx: LoweringContext, x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """The smallest element; NaN wins."""
+    """Smallest element; NaN propagates."""
     return _extremum(ctx, "min", x, dim, keepdim)
 
 
 @rule("aten.any.default", "aten.any.dim", "aten.any.dims")
 def any_(ctx: LoweringContext, x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether any element is true."""
+    """True where any element is true."""
     return reduced(ctx, "any", x, dim, keepdim, b1)
 
 
 @rule("aten.all.default", "aten.all.dim", "aten.all.dims")
 def all_(ctx: LoweringContext, x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether all elements are true."""
+    """True where all elements are true."""
     return reduced(ctx, "all", x, dim, keepdim, b1)
 
 
@@ -193,17 +193,17 @@ def _arg(
     ctx: LoweringContext, name: ReductionName, x: Tensor, dims: tuple[int, ...], keepdim: bool,
     types: tuple[TensorType | None, TensorType], names: tuple[str, str],
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(extreme value, its position in ``dims`` taken row-major), the value in the dtype it is compared in."""
-    held = i64 if x.dtype.is_bool else compute_dtype(x.dtype)
+    """(extreme value, its row-major position in ``dims``), the value in the dtype of comparison."""
+    compared = i64 if x.dtype.is_bool else compute_dtype(x.dtype)
     sizes = [x.shape[d] for d in dims]
 
     def body(outer: Axes, inner: Axes) -> tuple[Expr, ...]:
         index = rejoined(outer, inner, dims, x.rank, keepdim)
-        return build.cast(x.load(index), held), build.index(flatten(inner, sizes))
+        return build.cast(x.load(index), compared), build.index(flatten(inner, sizes))
 
     value, position = types
-    if value is None or value.dtype != held:
-        value = ctx.temporary(held, position.shape, x.device)
+    if value is None or value.dtype != compared:
+        value = ctx.temporary(compared, position.shape, x.device)
         names = ("value", names[1])
     first, second = ctx.reduction(name, body, sizes, (value, position), names)
     return first, second
@@ -213,7 +213,7 @@ def _arg_rule(
     ctx: LoweringContext, name: ReductionName, x: Tensor, dim: int | None, keepdim: bool
 ) -> Tensor | Declined:
     if x.dtype.is_bool:
-        return Declined("eager refuses truth values", is_meant=True)
+        return Declined("eager raises an error for bool tensors", is_meant=True)
     dims = dimensions(None if dim is None else (dim,), x.rank)
     wants_elements(ctx, x, dims, named=dim is not None)
     return _arg(ctx, name, x, dims, keepdim, (None, ctx.output), ("value", ""))[1]
@@ -223,7 +223,7 @@ def _arg_rule(
 def argmax(
     ctx: LoweringContext, x: Tensor, dim: int | None = None, keepdim: bool = False
 ) -> Tensor | Declined:
-    """The position of the largest element."""
+    """Position of the largest element."""
     return _arg_rule(ctx, "argmax", x, dim, keepdim)
 
 
@@ -231,7 +231,7 @@ def argmax(
 def argmin(
     ctx: LoweringContext, x: Tensor, dim: int | None = None, keepdim: bool = False
 ) -> Tensor | Declined:
-    """The position of the smallest element."""
+    """Position of the smallest element."""
     return _arg_rule(ctx, "argmin", x, dim, keepdim)
 
 
@@ -270,8 +270,8 @@ def aminmax(
     over = dimensions(None if dim is None else (dim,), x.rank)
     if low.dtype.is_low_precision:
         wide = compute_dtype(low.dtype)
-        parts = [ctx.reduce(c, x, over, wide, keepdim=keepdim, name=c) for c in _EXTREMES]
-        first, second = (ctx.pointwise(p.load, k, n) for p, k, n in zip(parts, (low, high), "01"))
+        extremes = [ctx.reduce(c, x, over, wide, keepdim=keepdim, name=c) for c in _EXTREMES]
+        first, second = (ctx.pointwise(p.load, k, n) for p, k, n in zip(extremes, (low, high), "01"))
     else:
         first, second = (
             ctx.reduce(c, x, over, x.dtype, keepdim=keepdim, type=k, name=n)
@@ -286,7 +286,7 @@ _EXTREMES: tuple[ReductionName, ReductionName] = ("min", "max")
 
 
 Correction = Size | Expr | float | None
-"""What is subtracted from the count of elements: 1 where it is not said."""
+"""Number subtracted from the count of elements; 1 for None."""
 
 
 def _subtracted(ctx: LoweringContext, correction: Correction, dtype: DType) -> Num | float:
@@ -300,7 +300,7 @@ def _subtracted(ctx: LoweringContext, correction: Correction, dtype: DType) -> N
 def moments(
     ctx: LoweringContext, x: Tensor, dims: Dims, keepdim: bool, correction: Correction, dtype: DType
 ) -> tuple[Tensor, Tensor]:
-    """(mean with the dimensions kept as 1, variance) in ``dtype``, in two passes over ``x``."""
+    """(mean with reduced dimensions of size 1, variance) in ``dtype``, in two passes over ``x``."""
     over = dimensions(dims, x.rank)
     number = count(ctx, reduced_sizes(x, over), dtype)
     total = ctx.reduce("sum", x, over, dtype, keepdim=True, name="sum")
@@ -325,7 +325,7 @@ def var(
     correction: Correction = None,
     keepdim: bool = False,
 ) -> Tensor:
-    """The variance; ``correction`` is subtracted from the count."""
+    """Variance; ``correction`` is subtracted from the count."""
     variance = moments(ctx, x, dim, keepdim, correction, compute_dtype(ctx.output.dtype))[1]
     return ctx.pointwise(variance.load)
 
@@ -339,7 +339,7 @@ def std(
     correction: Correction = None,
     keepdim: bool = False,
 ) -> Tensor:
-    """The standard deviation."""
+    """Standard deviation."""
     variance = moments(ctx, x, dim, keepdim, correction, compute_dtype(ctx.output.dtype))[1]
     return finished(ctx, variance, f.sqrt)
 
@@ -355,14 +355,14 @@ def _with_mean(
     first, second = ctx.outputs
     assert first is not None and second is not None, "two tensors are returned"
     mean_, variance = moments(ctx, x, dim, keepdim, correction, compute_dtype(first.dtype))
-    gone = () if keepdim else dimensions(dim, x.rank)
+    reduced_dims = () if keepdim else dimensions(dim, x.rank)
 
-    def kept(axes: Axes) -> list[Size]:
-        left = iter(axes)
-        return [0 if d in gone else next(left) for d in range(x.rank)]
+    def mean_index(axes: Axes) -> list[Size]:
+        outer_terms = iter(axes)
+        return [0 if d in reduced_dims else next(outer_terms) for d in range(x.rank)]
 
     spread = ctx.pointwise(lambda axes: finish(Num(variance.load(axes))).expr, first, "0")
-    return spread, ctx.pointwise(lambda axes: mean_.load(kept(axes)), second, "1")
+    return spread, ctx.pointwise(lambda axes: mean_.load(mean_index(axes)), second, "1")
 
 
 @rule("aten.var_mean.correction")
@@ -401,16 +401,16 @@ def linalg_vector_norm(
     *,
     dtype: Any = None,
 ) -> Tensor | Declined:
-    """The norm of an order that is known: each has a formula of its own."""
+    """Vector norm of an order that is a number."""
     if not isinstance(ord, int | float):
-        return Declined("a norm whose order is a symbol")
+        return Declined("the order of the norm is a symbol")
     return vector_norm(ctx, x, ord, dim, keepdim)
 
 
 def vector_norm(
     ctx: LoweringContext, x: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = False
 ) -> Tensor:
-    """The ``ord``-norm of the elements."""
+    """``ord``-norm of the elements."""
     wide = compute_dtype(ctx.output.dtype)
 
     def magnitude(v: Num) -> Num:
@@ -432,7 +432,7 @@ def vector_norm(
 
 @rule("aten.logsumexp.default")
 def logsumexp(ctx: LoweringContext, x: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
-    """The logarithm of the sum of exponentials, relative to the largest element."""
+    """Logarithm of the sum of exponentials, relative to the largest element."""
     wide = compute_dtype(ctx.output.dtype)
     over = dimensions(dim, x.rank)
     top = ctx.reduce("max", x, over, wide, keepdim=True, name="max")
@@ -447,8 +447,8 @@ def logsumexp(ctx: LoweringContext, x: Tensor, dim: Dims, keepdim: bool = False)
     total = ctx.reduce("sum", x, over, wide, body=term, keepdim=keepdim, name="sum")
 
     def result(axes: Axes) -> Expr:
-        left = iter(axes)
-        kept = axes if keepdim else tuple(0 if d in over else next(left) for d in range(x.rank))
-        return (f.log(Num(total.load(axes))) + shift(kept)).expr
+        outer_terms = iter(axes)
+        index = axes if keepdim else tuple(0 if d in over else next(outer_terms) for d in range(x.rank))
+        return (f.log(Num(total.load(axes))) + shift(index)).expr
 
     return ctx.pointwise(result)

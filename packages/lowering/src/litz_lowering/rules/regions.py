@@ -1,4 +1,4 @@
-"""Operators that run functions: control flow and repeated subgraphs become regions."""
+"""Higher-order operators (HOPs) as regions: control flow and repeated subgraphs."""
 
 from __future__ import annotations
 
@@ -40,25 +40,31 @@ Operands = tuple[Lowered, ...]
 def cond(
     ctx: LoweringContext, condition: Lowered, true: Subgraph, false: Subgraph, operands: Operands
 ) -> Lowered:
-    """One of two functions of the operands."""
-    demand = OutputRequirements(types=tuple(map(_static, result_types(ctx))))
-    graphs = [ctx.subgraphs.lower(each, demand) for each in (true, false)]
-    kept = present(ctx)
-    infos = _around(ctx, graphs)
+    """One of two functions of the operands, selected at run time."""
+    requirements = OutputRequirements(types=tuple(map(_static, result_types(ctx))))
+    graphs = [ctx.subgraphs.lower(each, requirements) for each in (true, false)]
+    returned_positions = present(ctx)
+    infos = _captured_symbols(ctx, graphs)
     arguments = (condition, *_conformed(ctx, operands, graphs[0].inputs), *_symbols(infos))
-    region = _region(ctx, "cond", [ctx.subgraphs.tailored(g, kept, infos) for g in graphs], arguments, kept)
+    region = _region(
+        ctx,
+        "cond",
+        [ctx.subgraphs.tailored(g, returned_positions, infos) for g in graphs],
+        arguments,
+        returned_positions,
+    )
     return returned(ctx, region)
 
 
 @rule("higher_order.invoke_subgraph")
 def invoke_subgraph(ctx: LoweringContext, subgraph: Subgraph, identifier: str, *operands: Lowered) -> Lowered:
-    """A function that is compiled once and called from many places."""
+    """A function that is compiled once and called several times."""
     return _invoke(ctx, subgraph, operands)
 
 
 @rule("higher_order.strict_mode")
 def strict_mode(ctx: LoweringContext, subgraph: Subgraph, operands: Operands) -> Lowered:
-    """A function that was traced strictly; once traced it is like any other."""
+    """A function that was traced in strict mode, which makes no difference after tracing."""
     return _invoke(ctx, subgraph, operands)
 
 
@@ -66,19 +72,25 @@ def strict_mode(ctx: LoweringContext, subgraph: Subgraph, operands: Operands) ->
 def hints_wrapper(
     ctx: LoweringContext, subgraph: Subgraph, operands: Operands, keywords: object, hints: object
 ) -> Lowered:
-    """A function with hints for other backends."""
+    """A function with hints for other backends, which are ignored."""
     return _invoke(ctx, subgraph, operands)
 
 
 def _invoke(ctx: LoweringContext, subgraph: Subgraph, operands: Operands) -> Lowered:
-    """What the function returns of its operands as they are, or under another index, is taken from them here."""
+    """Call a function; results that are operands or views of them are computed outside the region."""
     graph = ctx.subgraphs.lower(subgraph, OutputRequirements(types=_number_types(ctx), views=True))
-    shown = dict(_views_of_inputs(graph))
-    kept = tuple(position for position in present(ctx) if position not in shown)
-    infos = _around(ctx, [graph])
+    views_of_operands = dict(_views_of_inputs(graph))
+    returned_positions = tuple(position for position in present(ctx) if position not in views_of_operands)
+    infos = _captured_symbols(ctx, [graph])
     arguments = (*_conformed(ctx, operands, graph.inputs), *_symbols(infos))
-    region = _region(ctx, "invoke", [ctx.subgraphs.tailored(graph, kept, infos)], arguments, kept)
-    for position, (number, views) in shown.items():
+    region = _region(
+        ctx,
+        "invoke",
+        [ctx.subgraphs.tailored(graph, returned_positions, infos)],
+        arguments,
+        returned_positions,
+    )
+    for position, (number, views) in views_of_operands.items():
         base = operands[number]
         assert isinstance(base, Tensor), "only tensors have views"
         region[position] = _viewed(ctx, base, views, position)
@@ -89,7 +101,7 @@ def _invoke(ctx: LoweringContext, subgraph: Subgraph, operands: Operands) -> Low
 def while_loop(
     ctx: LoweringContext, condition: Subgraph, body: Subgraph, carried: Operands, others: Operands = ()
 ) -> Lowered:
-    """Repeat the body while the condition holds."""
+    """Repeat the body while the condition is true."""
     return _while(ctx, "while_loop", condition, body, carried, others)
 
 
@@ -97,7 +109,7 @@ def while_loop(
 def while_loop_stack_output(
     ctx: LoweringContext, condition: Subgraph, body: Subgraph, carried: Operands, others: Operands = ()
 ) -> Lowered:
-    """The same, giving what every step left, stacked: the gradient of a loop wants it."""
+    """A while loop that returns the values after each step, stacked, as its gradient requires."""
     return _while(ctx, "while_stack", condition, body, carried, others)
 
 
@@ -111,7 +123,7 @@ def _while(
 ) -> Lowered:
     steps = ctx.subgraphs.lower(body, OutputRequirements(carried=len(carried)))
     test = ctx.subgraphs.lower(condition, OutputRequirements(types=(tensor_type(b1),)))
-    infos = _around(ctx, [test, steps])
+    infos = _captured_symbols(ctx, [test, steps])
     operands = _conformed(ctx, (*carried, *others), steps.inputs, len(carried))
     initial, rest = operands[: len(carried)], (*operands[len(carried) :], *_symbols(infos))
     graphs = [ctx.subgraphs.tailored(graph, None, infos) for graph in (test, steps)]
@@ -123,13 +135,13 @@ def _while(
 def scan(
     ctx: LoweringContext, combine: Subgraph, initial: Operands, along: Operands, others: Operands = ()
 ) -> Lowered:
-    """Carry values along the rows of tensors; what each step gives besides is stacked."""
+    """Carry values along the first dimension of tensors; other results of each step are stacked."""
     return _scan(ctx, combine, initial, along, others)
 
 
 @rule("higher_order.map_impl")
 def map_impl(ctx: LoweringContext, function: Subgraph, along: Operands, others: Operands) -> Lowered:
-    """A function of every row of tensors, stacked: a scan that carries nothing."""
+    """A function of each row of tensors, stacked: a scan without carried values."""
     return _scan(ctx, function, (), along, others)
 
 
@@ -138,25 +150,25 @@ def _scan(
 ) -> Lowered:
     count = len(initial)
     graph = ctx.subgraphs.lower(combine, OutputRequirements(carried=count))
-    kept = tuple(sorted({*range(count), *present(ctx)}))
-    infos = _around(ctx, [graph])
+    returned_positions = tuple(sorted({*range(count), *present(ctx)}))
+    infos = _captured_symbols(ctx, [graph])
     inputs = graph.inputs
     carried = _conformed(ctx, initial, inputs, count)
     rows = tuple(
         _conformed_rows(ctx, tensor, into) for tensor, into in zip(along, inputs[count:], strict=False)
     )
     rest = (*_conformed(ctx, others, inputs[count + len(along) :]), *_symbols(infos))
-    tailored = ctx.subgraphs.tailored(graph, kept, infos)
-    return returned(ctx, _region(ctx, "scan", [tailored], (carried, rows, rest), kept))
+    tailored = ctx.subgraphs.tailored(graph, returned_positions, infos)
+    return returned(ctx, _region(ctx, "scan", [tailored], (carried, rows, rest), returned_positions))
 
 
-# --- what goes in ---------------------------------------------------------------------------------------
+# --- operands --------------------------------------------------------------------------------------------
 
 
 def _conformed(
     ctx: LoweringContext, operands: Operands, inputs: Sequence[Input], carried: int = 0
 ) -> tuple[Lowered, ...]:
-    """Operands in the layouts that the subgraph was traced with; numbers among the first ``carried`` as tensors."""
+    """Copy operands to the layouts that the subgraph was traced with; carried numbers become tensors."""
     made: list[Lowered] = []
     for position, (operand, into) in enumerate(zip(operands, inputs, strict=False)):
         if isinstance(operand, Tensor) and isinstance(into, Value):
@@ -169,7 +181,7 @@ def _conformed(
 
 
 def _in_layout(ctx: LoweringContext, operand: Tensor, wanted: TensorType) -> Tensor:
-    """The operand, copied where its strides are not those that the subgraph was traced with."""
+    """Copy the operand where its strides differ from those that the subgraph was traced with."""
     if 0 in operand.shape or _agree(operand.shape, operand.type.layout.strides, wanted.layout.strides):
         return operand
     kind = TensorType(operand.dtype, operand.shape, replace(wanted.layout, fixed=True), operand.device)
@@ -177,8 +189,8 @@ def _in_layout(ctx: LoweringContext, operand: Tensor, wanted: TensorType) -> Ten
 
 
 def _conformed_rows(ctx: LoweringContext, operand: Lowered, into: Input) -> Lowered:
-    """A tensor whose rows have the strides that the subgraph was traced with."""
-    assert isinstance(operand, Tensor) and isinstance(into, Value), "loops go along tensors"
+    """Copy a tensor where its rows' strides differ from those that the subgraph was traced with."""
+    assert isinstance(operand, Tensor) and isinstance(into, Value), "scans go along tensors"
     strides = operand.type.layout.strides
     if _agree(operand.shape[1:], strides[1:], into.type.layout.strides):
         return operand
@@ -197,8 +209,8 @@ def _number_tensor(ctx: LoweringContext, operand: Any, into: ScalarInput) -> Ten
     return ctx.pointwise(lambda axes: ctx.number(operand, kind.dtype), kind, into.name)
 
 
-def _around(ctx: LoweringContext, graphs: Sequence[LoopGraph]) -> tuple[SymbolInfo, ...]:
-    """The symbols that the subgraphs take from around them."""
+def _captured_symbols(ctx: LoweringContext, graphs: Sequence[LoopGraph]) -> tuple[SymbolInfo, ...]:
+    """Symbols that the subgraphs capture from the graph."""
     found = {info.name: info for graph in graphs for info in missing_symbols(graph)}
     for info in found.values():
         ctx.builder.symbols.adopt(info)
@@ -213,18 +225,18 @@ def _symbols(infos: Sequence[SymbolInfo]) -> Iterator[Lowered]:
             yield Scalar(info.name, NUMBERS[info.kind])
 
 
-# --- what comes out -------------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------------
 
 
 def _static(kind: ResultType) -> ResultType:
-    """A type to demand of a subgraph: one that speaks of no symbol, which the subgraph may not know."""
+    """Required type of a subgraph's output: None where it uses symbols, which the subgraph may not have."""
     if kind is None:
         return None
     return kind if all(isinstance(size, int) for size in (*kind.shape, *kind.layout.strides)) else None
 
 
 def _number_types(ctx: LoweringContext) -> tuple[ResultType, ...]:
-    """The types of the leaves that are numbers."""
+    """Types of the leaves that are numbers; None for tensors."""
     leaves = flatten(ctx.node.meta["val"])
     return tuple(None if isinstance(leaf, torch.Tensor) else leaf_type(ctx, leaf) for leaf in leaves)
 
@@ -234,14 +246,14 @@ def _region(
     kind: RegionKind,
     graphs: Sequence[LoopGraph],
     arguments: Lowered,
-    kept: tuple[int, ...],
+    returned_positions: tuple[int, ...],
 ) -> dict[int, Lowered]:
-    """One region; gives its results by the positions of the leaves that they are."""
+    """Append one region and return its results by position of the leaf."""
     types = result_types(ctx)
     values: dict[int, Value] = {}
-    for position in kept:
+    for position in returned_positions:
         wanted = types[position]
-        assert wanted is not None, "what is kept has a type"
+        assert wanted is not None, "a returned value has a type"
         values[position] = ctx.value(wanted, ctx.position(position))
     made: Argument = ctx.argument(arguments)
     assert isinstance(made, tuple)
@@ -257,11 +269,11 @@ def _region(
     return {position: Tensor(value) for position, value in values.items()}
 
 
-# --- what passes through --------------------------------------------------------------------------------
+# --- views of operands ----------------------------------------------------------------------------------
 
 
 def _views_of_inputs(graph: LoopGraph) -> Iterator[tuple[int, tuple[int, tuple[View, ...]]]]:
-    """(position of the output, (position of the input, the views that lead from it to the output))."""
+    """Yield (position of the output, (position of the input, views that lead from it to the output))."""
     makers = {value.name: each for each in graph.operations for value in each.results}
     inputs = {each.name: k for k, each in enumerate(graph.inputs) if isinstance(each, Value)}
     for position, output in enumerate(graph.outputs):

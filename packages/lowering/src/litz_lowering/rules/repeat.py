@@ -1,4 +1,4 @@
-"""Results as long as their arguments' values say: repetitions and counts."""
+"""Operators whose result size depends on values: ``repeat_interleave`` and ``bincount``."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from litz_lowering.rules.formula import Num
 from litz_lowering.rules.scatter import zeros
 
 
-def _whole(ctx: LoweringContext, how: ReductionName, x: Tensor) -> Num:
-    """All elements of ``x`` combined, an ``i64``."""
+def _reduced_to_scalar(ctx: LoweringContext, combiner: ReductionName, x: Tensor) -> Num:
+    """Combine all elements of ``x`` to an ``i64``."""
     kind = ctx.temporary(i64, (), x.device)
-    found = ctx.reduction(how, lambda _, at: build.cast(x.load(at), i64), x.shape, (kind,), (how,))
+    found = ctx.reduction(combiner, lambda _, at: build.cast(x.load(at), i64), x.shape, (kind,), (combiner,))
     return Num(found[0].load(()))
 
 
-def _as_long(ctx: LoweringContext, length: Num, message: str) -> None:
-    """Let the result be as long as ``length`` says; where it was promised to be, raise ``message`` if it is not."""
+def _bind_length(ctx: LoweringContext, length: Num, message: str) -> None:
+    """Define the result's size as ``length``; where it is promised already, raise ``message`` at run time unless
+    equal."""
     size = ctx.output.shape[0]
     if isinstance(size, Symbol) and ctx.unbacked and size.name not in ctx.builder.bound:
         ctx.bind(size.name, length.expr)
@@ -31,31 +32,36 @@ def _as_long(ctx: LoweringContext, length: Num, message: str) -> None:
 
 @rule("aten.repeat_interleave.Tensor")
 def repeat_interleave(ctx: LoweringContext, repeats: Tensor, *, output_size: Size | None = None) -> Tensor:
-    """Each position as often as ``repeats`` says: how many runs have ended up to a place."""
-    ctx.check((_whole(ctx, "min", repeats) >= 0).expr, "repeats can not be negative")
-    _as_long(ctx, _whole(ctx, "sum", repeats), "allocated size does not match required size")
-    runs, places = (
+    """Repeat each position ``repeats`` times, by counting the runs that end before each result."""
+    ctx.check((_reduced_to_scalar(ctx, "min", repeats) >= 0).expr, "repeats can not be negative")
+    _bind_length(ctx, _reduced_to_scalar(ctx, "sum", repeats), "allocated size does not match required size")
+    runs, positions = (
         ctx.temporary(i64, (s,), repeats.device) for s in (repeats.shape[0], add(ctx.output.shape[0], 1))
     )
     ends = ctx.scan("sum", lambda at: build.cast(repeats.load(at), i64), 0, (runs,), ("ends",))[0]
     ended = ctx.scatter(
-        zeros(ctx, places),
+        zeros(ctx, positions),
         runs.shape,
-        lambda at: (ctx.indirect(ends.load(at), places.shape[0]),),
+        lambda at: (ctx.indirect(ends.load(at), positions.shape[0]),),
         lambda at: build.const(1, i64),
         mode="add",
-        type=places,
+        type=positions,
         name="ended",
     )
-    return ctx.pointwise(ctx.scan("sum", ended.load, 0, (places,), ("running",))[0].load)
+    return ctx.pointwise(ctx.scan("sum", ended.load, 0, (positions,), ("running",))[0].load)
 
 
 @rule("aten.bincount.default")
 def bincount(ctx: LoweringContext, x: Tensor, weights: Tensor | None = None, minlength: Size = 0) -> Tensor:
-    """How often each number occurs, or the sum of the weights where it does."""
-    ctx.check((_whole(ctx, "min", x) >= 0).expr, "bincount only supports 1-d non-negative integral inputs.")
-    largest = _whole(ctx, "max", x)
-    _as_long(ctx, f.maximum(largest + 1, f.index(minlength)), "bincount: another number of bins was promised")
+    """Number of occurrences of each integer, or the sum of their weights."""
+    ctx.check(
+        (_reduced_to_scalar(ctx, "min", x) >= 0).expr,
+        "bincount only supports 1-d non-negative integral inputs.",
+    )
+    largest = _reduced_to_scalar(ctx, "max", x)
+    _bind_length(
+        ctx, f.maximum(largest + 1, f.index(minlength)), "bincount: another number of bins was promised"
+    )
     kind = ctx.output
     blank = zeros(ctx, ctx.temporary(kind.dtype, kind.shape))
     one = build.const(1, kind.dtype)

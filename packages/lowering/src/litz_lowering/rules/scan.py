@@ -1,4 +1,4 @@
-"""Running combinations along a dimension."""
+"""Scans: cumulative operations along a dimension."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ def _running(ctx: LoweringContext, combiner: ReductionName, x: Tensor, dim: int)
     if x.rank == 0:
         return ctx.pointwise(x.load)
     wide = accumulate_dtype(kind.dtype)
-    held = kind if kind.dtype == wide else ctx.temporary(wide, kind.shape)
+    accumulator = kind if kind.dtype == wide else ctx.temporary(wide, kind.shape)
     total = ctx.scan(
         combiner,
         lambda axes: build.cast(build.cast(x.load(axes), kind.dtype), wide),
         dimension(dim, x.rank),
-        (held,),
-        ("" if held is kind else combiner,),
+        (accumulator,),
+        ("" if accumulator is kind else combiner,),
     )[0]
-    return total if held is kind else ctx.pointwise(total.load)
+    return total if accumulator is kind else ctx.pointwise(total.load)
 
 
 @rule("aten.cumsum.default")
 def cumsum(ctx: LoweringContext, x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    """Running sums."""
+    """Cumulative sum."""
     return _running(ctx, "sum", x, dim)
 
 
 @rule("aten.cumprod.default")
 def cumprod(ctx: LoweringContext, x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    """Running products."""
+    """Cumulative product."""
     return _running(ctx, "prod", x, dim)
 
 
-# --- running extremes and their positions ----------------------------------------
+# --- cumulative extremes and their positions ----------------------------------------
 
 
 def _running_extreme(ctx: LoweringContext, x: Tensor, dim: int, largest: bool) -> tuple[Tensor, ...]:
-    """(values, positions): of equal elements the last one counts, and the last NaN wins over all."""
+    """(values, positions); of equal elements the last one wins, and the last NaN wins over all."""
     values, positions = ctx.outputs
     assert values is not None and positions is not None, "cummax and cummin return two tensors"
     if x.rank == 0:
@@ -63,40 +63,40 @@ def _running_extreme(ctx: LoweringContext, x: Tensor, dim: int, largest: bool) -
     wins = new >= best if largest else new <= best
     if wide.is_float:
         wins = (wins & ~f.isnan(best)) | f.isnan(new)
-    how = UserCombiner(
+    combiner = UserCombiner(
         body=(f.where(wins, new, best).expr, f.where(wins, here, at).expr),
         identity=(build.const(extreme(wide, largest=not largest), wide), build.const(0, i64)),
         finish=(best.to(x.dtype).expr, at.expr),
     )
-    return ctx.scan(how, body, d, (values, positions), ("0", "1"))
+    return ctx.scan(combiner, body, d, (values, positions), ("0", "1"))
 
 
 @rule("aten.cummax.default")
 def cummax(ctx: LoweringContext, x: Tensor, dim: int) -> tuple[Tensor, ...]:
-    """(running maxima, their positions)."""
+    """(cumulative maxima, their positions)."""
     return _running_extreme(ctx, x, dim, True)
 
 
 @rule("aten.cummin.default")
 def cummin(ctx: LoweringContext, x: Tensor, dim: int) -> tuple[Tensor, ...]:
-    """(running minima, their positions)."""
+    """(cumulative minima, their positions)."""
     return _running_extreme(ctx, x, dim, False)
 
 
 @rule("aten.logcumsumexp.default")
 def logcumsumexp(ctx: LoweringContext, x: Tensor, dim: int) -> Tensor:
-    """Logarithms of running sums of exponentials; eager accumulates in double, narrow floats in ``f32``."""
+    """Cumulative logsumexp; eager accumulates in double, and 16-bit floats in ``f32``."""
     if x.rank == 0:
         return ctx.pointwise(x.load)
     wide = f32 if x.dtype.is_low_precision else f64
     total, new = Num(Param(0, wide)), Num(Param(1, wide))
     low, high = f.minimum(total, new), f.maximum(total, new)
-    # Equal infinities have no difference.
-    apart = low.ne(high) | ~f.isinf(low)
-    how = UserCombiner(
-        body=(f.where(apart, f.log1p(f.exp(low - high)) + high, new).expr,),
+    # The difference of equal infinities is NaN.
+    has_difference = low.ne(high) | ~f.isinf(low)
+    combiner = UserCombiner(
+        body=(f.where(has_difference, f.log1p(f.exp(low - high)) + high, new).expr,),
         identity=(build.const(-math.inf, wide),),
         finish=(total.to(x.dtype).expr,),
     )
     d = dimension(dim, x.rank)
-    return ctx.scan(how, lambda axes: build.cast(x.load(axes), wide), d, (ctx.output,))[0]
+    return ctx.scan(combiner, lambda axes: build.cast(x.load(axes), wide), d, (ctx.output,))[0]

@@ -1,4 +1,4 @@
-"""Searches in sorted values: as many halvings of an interval as the number of values has bits, unrolled."""
+"""Binary search in sorted values, unrolled to one step per bit of the number of values."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from litz_lowering.rules.formula import Num
 from litz_lowering.rules.promotion import operand, promoted
 
 MAX_STEPS = 32
-"""Halvings that are unrolled at most; an interval of unknown length would need one for every bit of an address."""
+"""Largest number of unrolled steps. An interval of unknown length would need one per bit of an address."""
 
 
 def steps(ctx: LoweringContext, size: Size) -> int | None:
-    """How many halvings leave nothing of an interval; None where they are not known to be few."""
+    """Number of bisection steps for an interval of ``size``; None where it is not provably at most ``MAX_STEPS``."""
     high = bounds(size, ctx.builder.symbols.ranges()).high
     return high.bit_length() if high is not None and high.bit_length() <= MAX_STEPS else None
 
 
 def first_not(ctx: LoweringContext, size: Size, count: int, passed: Callable[[Size], Num]) -> Num:
-    """The first of the positions below ``size`` that is not ``passed``, an ``i64``; ``size`` where all are.
+    """First position below ``size`` that is not ``passed``, an ``i64``; ``size`` where all are.
 
-    ``count`` is what :func:`steps` says. The positions asked are those that eager asks, so that values which are not in
-    order give its answer too.
+    ``count`` is the result of :func:`steps`. The tested positions are those that eager tests, so results agree
+    for unsorted values too.
     """
     start, end = f.index(0), f.index(size)
     for _ in range(count):
         middle = Num(build.op("shift_right", (start + end).expr, build.const(1, i64)))
-        there = passed(ctx.indirect(middle.expr, size, check="assumed"))
-        on = Num(build.masked((start < end).expr, there.expr, f.false(there).expr))
+        result = passed(ctx.indirect(middle.expr, size, check="assumed"))
+        on = Num(build.masked((start < end).expr, result.expr, f.false(result).expr))
         start, end = f.where(on, middle + 1, start), f.where(on, end, middle)
     return start
 
@@ -42,22 +42,22 @@ def first_not(ctx: LoweringContext, size: Size, count: int, passed: Callable[[Si
 def _searched(
     ctx: LoweringContext, ordered: Tensor, value: Any, right: bool, sorter: Tensor | None
 ) -> Tensor | Declined:
-    """Where each value would be inserted into the last dimension of ``ordered``; behind equal ones if ``right``."""
+    """Insertion position of each value in the last dimension of ``ordered``; after equal ones if ``right``."""
     common = promoted((ordered, value))
     wanted = operand(value, common, exact=False)
     size = ordered.shape[-1]
     count = steps(ctx, size)
     if count is None:
-        return Declined("a search in values of unbounded number")
+        return Declined("the number of sorted values is unbounded")
 
     def search(axes: Axes) -> Num:
         lead: Sequence[Size] = axes[:-1] if ordered.rank > 1 else ()
         searched = wanted(axes)
 
-        def passed(place: Size) -> Num:
+        def passed(position: Size) -> Num:
             if sorter is not None:
-                place = ctx.indirect(sorter.load((*lead, place)), size)
-            element = build.cast(build.cast(ordered.load((*lead, place)), common), compute_dtype(common))
+                position = ctx.indirect(sorter.load((*lead, position)), size)
+            element = build.cast(build.cast(ordered.load((*lead, position)), common), compute_dtype(common))
             return ~(Num(element) > searched if right else Num(element) >= searched)
 
         return first_not(ctx, size, count, passed)
@@ -76,7 +76,7 @@ def searchsorted(
     side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Tensor | Declined:
-    """The places of values in sorted ones; NaN counts as larger than all."""
+    """Insertion positions of values in sorted ones; NaN counts as larger than all."""
     return _searched(ctx, sorted_sequence, value, right or side == "right", sorter)
 
 
@@ -84,5 +84,5 @@ def searchsorted(
 def bucketize(
     ctx: LoweringContext, value: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
 ) -> Tensor | Declined:
-    """The bucket of each value between sorted boundaries."""
+    """Bucket of each value between sorted boundaries."""
     return _searched(ctx, boundaries, value, right, None)

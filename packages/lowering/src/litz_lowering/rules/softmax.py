@@ -1,4 +1,4 @@
-"""Softmax and log-softmax, forward and backward: computed in one wide dtype and rounded once, as eager does."""
+"""Softmax and log-softmax with gradients, computed in the wider dtype and rounded once, as in eager."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from litz_lowering.rules.formula import Num
 from litz_lowering.rules.view import dimensions
 
 
-def _wide(ctx: LoweringContext, x: Tensor) -> Any:
+def _wide_reader(ctx: LoweringContext, x: Tensor) -> Any:
     dtype = compute_dtype(x.dtype)
     return lambda index: Num(build.cast(x.load(index), dtype))
 
@@ -22,7 +22,7 @@ def _wide(ctx: LoweringContext, x: Tensor) -> Any:
 def softmax(ctx: LoweringContext, x: Tensor, dim: int, *_: Any, **__: Any) -> Tensor:
     """``exp(x - max) / sum(exp(x - max))``; ``_safe_softmax`` gives 0 where every element is -inf."""
     dtype, over = compute_dtype(x.dtype), dimensions((dim,), x.rank)
-    load = _wide(ctx, x)
+    load = _wide_reader(ctx, x)
     top = ctx.reduce("max", x, over, dtype, keepdim=True, name="max")
     shifted = ctx.pointwise(
         lambda axes: f.exp(load(axes) - Num(top.at(axes))).expr, ctx.temporary(dtype, x.shape), "exp"
@@ -42,7 +42,7 @@ def softmax(ctx: LoweringContext, x: Tensor, dim: int, *_: Any, **__: Any) -> Te
 def log_softmax(ctx: LoweringContext, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     """``x - max - log(sum(exp(x - max)))``."""
     dtype, over = compute_dtype(x.dtype), dimensions((dim,), x.rank)
-    load = _wide(ctx, x)
+    load = _wide_reader(ctx, x)
     top = ctx.reduce("max", x, over, dtype, keepdim=True, name="max")
     total = ctx.reduce(
         "sum", x, over, dtype, keepdim=True, name="sum",
@@ -57,7 +57,7 @@ def softmax_backward(
 ) -> Tensor:
     """``(grad - sum(grad * output)) * output``."""
     dtype, over = compute_dtype(grad.dtype), dimensions((dim,), grad.rank)
-    g, y = _wide(ctx, grad), _wide(ctx, output)
+    g, y = _wide_reader(ctx, grad), _wide_reader(ctx, output)
     total = ctx.reduce(
         "sum", grad, over, dtype, keepdim=True, name="sum", body=lambda axes: (g(axes) * y(axes)).expr
     )  # fmt: skip
@@ -70,6 +70,6 @@ def log_softmax_backward(
 ) -> Tensor:
     """``grad - exp(output) * sum(grad)``."""
     dtype, over = compute_dtype(grad.dtype), dimensions((dim,), grad.rank)
-    g, y = _wide(ctx, grad), _wide(ctx, output)
+    g, y = _wide_reader(ctx, grad), _wide_reader(ctx, output)
     total = ctx.reduce("sum", grad, over, dtype, keepdim=True, name="sum")
     return ctx.pointwise(lambda axes: (g(axes) - f.exp(y(axes)) * Num(total.at(axes))).expr)

@@ -1,14 +1,15 @@
-"""Sorts of short rows, and the first few of longer ones, on GPUs: a library launches several kernels for them.
+"""Sorts of short rows, and small ``topk``, on GPUs, where a library launches several kernels for them.
 
-Every element has a key, an integer that orders the elements as eager does and no two of a row share, since its place
-is part of it. On the CPU, where a library's sort is a call and no more, they are left to it, and so are values of 64
-bits, which leave a key no room for a place.
+Every element has a key, an integer whose order is eager's. Keys of a row are distinct, since the position is part
+of them. On the CPU a library's sort is a single call, so it is used, and so it is for 64-bit values, whose keys
+have no bits left for the position.
 
-The shortest rows are sorted by comparing all with all, a comparison of each element with every other and another to
-find who has a rank: 128 for each of 64. Where the options ask for it, longer ones are sorted by a scan that has its
-axis in order, by a network: log n (log n + 1) / 2 comparisons of each element, 28 in rows of 128 and 66 in rows of
-2,048. That takes a launch for the keys in order and one for values and places; it has not been timed beside a
-library's sort. Few long rows stay a library's: a row is one program's, and most processors would have none.
+The shortest rows are ranked: each element is compared with every other, and again to find the element of each
+rank, which takes 128 comparisons for each of 64 elements. Where the options ask for it, longer rows are sorted by
+a scan with combiner ``sort``, a sorting network of log n (log n + 1) / 2 comparisons per element: 28 in rows of
+128 and 66 in rows of 2,048. It launches one kernel for the sorted keys and one for values and positions; it has
+not been timed against a library's sort. Few long rows are left to the library, because a thread block sorts one
+row and most SMs would idle.
 """
 
 from __future__ import annotations
@@ -29,26 +30,27 @@ from litz_lowering.rules.formula import Num
 from litz_lowering.rules.view import dimension
 
 MOST_RANKED = 64
-"""The longest row that is sorted by comparing each of its elements with every other. On an H200 4,096 rows of 128 took
-twice as long as a library's sort, rows of 64 less."""
+"""Longest row that is ranked. On an H200, 4,096 rows of 128 took twice as long as a library's sort, rows of 64
+less than it."""
 
 MOST_TAKEN, MOST_SEARCHED = 8, 4096
-"""How many elements are taken from a row, by a search for each, and how long that row may be."""
+"""Largest ``k`` of a ``topk`` by repeated search, and longest row for it."""
 
 FEWEST_ROWS = 128
-"""Rows that leave no processor of a GPU without one, about as many as the largest have."""
+"""Fewest rows that are sorted by the network: about the number of SMs of the largest GPUs."""
 
 _AS_INTEGERS: Mapping[DType, DType] = MappingProxyType({f32: i32, bf16: i16, f16: i16})
-"""Floats that are sorted, and integers of their width."""
+"""Float dtypes that are sorted, and integers of their width."""
 
-_WHOLE = frozenset({b1, u8, i8, i16, i32})
+_INTEGERS = frozenset({b1, u8, i8, i16, i32})
 
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """The keys of a tensor's elements along a dimension: the first in eager's order has the largest one.
+    """Keys of a tensor's elements along a dimension; the first element in eager's order has the largest key.
 
-    Half of a key's bits are what the value decides, half tell equal values apart.
+    The upper half of a key's bits is the order of the value, the lower half distinguishes equal values by
+    position.
     """
 
     x: Tensor
@@ -58,40 +60,41 @@ class _Keys:
 
     @property
     def dtype(self) -> DType:
-        """Keys of values of 16 bits have 32, which a GPU compares in one step; others have 64."""
+        """Dtype of keys: 32 bits for values of up to 16 bits, which a GPU compares in one step; 64 bits for
+        others."""
         return i32 if self.x.dtype.bits <= 16 else i64
 
     @property
     def least(self) -> int:
-        """No key is smaller."""
+        """Smallest value of the dtype, which is no key's."""
         return -(1 << self.dtype.bits - 1)
 
     @property
     def rows(self) -> Size:
-        """How many rows there are."""
-        return product(size for place, size in enumerate(self.x.shape) if place != self.dim)
+        """Number of rows."""
+        return product(size for position, size in enumerate(self.x.shape) if position != self.dim)
 
     def at(self, index: Axes) -> Num:
-        """The key of an element."""
+        """Key of an element."""
         half = self.dtype.bits // 2
         order = _order(Num(self.x.load(index)), self.dtype)
         if not self.descending:
             order = ~order
-        place = (f.index(self.size - 1) - f.index(index[self.dim])).to(self.dtype)
-        return Num(build.op("shift_left", order.expr, build.const(half, self.dtype))) | place
+        position = (f.index(self.size - 1) - f.index(index[self.dim])).to(self.dtype)
+        return Num(build.op("shift_left", order.expr, build.const(half, self.dtype))) | position
 
-    def place(self, key: Num) -> Num:
-        """The place along the dimension of the element that has a key."""
+    def position(self, key: Num) -> Num:
+        """Position along the dimension of the element that has a key."""
         half = self.dtype.bits // 2
         return f.index(self.size - 1) - (key & (1 << half) - 1).to(i64)
 
-    def beside(self, index: Axes, place: Size) -> Axes:
-        """An index with another place along the dimension."""
-        return (*index[: self.dim], place, *index[self.dim + 1 :])
+    def replaced(self, index: Axes, position: Size) -> Axes:
+        """Index with another position along the dimension."""
+        return (*index[: self.dim], position, *index[self.dim + 1 :])
 
 
 def _order(value: Num, key: DType) -> Num:
-    """A value as an integer of half a key's bits in the same order; both zeros are equal, NaN is above all."""
+    """Integer of half a key's bits in the order of the value; zeros are equal, NaN is above all."""
     if not value.dtype.is_float:
         return value.to(key)
     largest, wide = (1 << key.bits // 2 - 1) - 1, value.to(f32)
@@ -101,42 +104,42 @@ def _order(value: Num, key: DType) -> Num:
 
 
 def _keys(x: Tensor, dim: int, descending: bool, longest: int) -> _Keys | Declined:
-    """The keys along a dimension of at most ``longest`` elements."""
-    if x.rank == 0 or x.device.kind == "cpu" or not (x.dtype in _AS_INTEGERS or x.dtype in _WHOLE):
+    """Keys along a dimension of at most ``longest`` elements."""
+    if x.rank == 0 or x.device.kind == "cpu" or not (x.dtype in _AS_INTEGERS or x.dtype in _INTEGERS):
         return Declined(SORTS, is_meant=True)
-    place = dimension(dim, x.rank)
-    size = x.shape[place]
+    position = dimension(dim, x.rank)
+    size = x.shape[position]
     if not isinstance(size, int) or not 0 < size <= longest:
         return Declined(SORTS, is_meant=True)
-    return _Keys(x, place, size, descending)
+    return _Keys(x, position, size, descending)
 
 
-def _kinds(ctx: LoweringContext) -> tuple[TensorType, TensorType]:
-    """The types of values and places."""
-    values, places = ctx.outputs
-    assert values is not None and places is not None, "both are tensors"
-    return values, places
+def _result_types(ctx: LoweringContext) -> tuple[TensorType, TensorType]:
+    """Types of values and positions."""
+    values, positions = ctx.outputs
+    assert values is not None and positions is not None, "sort and topk return two tensors"
+    return values, positions
 
 
-def _in_order(ctx: LoweringContext, keys: _Keys) -> tuple[Tensor, Tensor] | Declined:
-    """As many as are wanted, in order, and where they were: keys that a scan sorts know their places."""
-    x, kinds = keys.x, _kinds(ctx)
+def _network_sorted(ctx: LoweringContext, keys: _Keys) -> tuple[Tensor, Tensor] | Declined:
+    """Sort by the network; the sorted keys contain the positions."""
+    x, kinds = keys.x, _result_types(ctx)
     rows = keys.rows
     few = isinstance(rows, int) and rows < FEWEST_ROWS
     if keys.size > ctx.options.max_sorted_row or few:
         return Declined(SORTS, is_meant=True)
     kind = ctx.temporary(keys.dtype, x.shape, x.device)
     (ordered,) = ctx.scan("sort", lambda axes: keys.at(axes).expr, keys.dim, (kind,), ("keys",))
-    places = ctx.pointwise(lambda axes: keys.place(Num(ordered.load(axes))).expr, kinds[1], "1")
-    return _found(ctx, keys, kinds[0], places), places
+    positions = ctx.pointwise(lambda axes: keys.position(Num(ordered.load(axes))).expr, kinds[1], "1")
+    return _gathered(ctx, keys, kinds[0], positions), positions
 
 
-def _found(ctx: LoweringContext, keys: _Keys, kind: TensorType, places: Tensor) -> Tensor:
-    """The elements at places."""
+def _gathered(ctx: LoweringContext, keys: _Keys, kind: TensorType, positions: Tensor) -> Tensor:
+    """Elements at positions."""
 
     def body(axes: Axes) -> Expr:
-        there = ctx.indirect(places.load(axes), keys.size, check="assumed")
-        return keys.x.load(keys.beside(axes, there))
+        at = ctx.indirect(positions.load(axes), keys.size, check="assumed")
+        return keys.x.load(keys.replaced(axes, at))
 
     return ctx.pointwise(body, kind, "0")
 
@@ -145,74 +148,74 @@ def _found(ctx: LoweringContext, keys: _Keys, kind: TensorType, places: Tensor) 
 def topk(
     ctx: LoweringContext, x: Tensor, k: Size, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Tensor, Tensor] | Declined:
-    """The first ``k`` in order and where they are: the largest key, then the largest below it, and so on."""
+    """``k`` largest elements by key and their positions: the largest key, then the largest below it, and so on."""
     keys = _keys(x, dim, largest, MOST_SEARCHED)
     if isinstance(keys, Declined):
         return keys
     if not isinstance(k, int) or k < 1:
         return Declined(SORTS, is_meant=True)
     if k > MOST_TAKEN:
-        return _in_order(ctx, keys)
-    found: list[Tensor] = []
+        return _network_sorted(ctx, keys)
+    best: list[Tensor] = []
     for number in range(k):
-        body = _below(keys, found[-1]) if found else lambda index: keys.at(index).expr
-        found.append(
+        body = _below(keys, best[-1]) if best else lambda index: keys.at(index).expr
+        best.append(
             ctx.reduce("max", x, (keys.dim,), keys.dtype, body=body, keepdim=True, name=f"best{number}")
         )
 
-    def place(axes: Axes) -> Expr:
-        own = [Num(each.load(keys.beside(axes, 0))) for each in found]
+    def position(axes: Axes) -> Expr:
+        own = [Num(each.load(keys.replaced(axes, 0))) for each in best]
         chosen = own[-1]
         for number in reversed(range(k - 1)):
             chosen = f.where(f.index(axes[keys.dim]).eq(number), own[number], chosen)
-        return keys.place(chosen).expr
+        return keys.position(chosen).expr
 
-    kinds = _kinds(ctx)
-    places = ctx.pointwise(place, kinds[1], "1")
-    return _found(ctx, keys, kinds[0], places), places
+    kinds = _result_types(ctx)
+    positions = ctx.pointwise(position, kinds[1], "1")
+    return _gathered(ctx, keys, kinds[0], positions), positions
 
 
 def _below(keys: _Keys, last: Tensor) -> Callable[[Axes], Expr]:
-    """The keys that are smaller than the last one found."""
+    """Keys smaller than the last one found; the smallest integer for others."""
 
     def body(index: Axes) -> Expr:
         key = keys.at(index)
-        return f.where(key < Num(last.load(keys.beside(index, 0))), key, keys.least).expr
+        return f.where(key < Num(last.load(keys.replaced(index, 0))), key, keys.least).expr
 
     return body
 
 
 def _sorted(ctx: LoweringContext, x: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor] | Declined:
-    """All in order and where they were."""
+    """Sort all elements; returns values and positions."""
     keys = _keys(x, dim, descending, max(MOST_RANKED, ctx.options.max_sorted_row))
     if isinstance(keys, Declined):
         return keys
-    return _ranked(ctx, keys) if keys.size <= MOST_RANKED else _in_order(ctx, keys)
+    return _ranked(ctx, keys) if keys.size <= MOST_RANKED else _network_sorted(ctx, keys)
 
 
 def _ranked(ctx: LoweringContext, keys: _Keys) -> tuple[Tensor, Tensor]:
-    """All in order and where they were: an element's rank is the number of keys above its own."""
-    x, kinds = keys.x, _kinds(ctx)
+    """Sort by rank: an element's rank is the number of larger keys in its row."""
+    x, kinds = keys.x, _result_types(ctx)
     kind = ctx.temporary(i32, x.shape, x.device)
 
     def above(outer: Axes, inner: Axes) -> Expr:
-        return (keys.at(keys.beside(outer, inner[0])) > keys.at(outer)).to(i32).expr
+        return (keys.at(keys.replaced(outer, inner[0])) > keys.at(outer)).to(i32).expr
 
     (rank,) = ctx.reduction("sum", above, (keys.size,), (kind,), ("rank",))
 
     def holder(outer: Axes, inner: Axes) -> Expr:
-        here = Num(rank.load(keys.beside(outer, inner[0]))).to(i64).eq(f.index(outer[keys.dim]))
+        here = Num(rank.load(keys.replaced(outer, inner[0]))).to(i64).eq(f.index(outer[keys.dim]))
         return f.where(here, f.index(inner[0]), 0).expr
 
-    (places,) = ctx.reduction("sum", holder, (keys.size,), (kinds[1],), ("1",))
-    return _found(ctx, keys, kinds[0], places), places
+    (positions,) = ctx.reduction("sum", holder, (keys.size,), (kinds[1],), ("1",))
+    return _gathered(ctx, keys, kinds[0], positions), positions
 
 
 @rule("aten.sort.default")
 def sort(
     ctx: LoweringContext, x: Tensor, dim: int = -1, descending: bool = False
 ) -> tuple[Tensor, Tensor] | Declined:
-    """Sorted values and their places; equal ones stay in order."""
+    """Sorted values and their positions; the sort is stable."""
     return _sorted(ctx, x, dim, descending)
 
 
@@ -220,5 +223,5 @@ def sort(
 def sort_stable(
     ctx: LoweringContext, x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
 ) -> tuple[Tensor, Tensor] | Declined:
-    """Sorted values and their places; equal ones stay in order."""
+    """Sorted values and their positions; the sort is stable."""
     return _sorted(ctx, x, dim, descending)

@@ -1,6 +1,7 @@
-"""Special functions as formulas of elementary ones, which both code generators and the interpreter then share.
+"""Special functions as formulas of elementary ones, shared by the code generators and the interpreter.
 
-The branches of the usual piecewise approximations are all computed and one is chosen, so they cost alike everywhere.
+All branches of a piecewise approximation are computed and one is selected, so the cost does not depend on the
+argument.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _NEGLIGIBLE_IN_F32 = 1e-9
 
 
 def _polynomial(x: Num, coefficients: tuple[float, ...]) -> Num:
-    """Horner's rule, the highest power first."""
+    """Polynomial by Horner's rule, highest power first."""
     value = x.like(coefficients[0])
     for coefficient in coefficients[1:]:
         value = f.fma(value, x, coefficient)
@@ -35,10 +36,10 @@ def _ratio(x: Num, table: Ratio) -> Num:
 
 
 def _series(x: Num, table: Series) -> Num:
-    """Clenshaw's sum of a Chebyshev series at ``x / 2``; in ``f32`` without the terms that round away."""
-    kept = [c for c in table if x.dtype == f64 or abs(c) > _NEGLIGIBLE_IN_F32]
-    before, last, value = x.like(0), x.like(0), x.like(kept[0])
-    for coefficient in kept[1:]:
+    """Chebyshev series at ``x / 2`` by Clenshaw's sum; ``f32`` leaves out terms that round away."""
+    terms = [c for c in table if x.dtype == f64 or abs(c) > _NEGLIGIBLE_IN_F32]
+    before, last, value = x.like(0), x.like(0), x.like(terms[0])
+    for coefficient in terms[1:]:
         before, last = last, value
         value = f.fma(x, last, coefficient - before)
     return 0.5 * (value - before)
@@ -48,12 +49,12 @@ def _series(x: Num, table: Series) -> Num:
 
 
 def _erfcx(x: Num) -> Num:
-    """``exp(x^2) erfc(x)``, mirrored for negative arguments."""
+    """``exp(x^2) erfc(x)``, by reflection for negative arguments."""
     a = f.absolute(x)
     square = x * x
     near = f.exp(square) * f.unary("erfc")(a)
     inverse = 1.0 / square
-    # The continued fraction's fifth convergent, where the powers of x may overflow.
+    # Fifth convergent of the continued fraction, for x whose powers may overflow.
     beyond = f.fma(inverse, f.fma(inverse, 2.0, 4.5), 1.0) / f.fma(inverse, f.fma(inverse, 3.75, 5.0), 1.0)
     beyond = beyond * (1 / math.sqrt(math.pi)) / a
     far = where(a < 8, _ratio(a, cephes.ERFCX_NEAR), where(a > 50, beyond, _ratio(a, cephes.ERFCX_FAR)))
@@ -63,7 +64,7 @@ def _erfcx(x: Num) -> Num:
 
 
 def _ndtri(y: Num) -> Num:
-    """The inverse of the normal distribution function."""
+    """Inverse of the normal distribution function."""
     edge = math.exp(-2)
     upper = y > 1 - edge
     tail = where(upper, 1.0 - y, y)
@@ -86,7 +87,7 @@ row(_ndtri, "special_ndtri.default")
 
 
 def _trigamma(x: Num) -> Num:
-    """Reflection below one half, six steps of the recurrence, then the asymptotic series."""
+    """Trigamma: reflection below one half, six steps of the recurrence, then the asymptotic series."""
     mirrored = x < 0.5
     sine = f.unary("sin")(math.pi * x)
     result = where(mirrored, -(math.pi**2) / (sine * sine), x.like(0))
@@ -102,7 +103,7 @@ def _trigamma(x: Num) -> Num:
 
 @rule("aten.polygamma.default")
 def polygamma(ctx: LoweringContext, n: int, x: Tensor) -> Tensor:
-    """The derivative of order ``n`` of the digamma function."""
+    """Derivative of order ``n`` of the digamma function."""
     return lower_pointwise(ctx, PointwiseRow(partial(_polygamma, n)), (x,), {})
 
 
@@ -120,7 +121,7 @@ row(f.binary("zeta"), "special_zeta.default", "special_zeta.other_scalar", "spec
 
 
 def _scaled_i(a: Num, near: Series, far: Series) -> Num:
-    """``exp(-a)`` times the function at ``a >= 0``; :data:`cephes.I1_NEAR` leaves a factor ``a`` to the caller."""
+    """``exp(-a)`` times the function at ``a >= 0``; for :data:`cephes.I1_NEAR` the result is multiplied by ``a``."""
     small = _series(a * 0.5 - 2.0, near)
     if near is cephes.I1_NEAR:
         small = small * a
@@ -169,7 +170,7 @@ for _name, _near, _far in (("k0", _k0_near, cephes.K0_FAR), ("k1", _k1_near, cep
 
 
 def _far_bessel(x: Num, order: int, *, second_kind: bool) -> Num:
-    """Hankel's expansion beyond 5."""
+    """Hankel's expansion for arguments above 5."""
     cosines, sines = (
         (cephes.BESSEL_0_COS, cephes.BESSEL_0_SIN)
         if order == 0
@@ -233,7 +234,7 @@ row(_spherical_j0, "special_spherical_bessel_j0.default")
 
 
 def _airy(x: Num) -> Num:
-    """Oscillating below -2.09, decaying above 2.09, Maclaurin's series between."""
+    """Airy function: oscillating below -2.09, decaying above 2.09, Maclaurin series between."""
     a = f.absolute(x)
     root = f.sqrt(a)
     zeta = 2.0 * a * root / 3.0

@@ -1,4 +1,4 @@
-"""Unpooling: elements go back to where pooling took them from."""
+"""Max unpooling."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from litz_lowering.rules.scatter import zeros
 def max_unpool(
     ctx: LoweringContext, x: Tensor, indices: Tensor, output_size: Sequence[Size], *_: object
 ) -> Tensor:
-    """Zero but for the elements of ``x``, each at its row-major position within its own plane."""
+    """Zeros except for the elements of ``x``, each at its row-major position within its plane."""
     kind = ctx.output
     lead = x.rank - len(output_size)
     plane = kind.shape[lead:]
 
-    def place(axes: Axes) -> list[Size]:
+    def target(axes: Axes) -> list[Size]:
         flat = ctx.indirect(indices.load(axes), product(plane), fault="unpool")
         return [*axes[:lead], *unflatten(flat, plane)]
 
-    return ctx.scatter(zeros(ctx, kind), x.shape, place, x.load)
+    return ctx.scatter(zeros(ctx, kind), x.shape, target, x.load)

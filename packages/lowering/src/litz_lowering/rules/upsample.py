@@ -1,7 +1,7 @@
-"""Resampling by fixed factors: nearest and linear interpolation, the source positions worked out while lowering.
+"""Upsampling by nearest and linear interpolation, with source positions computed at compile time.
 
-AOTAutograd takes most of these apart itself, into gathers whose index tensors ``known_index`` recognises; these rules
-serve graphs that keep them whole.
+AOTAutograd decomposes most of these operators into gathers whose index tensors ``known_index`` recognises. These
+rules are for graphs that contain the operators.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from litz_lowering.rules.known_index import Stair, fit
 Floats = npt.NDArray[np.floating[Any]]
 
 _RANKS = ("1d", "2d", "3d")
-_SYMBOLIC = Declined("resampling between sizes that are not known")
-_CROOKED = Declined("source positions that follow no short period")
+_SYMBOLIC = Declined("resampling needs static sizes")
+_IRREGULAR = Declined("source positions have no short period")
 
 
 @dataclass(frozen=True, slots=True)
 class Resampled:
-    """A dimension of ``size`` elements resampled to ``count``; ``scale`` is elements per result, as eager rounds it."""
+    """A dimension of ``size`` elements resampled to ``count``; ``scale`` is input elements per result, rounded as
+    in eager."""
 
     size: int
     count: int
@@ -39,20 +40,20 @@ class Resampled:
     dtype: DType
 
     def positions(self, shift: float, back: float) -> Floats:
-        """``(i + shift)*scale - back`` for every result ``i``, computed in the dtype that eager computes it in."""
-        held = np.dtype(np.float64 if self.dtype == f64 else np.float32)
-        each: Floats = np.arange(self.count).astype(held)
-        return (each + held.type(shift)) * held.type(self.scale) - held.type(back)
+        """``(i + shift)*scale - back`` for every result ``i``, in the dtype that eager computes in."""
+        numpy_dtype = np.dtype(np.float64 if self.dtype == f64 else np.float32)
+        each: Floats = np.arange(self.count).astype(numpy_dtype)
+        return (each + numpy_dtype.type(shift)) * numpy_dtype.type(self.scale) - numpy_dtype.type(back)
 
     def stair(self, positions: Floats) -> Stair | None:
-        """The element at or before each position, as far as there are elements."""
+        """Index of the element at or before each position, clamped to the dimension."""
         return fit(np.clip(np.floor(positions).astype(np.int64), 0, self.size - 1))
 
 
 def _dimensions(
     ctx: LoweringContext, x: Tensor, scales: Sequence[float | None], corners: bool = False
 ) -> list[Resampled] | None:
-    """How each spatial dimension is resampled; None where its sizes are symbolic or empty."""
+    """Resampling of each spatial dimension; None where sizes are symbolic or empty."""
     given = [*scales, *(None for _ in range(x.rank))]
     dtype = compute_dtype(x.dtype) if x.dtype.is_float else compute_dtype(ctx.output.dtype)
     found: list[Resampled] = []
@@ -74,7 +75,7 @@ def _ratio(a: float, b: float, dtype: DType) -> float:
 
 
 def _listed(scales: tuple[Any, ...]) -> list[float | None]:
-    """One scale per dimension: ``vec`` overloads list them, the others name each."""
+    """Scales, one per dimension; ``vec`` overloads list them, others have an argument for each."""
     if len(scales) == 1 and isinstance(scales[0], list | tuple):
         return list(scales[0])
     return list(scales)
@@ -84,14 +85,14 @@ def _nearest(shift: float) -> Callable[..., Tensor | Declined]:
     def lower(
         ctx: LoweringContext, x: Tensor, output_size: Any, *scales: Any, **named: Any
     ) -> Tensor | Declined:
-        """The element whose cell holds each result."""
+        """Element whose cell contains each result."""
         dimensions = _dimensions(ctx, x, _listed((*scales, *named.values())))
         if dimensions is None:
             return _SYMBOLIC
         stairs = [d.stair(d.positions(shift, 0.0)) for d in dimensions]
         known = [stair for stair in stairs if stair is not None]
         if len(known) < len(stairs):
-            return _CROOKED
+            return _IRREGULAR
         return ctx.pointwise(
             lambda axes: x.load((*axes[:2], *(s.term(i) for s, i in zip(known, axes[2:], strict=True))))
         )
@@ -114,7 +115,7 @@ for _rank in _RANKS:
 def upsample_linear(
     ctx: LoweringContext, x: Tensor, output_size: Any, align_corners: bool, *scales: Any, **named: Any
 ) -> Tensor | Declined:
-    """The two nearest elements along each dimension, weighted by how close they are."""
+    """Weighted mean of the two nearest elements along each dimension."""
     given = _listed((*scales, *named.values()))
     dimensions = _dimensions(ctx, x, given, align_corners)
     if dimensions is None:
@@ -123,22 +124,22 @@ def upsample_linear(
     stairs = [d.stair(np.maximum(d.positions(shift, shift), 0.0)) for d in dimensions]
     known = [stair for stair in stairs if stair is not None]
     if len(known) < len(stairs):
-        return _CROOKED
+        return _IRREGULAR
 
     def weight(d: Resampled, stair: Stair, i: Size) -> Num:
-        """The share of the later of the two elements."""
+        """Weight of the later of the two elements."""
         position = f.maximum((f.index(i).to(d.dtype) + shift) * d.scale - shift, 0.0)
         return f.minimum(f.maximum(position - f.index(stair.term(i)).to(d.dtype), 0.0), 1.0)
 
-    def mixed(axes: Axes, place: Axes) -> Num:
-        """The interpolation along the dimensions that ``place`` does not reach yet."""
-        if len(place) == x.rank:
-            return Num(build.cast(x.load(place), compute_dtype(x.dtype)))
-        k = len(place) - 2
-        first = known[k].term(axes[len(place)])
+    def mixed(axes: Axes, index: Axes) -> Num:
+        """Interpolation along the dimensions that ``index`` does not contain yet."""
+        if len(index) == x.rank:
+            return Num(build.cast(x.load(index), compute_dtype(x.dtype)))
+        k = len(index) - 2
+        first = known[k].term(axes[len(index)])
         second = minimum(add(first, 1), dimensions[k].size - 1)
-        share = weight(dimensions[k], known[k], axes[len(place)])
-        return mixed(axes, (*place, first)) * (1 - share) + mixed(axes, (*place, second)) * share
+        share = weight(dimensions[k], known[k], axes[len(index)])
+        return mixed(axes, (*index, first)) * (1 - share) + mixed(axes, (*index, second)) * share
 
     def body(axes: Axes) -> Expr:
         return mixed(axes, axes[:2]).expr

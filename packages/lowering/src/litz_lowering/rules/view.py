@@ -1,4 +1,4 @@
-"""Views as index maps: the same elements under another index, in eager's memory."""
+"""Views as index maps: the same elements under another index, sharing memory as in eager."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from litz_lowering.rules.position import element, slice_length, slice_start
 
 
 def dimension(d: int, rank: int) -> int:
-    """A dimension as a non-negative number; 0-d tensors count as having one.
+    """Normalise a dimension to a non-negative number; 0-d tensors count as 1-d.
 
-    Raises :class:`UnsupportedOperation` for one that is out of range: ATen says it in its own words.
+    Raises :class:`UnsupportedOperation` for one that is out of range, so that the graph runs in ATen and raises
+    its error.
     """
     count = max(rank, 1)
     if not -count <= d < count:
@@ -30,7 +31,7 @@ def dimension(d: int, rank: int) -> int:
 
 
 def dimensions(dims: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
-    """Dimensions as non-negative numbers in ascending order; all of them for None and for an empty list."""
+    """Normalise dimensions to ascending non-negative numbers; None and an empty list mean all."""
     if dims is None or dims == ():
         return tuple(range(rank))
     if isinstance(dims, int):
@@ -41,10 +42,10 @@ def dimensions(dims: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
 @rule("aten.view.default", "aten.reshape.default", "aten._reshape_alias.default", "aten._unsafe_view.default",
       "aten.view_copy.default")  # fmt: skip
 def reshape(ctx: LoweringContext, x: Tensor, *_: object) -> Tensor:
-    """Row-major order kept, dimensions regrouped."""
+    """Regroup dimensions in row-major order."""
     shape = ctx.output.shape
-    seen = _view_and_base(ctx)[1]
-    strides = tuple(map(ctx.builder.symbols.size, seen.meta["val"].stride()))
+    base = _view_and_base(ctx)[1]
+    strides = tuple(map(ctx.builder.symbols.size, base.meta["val"].stride()))
     return ctx.view(
         x,
         lambda axes: index_maps.reshaped(axes, shape, x.shape),
@@ -61,14 +62,14 @@ def alias(ctx: LoweringContext, x: Tensor) -> Tensor:
 
 @rule("aten.permute.default", "aten.permute_copy.default")
 def permute(ctx: LoweringContext, x: Tensor, dims: Sequence[int]) -> Tensor:
-    """Dimension ``k`` of the result is dimension ``dims[k]`` of ``x``."""
+    """Permute dimensions: dimension ``k`` of the result is dimension ``dims[k]`` of ``x``."""
     order = [dimension(d, x.rank) for d in dims]
     return ctx.view(x, lambda axes: [axes[order.index(d)] for d in range(x.rank)], aliases=_is_view(ctx))
 
 
 @rule("aten.transpose.int", "aten.transpose_copy.int", "aten.t.default")
 def transpose(ctx: LoweringContext, x: Tensor, dim0: int = 0, dim1: int = 1) -> Tensor:
-    """Two dimensions exchanged."""
+    """Swap two dimensions."""
     order = list(range(x.rank))
     if x.rank > 1:
         a, b = dimension(dim0, x.rank), dimension(dim1, x.rank)
@@ -78,7 +79,7 @@ def transpose(ctx: LoweringContext, x: Tensor, dim0: int = 0, dim1: int = 1) -> 
 
 @rule("aten.expand.default", "aten.expand_copy.default")
 def expand(ctx: LoweringContext, x: Tensor, size: Sequence[Size], *, implicit: bool = False) -> Tensor:
-    """Dimensions of size 1 repeated."""
+    """Repeat dimensions of size 1."""
 
     def index(axes: Axes) -> list[Size]:
         tail = axes[len(axes) - x.rank :]
@@ -112,7 +113,7 @@ def slice_(
 
 @rule("aten.select.int", "aten.select_copy.int")
 def select(ctx: LoweringContext, x: Tensor, dim: int, index: Size) -> Tensor:
-    """One element of a dimension, which disappears."""
+    """One index of a dimension, which is dropped."""
     d = dimension(dim, x.rank)
     chosen = element(ctx, index, x.shape[d], d)
     _bind_offset(ctx, x, d, chosen)
@@ -120,19 +121,19 @@ def select(ctx: LoweringContext, x: Tensor, dim: int, index: Size) -> Tensor:
 
 
 def _bind_offset(ctx: LoweringContext, x: Tensor, d: int, first: Size) -> None:
-    """Give a view's place in memory its value, where it is data and checks of the graph speak of it."""
+    """Define the symbol of a view's storage offset, where it is unbacked and the graph's assertions use it."""
     if not ctx.unbacked:
         return
-    here, there = (
+    offset, base_offset = (
         ctx.builder.symbols.size(node.meta["val"].storage_offset()) for node in _view_and_base(ctx)
     )
-    if isinstance(here, Symbol) and here.name not in ctx.builder.bound:
-        ctx.bind(here.name, build.index(add(there, mul(first, x.type.layout.strides[d]))))
+    if isinstance(offset, Symbol) and offset.name not in ctx.builder.bound:
+        ctx.bind(offset.name, build.index(add(base_offset, mul(first, x.type.layout.strides[d]))))
 
 
 def _view_and_base(ctx: LoweringContext) -> tuple[Node, Node]:
     base = ctx.node.args[0]
-    assert isinstance(base, Node), "a view is one of a tensor"
+    assert isinstance(base, Node), "the first argument of a view is a tensor"
     return ctx.node, base
 
 
@@ -140,70 +141,71 @@ def _view_and_base(ctx: LoweringContext) -> tuple[Node, Node]:
       "aten.unsafe_split_with_sizes.default", "aten.unsafe_chunk.default", "aten.split_with_sizes_copy.default",
       "aten.split_copy.Tensor", "aten.tensor_split.sections", "aten.tensor_split.indices")  # fmt: skip
 def split(ctx: LoweringContext, x: Tensor, _: object, dim: int = 0) -> tuple[Tensor, ...]:
-    """Consecutive pieces of a dimension, as large as the results say."""
+    """Consecutive parts of a dimension, sized as the results' types say."""
     d = dimension(dim, x.rank)
-    pieces: list[Tensor] = []
+    parts: list[Tensor] = []
     start: Size = 0
     for position, kind in enumerate(_tensor_types(ctx)):
 
         def index(axes: Axes, start: Size = start) -> list[Size]:
             return [add(axis, start) if k == d else axis for k, axis in enumerate(axes)]
 
-        pieces.append(ctx.view(x, index, kind, name=str(position), aliases=_is_view(ctx)))
+        parts.append(ctx.view(x, index, kind, name=str(position), aliases=_is_view(ctx)))
         start = add(start, kind.shape[d])
-    return tuple(pieces)
+    return tuple(parts)
 
 
 @rule("aten.unbind.int", "aten.unbind_copy.int")
 def unbind(ctx: LoweringContext, x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """Each element of a dimension."""
+    """Each index of a dimension as a tensor."""
     d = dimension(dim, x.rank)
 
-    def piece(position: int, kind: TensorType) -> Tensor:
+    def element_at(position: int, kind: TensorType) -> Tensor:
         return ctx.view(
             x, lambda axes: [*axes[:d], position, *axes[d:]], kind, name=str(position), aliases=_is_view(ctx)
         )
 
-    return tuple(piece(position, kind) for position, kind in enumerate(_tensor_types(ctx)))
+    return tuple(element_at(position, kind) for position, kind in enumerate(_tensor_types(ctx)))
 
 
 @rule("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.squeeze_copy.default",
       "aten.squeeze_copy.dim", "aten.squeeze_copy.dims")  # fmt: skip
 def squeeze(ctx: LoweringContext, x: Tensor, dim: Sequence[int] | int | None = None) -> Tensor:
-    """Dimensions of size 1 dropped."""
-    asked = range(x.rank) if dim is None else dimensions(dim, x.rank) if dim != () else ()
-    gone = {d for d in asked if x.shape[d] == 1}
+    """Drop dimensions of size 1."""
+    candidates = range(x.rank) if dim is None else dimensions(dim, x.rank) if dim != () else ()
+    dropped = {d for d in candidates if x.shape[d] == 1}
 
     def index(axes: Axes) -> list[Size]:
-        left = iter(axes)
-        return [0 if d in gone else next(left) for d in range(x.rank)]
+        outer_terms = iter(axes)
+        return [0 if d in dropped else next(outer_terms) for d in range(x.rank)]
 
     return ctx.view(x, index, aliases=_is_view(ctx))
 
 
 @rule("aten.unsqueeze.default", "aten.unsqueeze_copy.default")
 def unsqueeze(ctx: LoweringContext, x: Tensor, dim: int) -> Tensor:
-    """A dimension of size 1 inserted."""
+    """Insert a dimension of size 1."""
     d = dim + x.rank + 1 if dim < 0 else dim
     return ctx.view(x, lambda axes: [*axes[:d], *axes[d + 1 :]], aliases=_is_view(ctx))
 
 
 @rule("aten.diagonal.default", "aten.diagonal_copy.default")
 def diagonal(ctx: LoweringContext, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """The elements whose index along ``dim2`` exceeds that along ``dim1`` by ``offset``, as the last dimension."""
+    """Elements whose index along ``dim2`` exceeds that along ``dim1`` by ``offset``, as the last dimension."""
     a, b = dimension(dim1, x.rank), dimension(dim2, x.rank)
 
     def index(axes: Axes) -> list[Size]:
-        left, along = iter(axes[:-1]), axes[-1]
+        outer_terms, along = iter(axes[:-1]), axes[-1]
         row, column = add(along, max(-offset, 0)), add(along, max(offset, 0))
-        return [row if d == a else column if d == b else next(left) for d in range(x.rank)]
+        return [row if d == a else column if d == b else next(outer_terms) for d in range(x.rank)]
 
     return ctx.view(x, index, aliases=_is_view(ctx))
 
 
 @rule("aten.unfold.default", "aten.unfold_copy.default")
 def unfold(ctx: LoweringContext, x: Tensor, dim: int, size: int, step: int) -> Tensor:
-    """Windows of ``size`` elements along a dimension, ``step`` apart; the place in a window is the last dimension."""
+    """Windows of ``size`` elements along a dimension, ``step`` apart; the position in a window is the last
+    dimension."""
     d = dimension(dim, x.rank)
     if x.rank == 0:
         return ctx.view(x, lambda axes: [], aliases=_is_view(ctx))
@@ -222,13 +224,16 @@ def as_strided(
     stride: Sequence[Size],
     storage_offset: Size | None = None,
 ) -> Tensor | Declined:
-    """Elements by their position in memory: by an index into the tensor which owns it, when that is dense; else by the
-    host, which counts from where a tensor starts, as in memory made here that need not be where it is in eager's."""
+    """Elements by storage offset.
+
+    They are an index into the tensor that owns the memory where that is dense. Otherwise the host makes a strided
+    view, counted from the start of a tensor, since memory that litz allocates may start elsewhere than eager's.
+    """
     if any(s == 0 for s in ctx.output.shape):
         return ctx.view(x, lambda axes: [0] * x.rank, aliases=_is_view(ctx))
     owner, start = ctx.builder.owner(x)
     if isinstance(ctx.builder.producer(owner.name), Call):
-        return _of_a_call(ctx, x, size, stride, storage_offset)
+        return _of_call(ctx, x, size, stride, storage_offset)
     if storage_offset is None:
         storage_offset = ctx.builder.symbols.size(storage_start(ctx, x))
     offset = add(storage_offset, mul(ctx.builder.symbols.size(start), -1))
@@ -237,9 +242,9 @@ def as_strided(
     reason = ""
     if index_maps.strided(tuple(0 for _ in size), 0, stride, shape, strides) is None:
         reason = "as_strided of a tensor that is not dense"
-    elif not _known_at_most(ctx, reach, owner.numel):
+    elif not _is_provably_at_most(ctx, reach, owner.numel):
         reason = "as_strided that may go beyond the tensor's own elements"
-    elif not _known_at_most(ctx, 0, offset):
+    elif not _is_provably_at_most(ctx, 0, offset):
         reason = "as_strided that may start before the tensor's own elements"
     if reason and owner.dtype == x.dtype:
         return _by_host(ctx, owner, size, stride, offset, reason)
@@ -254,25 +259,25 @@ def as_strided(
     )
 
 
-def _of_a_call(
+def _of_call(
     ctx: LoweringContext, x: Tensor, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None
 ) -> Tensor | Declined:
-    """Elements of what a call returned: ATen's, unless it is a view of memory that starts elsewhere in eager."""
+    """View of a call's result: made by ATen, or by the host for a view of memory that starts elsewhere in eager."""
     if not ctx.builder.is_placed_copy(ctx.builder.root(x.name)):
-        return Declined("as_strided of what a call returned")
+        return Declined("as_strided of the result of a call")
     start = ctx.builder.symbols.size(storage_start(ctx, x))
     offset = 0 if storage_offset is None else add(storage_offset, mul(start, -1))
     return _by_host(ctx, x, size, stride, offset, "as_strided of a view that a call returned")
 
 
-def _known_at_most(ctx: LoweringContext, low: Size, high: Size) -> bool:
+def _is_provably_at_most(ctx: LoweringContext, low: Size, high: Size) -> bool:
     return prove(Predicate("le", low, high), ctx.builder.symbols.ranges()) is True
 
 
 def _by_host(
     ctx: LoweringContext, x: Tensor, size: Sequence[Size], stride: Sequence[Size], offset: Size, reason: str
 ) -> Tensor:
-    """A view of the memory from ``offset`` elements after the first of ``x``, or a copy of it."""
+    """View of memory from ``offset`` elements after the first of ``x``, or a copy of it."""
     is_view = _is_view(ctx)
     kind = replace(ctx.output, layout=Layout(tuple(stride), fixed=True))
     value = ctx.value(kind, "" if is_view else "view")
@@ -292,14 +297,14 @@ def _by_host(
 
 
 def storage_start(ctx: LoweringContext, x: Tensor) -> Offset:
-    """Where ``x``, the node's first argument, starts in its storage."""
+    """Storage offset of ``x``, the node's first argument, in elements."""
     node = ctx.node.args[0]
-    assert isinstance(node, Node), "a tensor"
+    assert isinstance(node, Node), "the first argument of a view is a tensor"
     return ctx.builder.start(x, offset_of(node.meta["val"]))
 
 
 def _is_view(ctx: LoweringContext) -> bool:
-    """Eager's copying forms are named so."""
+    """True unless the overload's name marks a copying variant."""
     return "_copy." not in str(ctx.node.target)
 
 

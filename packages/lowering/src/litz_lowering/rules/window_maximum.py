@@ -1,8 +1,8 @@
-"""The largest element of a window and its place, by eager's rule: the last NaN, else the first of the largest.
+"""Largest element of a window and its position by eager's rule: the last NaN, else the first of the largest.
 
-Eager goes through a window in order and takes what is larger than what it has, or NaN. Over short windows so do loops,
-whose lanes are different windows. Long ones, whose elements are lanes, are read twice: the place is the smallest of
-those that hold the largest element, NaNs being counted backwards from -1.
+Eager visits a window in order and replaces its choice by a larger element or a NaN. Short windows do the same in
+loops, whose lanes are different windows. Long windows, whose elements are lanes, are read twice: the position is
+the smallest of those of the largest element, with positions of NaNs counted backwards from -1.
 """
 
 from __future__ import annotations
@@ -19,38 +19,39 @@ from litz_lowering.rules import formula as f
 from litz_lowering.rules.formula import Num, extreme
 
 LONG = 32
-"""Windows of more elements are long."""
+"""Number of elements above which a window is long."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowSearch:
-    """Windows whose steps run over the sizes ``over``.
-
-    ``value(window, steps)`` is an element, ``position`` where it is, below ``count``, and ``inside`` whether the step
-    stays in the window; ``first(window)`` is the place where a window begins.
-    """
+    """Windows whose steps run over the sizes ``over``."""
 
     over: Sequence[Size]
     value: Callable[[Axes, Axes], Expr]
+    """Element at ``(window, steps)``."""
     position: Callable[[Axes, Axes], Size]
+    """Position of that element, below ``count``."""
     inside: Callable[[Axes, Axes], Expr]
+    """Condition that the step stays in the window."""
     first: Callable[[Axes], Size]
+    """First position of a window."""
     count: Size
+    """Upper bound of positions, exclusive."""
 
     @property
     def position_dtype(self) -> DType:
-        """The narrowest dtype that places are known to fit in."""
+        """Narrowest dtype that holds every position."""
         return i32 if isinstance(self.count, int) and self.count < 2**31 else i64
 
     def element(self, window: Axes, steps: Axes) -> Expr:
-        """The element in the dtype that it is computed in, the lowest value where the step leaves the window."""
+        """Element in its dtype of computation; the lowest value where the step leaves the window."""
         value = self.value(window, steps)
         wide = compute_dtype(value.dtype)
         lowest = build.const(extreme(wide, largest=False), wide)
         return build.masked(self.inside(window, steps), build.cast(value, wide), lowest)
 
     def element_position(self, window: Axes, steps: Axes, other: int) -> Expr:
-        """The place of the element, ``other`` where the step leaves the window."""
+        """Position of the element; ``other`` where the step leaves the window."""
         here = build.cast(build.index(self.position(window, steps)), self.position_dtype)
         return build.where(self.inside(window, steps), here, build.const(other, self.position_dtype))
 
@@ -61,25 +62,27 @@ class WindowSearch:
 
 
 def largest(ctx: LoweringContext, search: WindowSearch) -> tuple[Tensor, Tensor]:
-    """(largest element, its place) of every window: the node's results."""
+    """(largest element, its position) of every window: the node's results."""
     kind, positions = ctx.outputs
-    assert kind is not None and positions is not None, "both results are tensors"
+    assert kind is not None and positions is not None, "max pooling returns two tensors"
     wide = compute_dtype(kind.dtype)
-    held = kind if kind.dtype == wide else ctx.temporary(wide, kind.shape)
-    name = "0" if held is kind else "wide"
-    best, where = (_by_place if search.is_long else _in_order)(ctx, search, held, name)
-    return best if held is kind else ctx.pointwise(best.load, kind, "0"), ctx.pointwise(where, positions, "1")
+    accumulator = kind if kind.dtype == wide else ctx.temporary(wide, kind.shape)
+    name = "0" if accumulator is kind else "wide"
+    best, where = (_in_two_passes if search.is_long else _by_combiner)(ctx, search, accumulator, name)
+    return best if accumulator is kind else ctx.pointwise(best.load, kind, "0"), ctx.pointwise(
+        where, positions, "1"
+    )
 
 
-def _in_order(
-    ctx: LoweringContext, search: WindowSearch, held: TensorType, name: str
+def _by_combiner(
+    ctx: LoweringContext, search: WindowSearch, accumulator: TensorType, name: str
 ) -> tuple[Tensor, Callable[[Axes], Expr]]:
     def both(window: Axes, steps: Axes) -> tuple[Expr, ...]:
         return search.element(window, steps), search.element_position(window, steps, -1)
 
-    kinds = held, ctx.temporary(search.position_dtype, held.shape)
-    how = _taken(held.dtype, search.position_dtype)
-    best, found = ctx.reduction(how, both, search.over, kinds, (name, "found"))
+    kinds = accumulator, ctx.temporary(search.position_dtype, accumulator.shape)
+    combiner = _later_larger(accumulator.dtype, search.position_dtype)
+    best, found = ctx.reduction(combiner, both, search.over, kinds, (name, "found"))
 
     def where(window: Axes) -> Expr:
         at = Num(found.load(window)).to(i64)
@@ -88,30 +91,32 @@ def _in_order(
     return best, where
 
 
-def _taken(value: DType, place: DType) -> UserCombiner:
-    """A later element is taken if it is larger, or NaN; place -1 where all are the lowest value."""
-    best, at, new, here = (Num(Param(k, t)) for k, t in enumerate((value, place, value, place)))
+def _later_larger(value: DType, position: DType) -> UserCombiner:
+    """Combiner that takes a later element if it is larger, or NaN; position -1 where all are the lowest value."""
+    best, at, new, here = (Num(Param(k, t)) for k, t in enumerate((value, position, value, position)))
     wins = (new > best) | f.isnan(new) if value.is_float else new > best
     return UserCombiner(
         body=(f.where(wins, new, best).expr, f.where(wins, here, at).expr),
-        identity=(build.const(extreme(value, largest=False), value), build.const(-1, place)),
+        identity=(build.const(extreme(value, largest=False), value), build.const(-1, position)),
         finish=(best.expr, at.expr),
     )
 
 
-def _by_place(
-    ctx: LoweringContext, search: WindowSearch, held: TensorType, name: str
+def _in_two_passes(
+    ctx: LoweringContext, search: WindowSearch, accumulator: TensorType, name: str
 ) -> tuple[Tensor, Callable[[Axes], Expr]]:
-    (best,) = ctx.reduction("max", search.element, search.over, (held,), (name,))
+    (best,) = ctx.reduction("max", search.element, search.over, (accumulator,), (name,))
     narrow = search.position_dtype
     none = int(extreme(narrow, largest=True))
 
     def body(window: Axes, steps: Axes) -> Expr:
         here, value = Num(search.element_position(window, steps, none)), Num(search.element(window, steps))
-        place = f.where(value.eq(Num(best.load(window))), here, none)
-        return (f.where(f.isnan(value), -1 - here, place) if held.dtype.is_float else place).expr
+        position = f.where(value.eq(Num(best.load(window))), here, none)
+        return (f.where(f.isnan(value), -1 - here, position) if accumulator.dtype.is_float else position).expr
 
-    (found,) = ctx.reduction("min", body, search.over, (ctx.temporary(narrow, held.shape),), ("found",))
+    (found,) = ctx.reduction(
+        "min", body, search.over, (ctx.temporary(narrow, accumulator.shape),), ("found",)
+    )
 
     def where(window: Axes) -> Expr:
         at = Num(found.load(window)).to(i64)

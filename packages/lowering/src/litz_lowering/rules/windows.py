@@ -1,4 +1,4 @@
-"""Pooling windows along one dimension: where they start, what they cover, and which of them cover a point."""
+"""Pooling windows along one dimension: their starts, their elements, and the windows that cover an element."""
 
 from __future__ import annotations
 
@@ -11,49 +11,49 @@ from litz_ir.symbols import Size, Term, add, cdiv, floordiv, maximum, minimum, m
 
 
 class Windows(Protocol):
-    """The windows along one dimension of ``size`` elements, one for each of ``count`` results."""
+    """Windows along one dimension of ``size`` elements, one for each of ``count`` results."""
 
     @property
     def size(self) -> Size:
-        """Elements of the dimension."""
+        """Number of elements of the dimension."""
 
     @property
     def extent(self) -> Size:
-        """Places in a window, those outside the dimension included."""
+        """Number of positions in a window, including those outside the dimension."""
 
     @property
     def cover(self) -> int:
-        """How many windows may cover one element, at most."""
+        """Largest number of windows that cover one element."""
 
     def position(self, window: Size, step: Size) -> Size:
-        """The element at place ``step`` of a window."""
+        """Element at position ``step`` of a window."""
 
     def inside(self, window: Size, step: Size) -> list[Expr]:
-        """What has to hold for that element to exist and to belong to the window; empty when it always does."""
+        """Conditions for that element to exist and to belong to the window; empty when it always does."""
 
     def first(self, window: Size) -> Size:
-        """The first element of a window."""
+        """First element of a window."""
 
     def covering(self, element: Size, number: Size) -> Size:
         """The ``number``-th window that may cover an element."""
 
     def covers(self, element: Size, number: Size) -> list[Expr]:
-        """What has to hold for that window to exist and to cover the element; empty when it always does."""
+        """Conditions for that window to exist and to cover the element; empty when it always does."""
 
 
 def at_least(a: Size, b: Size) -> Expr:
-    """Whether ``a >= b``."""
+    """Condition ``a >= b``."""
     return build.op("ge", build.index(a), build.index(b))
 
 
 def below(a: Size, b: Size) -> Expr:
-    """Whether ``a < b``."""
+    """Condition ``a < b``."""
     return build.op("lt", build.index(a), build.index(b))
 
 
 @dataclass(frozen=True, slots=True)
 class Strided:
-    """Windows of ``kernel`` places, ``dilation`` apart, that start ``stride`` apart from ``-padding``."""
+    """Windows of ``kernel`` positions, ``dilation`` apart, that start every ``stride`` elements from ``-padding``."""
 
     size: Size
     count: Size
@@ -64,25 +64,25 @@ class Strided:
 
     @property
     def extent(self) -> Size:
-        """Places in a window."""
+        """Number of positions in a window."""
         return self.kernel
 
     @property
     def span(self) -> int:
-        """Elements from the first place of a window to its last."""
+        """Distance from the first to the last position of a window, plus one."""
         return (self.kernel - 1) * self.dilation + 1
 
     @property
     def cover(self) -> int:
-        """Windows that overlap at one element."""
+        """Number of windows that overlap at one element."""
         return -(-self.span // self.stride)
 
     def start(self, window: Size) -> Size:
-        """Where a window starts: below zero in the padding."""
+        """Start of a window; negative in the padding."""
         return add(mul(window, self.stride), -self.padding)
 
     def overhang(self) -> Size:
-        """How far the last window reaches beyond the last element: not positive when every window ends inside."""
+        """Elements by which the last window exceeds the dimension; not positive when every window ends inside."""
         return add(self.start(add(self.count, -1)), self.span, mul(self.size, -1))
 
     def position(self, window: Size, step: Size) -> Size:
@@ -117,10 +117,10 @@ class Strided:
 
 @dataclass(frozen=True, slots=True)
 class Adaptive:
-    """``count`` windows that share ``size`` elements out: the first of window ``o`` is ``o*size//count``, and it ends
-    before ``ceil((o + 1)*size/count)``.
+    """Windows that divide ``size`` elements into ``count`` parts, as in adaptive pooling.
 
-    Where sizes are not known, ``count`` has to divide ``size`` (see :attr:`known`).
+    Window ``o`` starts at ``o*size//count`` and ends before ``ceil((o + 1)*size/count)``. With symbolic sizes,
+    ``count`` has to divide ``size`` (see :attr:`known`).
     """
 
     size: Size
@@ -128,30 +128,30 @@ class Adaptive:
 
     @property
     def even(self) -> bool:
-        """True when all windows are equally long and none overlap."""
+        """True when all windows have equal length without overlap."""
         return mod(self.size, self.count) == 0
 
     @property
     def known(self) -> bool:
-        """True when :attr:`extent` and :attr:`cover` can be told."""
+        """True when :attr:`extent` and :attr:`cover` are static."""
         return self.even or (isinstance(self.size, int) and isinstance(self.count, int))
 
     @property
     def extent(self) -> Size:
-        """The length of the longest window."""
+        """Length of the longest window."""
         if self.even or isinstance(self.size, Term) or isinstance(self.count, Term):
             return floordiv(self.size, self.count)
         return max(_length(o, self.size, self.count) for o in range(self.count))
 
     @property
     def cover(self) -> int:
-        """Windows that overlap at one element."""
+        """Number of windows that overlap at one element."""
         if self.even or isinstance(self.size, Term) or isinstance(self.count, Term):
             return 1
         return max(_length(p, self.count, self.size) for p in range(self.size))
 
     def length(self, window: Size) -> Size:
-        """How many elements a window holds."""
+        """Number of elements of a window."""
         return add(_end(window, self.size, self.count), mul(self.first(window), -1))
 
     def position(self, window: Size, step: Size) -> Size:
@@ -172,47 +172,47 @@ class Adaptive:
         )
 
 
-def _end(part: Size, whole: Size, parts: Size) -> Size:
-    return cdiv(mul(add(part, 1), whole), parts)
+def _end(window: Size, size: Size, count: Size) -> Size:
+    return cdiv(mul(add(window, 1), size), count)
 
 
-def _length(part: int, whole: int, parts: int) -> int:
-    return -(-(part + 1) * whole // parts) - part * whole // parts
+def _length(window: int, size: int, count: int) -> int:
+    return -(-(window + 1) * size // count) - window * size // count
 
 
 def count_of(window: Size, w: Windows, padded: bool) -> Size:
-    """How many elements of its dimension a window holds; ``padded``: those of the padding too."""
+    """Number of elements of a window; with ``padded``, including padding."""
     if isinstance(w, Adaptive):
         return w.length(window)
     assert isinstance(w, Strided)
     overhang = w.overhang()
-    room = w.padding if padded else 0
-    if isinstance(overhang, int) and overhang <= room and (padded or not w.padding):
+    padding_after = w.padding if padded else 0
+    if isinstance(overhang, int) and overhang <= padding_after and (padded or not w.padding):
         return w.kernel
     start = w.start(window)
-    end = minimum(add(start, w.kernel), add(w.size, w.padding if padded else 0))
+    end = minimum(add(start, w.kernel), add(w.size, padding_after))
     return add(end, mul(start if padded else maximum(start, 0), -1))
 
 
 def positions(windows: Sequence[Windows], outer: Sequence[Size], steps: Sequence[Size]) -> list[Size]:
-    """The element at ``steps`` of the windows ``outer``, along each dimension."""
+    """Element at ``steps`` of the windows ``outer``, along each dimension."""
     return [w.position(o, r) for w, o, r in zip(windows, outer, steps, strict=True)]
 
 
 def all_inside(windows: Sequence[Windows], outer: Sequence[Size], steps: Sequence[Size]) -> Expr:
-    """Whether that element exists in every dimension."""
+    """Condition that this element exists in every dimension."""
     return build.logical_and(
         *(c for w, o, r in zip(windows, outer, steps, strict=True) for c in w.inside(o, r))
     )
 
 
-def coverings(windows: Sequence[Windows], place: Sequence[Size], numbers: Sequence[Size]) -> list[Size]:
-    """The window of those numbers that may cover ``place``, along each dimension."""
-    return [w.covering(p, n) for w, p, n in zip(windows, place, numbers, strict=True)]
+def coverings(windows: Sequence[Windows], element: Sequence[Size], numbers: Sequence[Size]) -> list[Size]:
+    """Window of those numbers that may cover ``element``, along each dimension."""
+    return [w.covering(e, n) for w, e, n in zip(windows, element, numbers, strict=True)]
 
 
-def all_cover(windows: Sequence[Windows], place: Sequence[Size], numbers: Sequence[Size]) -> Expr:
-    """Whether that window exists and covers ``place`` in every dimension."""
+def all_cover(windows: Sequence[Windows], element: Sequence[Size], numbers: Sequence[Size]) -> Expr:
+    """Condition that this window exists and covers ``element`` in every dimension."""
     return build.logical_and(
-        *(c for w, p, n in zip(windows, place, numbers, strict=True) for c in w.covers(p, n))
+        *(c for w, e, n in zip(windows, element, numbers, strict=True) for c in w.covers(e, n))
     )
