@@ -140,7 +140,7 @@ class Stages:
     def lower(self, forced: frozenset[str]) -> LoweredGraph:
         """Lower the FX graph to a loop graph, with the nodes ``forced`` to run as ATen."""
         graph, options = self.captured, lowering_options(self.config, self.targets, forced)
-        named = {"held": graph.frozen, "donated": graph.donated, "saved": graph.saved}
+        named = {"frozen": graph.frozen, "donated": graph.donated, "saved": graph.saved}
         lowered = self.timed("lower", lambda: lower(graph.gm, name=graph.name, options=options, **named))
         self.loops = lowered.graph
         return lowered

@@ -83,13 +83,13 @@ def lower(
     *,
     name: str = "graph",
     options: LoweringOptions | None = None,
-    held: Collection[str] = (),
+    frozen: Collection[str] = (),
     donated: Collection[str] = (),
     saved: Collection[str] = (),
 ) -> LoweredGraph:
     """Lower ``gm``, a functional graph of ATen operations with ``meta["val"]``, to a loop graph.
 
-    ``held`` names placeholders whose tensors are likely equal from call to call, ``donated`` those whose tensors
+    ``frozen`` names placeholders whose tensors are likely equal from call to call, ``donated`` those whose tensors
     nobody reads afterwards, and ``saved`` nodes whose results may have other strides than eager's where the graph
     returns them. Each tensor operation becomes one loop operation. ``gm`` is not changed.
 
@@ -99,7 +99,7 @@ def lower(
     options, context = options or LoweringOptions(), PassContext({})
     constants = Constants(Devices(gpus_of(gm)))
     lowering = _Lowering(_run_fx_passes(gm, options, context), options, "", constants, context)
-    return lowering.run(name, held=held, donated=donated, saved=saved)
+    return lowering.run(name, frozen=frozen, donated=donated, saved=saved)
 
 
 def decompositions() -> Decompositions:
@@ -172,7 +172,7 @@ class _Lowering:
         self,
         name: str,
         requirements: OutputRequirements | None = None,
-        held: Collection[str] = (),
+        frozen: Collection[str] = (),
         donated: Collection[str] = (),
         saved: Collection[str] = (),
     ) -> LoweredGraph:
@@ -202,7 +202,7 @@ class _Lowering:
             constants=tuple(self.constants.values),
             operations=with_fixed_outputs(self.builder.operations, self.outputs, self.wanted),
             outputs=tuple(self.outputs),
-            frozen=self._unwritten(held),
+            frozen=self._unwritten(frozen),
             donated=self._unwritten(donated),
             saved=tuple(value for value, nodes in self.returned.items() if nodes.issubset(saved)),
         )
