@@ -4,7 +4,9 @@ from litz_lowering.registry import REGISTRY
 from litz_lowering.rules import (
     activation,
     antialias,
+    arithmetic,
     attention,
+    batch_norm,
     cast,
     compare,
     complex,
@@ -13,6 +15,7 @@ from litz_lowering.rules import (
     distance,
     embedding_bag,
     factory,
+    fake_quantize,
     flex_attention,
     foreach,
     fractional_pool,
@@ -22,6 +25,7 @@ from litz_lowering.rules import (
     in_place,
     incomplete_gamma,
     index,
+    index_put,
     loss,
     masked,
     matmul,
@@ -44,6 +48,7 @@ from litz_lowering.rules import (
     special,
     unpool,
     upsample,
+    variance,
     view,
 )
 
@@ -54,6 +59,11 @@ RULES.seal()
 
 __all__ = [
     "RULES",
+    "arithmetic",
+    "variance",
+    "index_put",
+    "fake_quantize",
+    "batch_norm",
     "activation",
     "antialias",
     "attention",

@@ -17,8 +17,9 @@ from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules import formula as f
 from litz_lowering.rules.formula import Num, extreme
+from litz_lowering.rules.index_put import occurrences
 from litz_lowering.rules.known_index import stair_of
-from litz_lowering.rules.scatter import identity, occurrences, zeros
+from litz_lowering.rules.scatter import identity, zeros
 
 SUM, MEAN, MAX = 0, 1, 2
 _REDUCTIONS: dict[ScatterMode, ReductionName] = {"add": "sum", "max": "max", "min": "min"}

@@ -1,4 +1,4 @@
-"""Quantised values as plain integers and floats: ``quantized_decomposed`` and fake quantisation.
+"""Quantised values as plain integers and floats: the operators of ``quantized_decomposed``.
 
 Every step is rounded to the dtype in which eager stores it. Tensors of quantised dtypes fall back to ATen.
 """
@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from litz_ir.dtypes import DType, b1, compute_dtype, f32, f64, i8, i16, i32, i64, promote, u8
-from litz_ir.loops import TensorType
 from litz_ir.scalar import Expr, build
 from litz_ir.symbols import Predicate, Size, floordiv, product, prove
 from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
-from litz_lowering.rules.formula import Num, fmax, fmin, index, isnan, maximum, minimum, rint, where
+from litz_lowering.rules.formula import Num, index, isnan, maximum, minimum, rint
 from litz_lowering.rules.index_maps import reshaped
 from litz_lowering.rules.reduce import wants_elements
 
@@ -24,7 +23,7 @@ def _rounded(value: Num, dtype: DType) -> Num:
     return value.to(dtype).to(compute_dtype(dtype))
 
 
-def _only(ctx: LoweringContext, value: Any, dtype: DType) -> Num:
+def only_element(ctx: LoweringContext, value: Any, dtype: DType) -> Num:
     """Number, or the element of a one-element tensor, cast to ``dtype``."""
     return Num(
         build.cast(value.load([0] * value.rank), dtype)
@@ -33,11 +32,13 @@ def _only(ctx: LoweringContext, value: Any, dtype: DType) -> Num:
     )
 
 
-def _clamp(value: Num, low: Num | float, high: Num | float) -> Num:
+def clamped_to(value: Num, low: Num | float, high: Num | float) -> Num:
+    """Value clamped to two bounds."""
     return minimum(maximum(value, low), high)
 
 
-def _channel(x: Tensor, axes: Axes, axis: int) -> tuple[Any, ...]:
+def channel_index(x: Tensor, axes: Axes, axis: int) -> tuple[Any, ...]:
+    """Index into the parameters of channels, which are along dimension ``axis`` of ``x``."""
     return (axes[axis % x.rank],)
 
 
@@ -53,10 +54,10 @@ def quantize_per_tensor(
     ctx: LoweringContext, x: Tensor, scale: Any, zero_point: Any, low: Any, high: Any, dtype: DType
 ) -> Tensor:
     """``clamp(round(x * (1 / scale)) + zero_point, low, high)`` in ``f32``; the reciprocal is computed in ``f64``."""
-    inverse = (1.0 / _only(ctx, scale, f64)).to(f32)
-    zero, first, last = (_only(ctx, value, f32) for value in (zero_point, low, high))
+    inverse = (1.0 / only_element(ctx, scale, f64)).to(f32)
+    zero, first, last = (only_element(ctx, value, f32) for value in (zero_point, low, high))
     return ctx.pointwise(
-        lambda axes: _clamp(rint(Num(build.cast(x.load(axes), f32)) * inverse) + zero, first, last).expr
+        lambda axes: clamped_to(rint(Num(build.cast(x.load(axes), f32)) * inverse) + zero, first, last).expr
     )
 
 
@@ -70,7 +71,7 @@ def dequantize_per_tensor(
 ) -> Tensor:
     """``(x - zero_point) * scale`` in the dtype of the result."""
     dtype = ctx.output.dtype
-    zero, factor = (_only(ctx, value, compute_dtype(dtype)) for value in (zero_point, scale))
+    zero, factor = (only_element(ctx, value, compute_dtype(dtype)) for value in (zero_point, scale))
     return ctx.pointwise(
         lambda axes: (_rounded(_rounded(Num(x.load(axes)), dtype) - zero, dtype) * factor).expr
     )
@@ -92,10 +93,10 @@ def quantize_per_channel(
     shifted = promote(scaled, zeros.dtype)
 
     def body(axes: Axes) -> Expr:
-        at = _channel(x, axes, axis)
+        at = channel_index(x, axes, axis)
         inverse = _reciprocal(Num(scales.load(at)), scaled)
         value = rint(_rounded(Num(build.cast(x.load(axes), f32)), scaled) * inverse)
-        return _clamp(_rounded(value, shifted) + _rounded(Num(zeros.load(at)), shifted), low, high).expr
+        return clamped_to(_rounded(value, shifted) + _rounded(Num(zeros.load(at)), shifted), low, high).expr
 
     return ctx.pointwise(body)
 
@@ -116,7 +117,7 @@ def _level(value: Num, scale: Num, zero: Num, low: int, high: int) -> Num:
     shifted = promote(scaled, zero.dtype)
     moved = _rounded(_rounded(value, scaled) * _reciprocal(scale, scaled), scaled)
     level = rint(_rounded(_rounded(moved, shifted) + _rounded(zero, shifted), shifted))
-    return _clamp(level, *(_rounded(level.like(bound), shifted) for bound in (low, high)))
+    return clamped_to(level, *(_rounded(level.like(bound), shifted) for bound in (low, high)))
 
 
 def _reciprocal(scale: Num, dtype: DType) -> Num:
@@ -132,7 +133,7 @@ def dequantize_per_channel(
     """``(x - zero) * scale``, with a scale and a zero for each index of ``axis``."""
 
     def body(axes: Axes) -> Expr:
-        at = _channel(x, axes, axis)
+        at = channel_index(x, axes, axis)
         zero = None if zeros is None else Num(zeros.load(at))
         return _dequantized(Num(x.load(axes)), Num(scales.load(at)), zero).expr
 
@@ -263,7 +264,7 @@ def choose_parameters(
     least, largest = _extremes(ctx, x)
     scale = _step(_rounded(largest - least, x.dtype) / float(high - low), x.dtype, eps)
     zero = low - rint(least.to(f32) / scale).to(i32)
-    return _parameters(ctx, scale, _clamp(zero, low, high))
+    return _parameters(ctx, scale, clamped_to(zero, low, high))
 
 
 @rule("quantized_decomposed.choose_qparams_symmetric.tensor")
@@ -281,201 +282,3 @@ def choose_symmetric_parameters(
 def _step(scale: Num, dtype: DType, eps: float) -> Num:
     """Scale rounded to ``dtype``, at least ``eps``, in ``f32``."""
     return maximum(_rounded(scale, dtype).to(f32), eps)
-
-
-# --- fake quantisation ----------------------------------------------------------------------------------------
-
-
-def _level_in_tensor(value: Num, scale: Num, zero: Num, low: int, high: int) -> tuple[Num, Num]:
-    """(value at its level, True where the level is in range), in ``f32``, as in ATen's per-tensor kernel."""
-    level = rint(value.to(f32) * (1.0 / scale)) + zero
-    clamped = fmin(fmax(level, float(low)), float(high))
-    return (clamped - zero) * scale, (level >= float(low)) & (level <= float(high))
-
-
-def _level_in_channel(value: Num, scale: Num, zero: Num, low: int, high: int) -> tuple[Num, Num]:
-    """(value at its level, True where the level is in range), as in ATen's per-channel kernel.
-
-    The level is an integer; the zero need not be one.
-    """
-    dtype = value.dtype
-    scaled = value * (1.0 / scale).to(dtype)
-    exact = rint(scaled) + zero.to(dtype) if zero.dtype == i64 else rint(scaled + zero.to(dtype))
-    level = exact.to(i64)
-    # ATen subtracts in f64; between integers the step through f32 gives the same.
-    wide = dtype if zero.dtype == i64 else f64
-    clamped = _clamp(level, low, high).to(wide)
-    return (clamped - zero.to(wide)) * scale.to(wide), (level >= low) & (level <= high)
-
-
-Near = Callable[[Num, Axes], tuple[Num, Num]]
-
-
-def _fake_quantized(
-    ctx: LoweringContext, x: Tensor, near: Near, enabled: Tensor | None = None
-) -> tuple[Tensor, ...]:
-    """(values at the nearest level, True where the level is in range), by ``near`` of a value at a point."""
-    dtype = compute_dtype(x.dtype)
-
-    def moved(axes: Axes) -> Expr:
-        value = Num(build.cast(x.load(axes), dtype))
-        found = near(value, axes)[0].to(dtype)
-        return (found if enabled is None else where(_on(enabled), found, value)).expr
-
-    def mask(axes: Axes) -> Expr:
-        inside = near(Num(build.cast(x.load(axes), dtype)), axes)[1]
-        return (inside if enabled is None else inside | ~_on(enabled)).expr
-
-    out, *more = ctx.outputs
-    values = ctx.pointwise(moved, out, "0" if more else "")
-    return values, *(ctx.pointwise(mask, kind, "1") for kind in more)
-
-
-def _on(enabled: Tensor) -> Num:
-    return Num(enabled.load([0] * enabled.rank)).ne(0)
-
-
-@rule("aten.fake_quantize_per_tensor_affine_cachemask.default")
-def fake_quantize_per_tensor(
-    ctx: LoweringContext, x: Tensor, scale: Any, zero_point: Any, low: int, high: int
-) -> tuple[Tensor, ...]:
-    """(x at the levels of one scale, mask of elements in range)."""
-    step, zero = _only(ctx, scale, f32), _only(ctx, zero_point, f32)
-    return _fake_quantized(ctx, x, lambda value, axes: _level_in_tensor(value, step, zero, low, high))
-
-
-@rule("aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default")
-def fake_quantize_per_tensor_of_tensors(
-    ctx: LoweringContext, x: Tensor, scale: Tensor, zero_point: Tensor, enabled: Tensor, low: int, high: int
-) -> tuple[Tensor, ...]:
-    """(x at the levels of one scale, mask of elements in range), with parameters and an enabling flag in tensors."""
-    step, zero = _only(ctx, scale, f32), _only(ctx, zero_point, f32)
-    return _fake_quantized(
-        ctx, x, lambda value, axes: _level_in_tensor(value, step, zero, low, high), enabled
-    )
-
-
-@rule("aten.fake_quantize_per_channel_affine_cachemask.default")
-def fake_quantize_per_channel(
-    ctx: LoweringContext, x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, low: int, high: int
-) -> tuple[Tensor, ...]:
-    """(x at the levels of its channel's scale, mask of elements in range)."""
-
-    def near(value: Num, axes: Axes) -> tuple[Num, Num]:
-        at = _channel(x, axes, axis)
-        zero = Num(zero_point.load(at))
-        step = Num(build.cast(scale.load(at), f32))
-        return _level_in_channel(value, step, zero.to(f32 if zero.dtype.is_float else i64), low, high)
-
-    return _fake_quantized(ctx, x, near)
-
-
-@rule("aten._fake_quantize_learnable_per_tensor_affine.default")
-def learnable_per_tensor(
-    ctx: LoweringContext,
-    x: Tensor,
-    scale: Tensor,
-    zero_point: Tensor,
-    low: int,
-    high: int,
-    grad_factor: float = 1.0,
-) -> Tensor:
-    """x at the levels of one scale; the zero is rounded and clamped."""
-    step, zero = _only(ctx, scale, f32), _learned_zero(_only(ctx, zero_point, f32), low, high)
-    return _fake_quantized(ctx, x, lambda value, axes: _level_in_tensor(value, step, zero, low, high))[0]
-
-
-@rule("aten._fake_quantize_learnable_per_channel_affine.default")
-def learnable_per_channel(
-    ctx: LoweringContext, x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, low: int, high: int,
-    grad_factor: float = 1.0,
-) -> Tensor:  # fmt: skip
-    """x at the levels of its channel's scale; zeros are rounded and clamped."""
-
-    def near(value: Num, axes: Axes) -> tuple[Num, Num]:
-        at = _channel(x, axes, axis)
-        zero = _learned_zero(Num(build.cast(zero_point.load(at), f32)), low, high)
-        return _level_in_channel(value, Num(build.cast(scale.load(at), f32)), zero.to(i64), low, high)
-
-    return _fake_quantized(ctx, x, near)[0]
-
-
-def _learned_zero(zero: Num, low: int, high: int) -> Num:
-    return _clamp(rint(zero), float(low), float(high))
-
-
-def _learned_gradients(
-    ctx: LoweringContext, grad: Tensor, x: Tensor, channel: int | None, factor: float,
-    near: Callable[[Num, Axes], tuple[Num, Num, Num]],
-) -> tuple[Tensor, ...]:  # fmt: skip
-    """Gradients of x, scale and zero; the latter two are summed over all dimensions except ``channel``.
-
-    ``near`` gives (value at its level, True where it is in range, scale).
-    """
-    to_x, to_scale, to_zero = ctx.outputs
-    assert to_x is not None and to_scale is not None and to_zero is not None, (
-        "the operator returns three tensors"
-    )
-    dtype = compute_dtype(x.dtype)
-
-    def at_point(axes: Axes) -> tuple[Num, Num, Num, Num, Num]:
-        value, dy = (Num(build.cast(t.load(axes), dtype)) for t in (x, grad))
-        return value, dy, *near(value, axes)
-
-    def for_x(axes: Axes) -> Expr:
-        _, dy, _, inside, _ = at_point(axes)
-        return where(inside, dy, 0.0).expr
-
-    def for_scale(axes: Axes) -> Num:
-        value, dy, found, inside, scale = at_point(axes)
-        return dy * (found.to(dtype) - where(inside, value, 0.0)) / scale.to(dtype) * factor
-
-    def for_zero(axes: Axes) -> Num:
-        _, dy, _, inside, scale = at_point(axes)
-        return where(inside, 0.0 * dy, -dy * scale.to(dtype) * factor)
-
-    over = [size for dim, size in enumerate(x.shape) if dim != channel]
-
-    def total(each: Callable[[Axes], Num], kind: TensorType, name: str) -> Tensor:
-        def body(outer: Axes, inner: Axes) -> Expr:
-            index = list(inner)
-            if channel is not None:
-                index.insert(channel, outer[0])
-            return each(tuple(index)).to(kind.dtype).expr
-
-        return ctx.reduction("sum", body, over, (kind,), (name,))[0]
-
-    return ctx.pointwise(for_x, to_x, "0"), total(for_scale, to_scale, "1"), total(for_zero, to_zero, "2")
-
-
-@rule("aten._fake_quantize_learnable_per_tensor_affine_backward.default")
-def learnable_per_tensor_backward(
-    ctx: LoweringContext, grad: Tensor, x: Tensor, scale: Tensor, zero_point: Tensor, low: int, high: int,
-    grad_factor: float = 1.0,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    """Gradients of x, of the scale and of the zero."""
-    step, zero = _only(ctx, scale, f32), _learned_zero(_only(ctx, zero_point, f32), low, high)
-    return _learned_gradients(
-        ctx,
-        grad,
-        x,
-        None,
-        grad_factor,
-        lambda value, axes: (*_level_in_tensor(value, step, zero, low, high), step),
-    )
-
-
-@rule("aten._fake_quantize_learnable_per_channel_affine_backward.default")
-def learnable_per_channel_backward(
-    ctx: LoweringContext, grad: Tensor, x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, low: int,
-    high: int, grad_factor: float = 1.0,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    """Gradients of x, and of the scale and the zero of each channel."""
-
-    def near(value: Num, axes: Axes) -> tuple[Num, Num, Num]:
-        at = _channel(x, axes, axis)
-        step = Num(build.cast(scale.load(at), f32))
-        zero = _learned_zero(Num(build.cast(zero_point.load(at), f32)), low, high)
-        return *_level_in_channel(value, step, zero.to(i64), low, high), step
-
-    return _learned_gradients(ctx, grad, x, axis % x.rank, grad_factor, near)

@@ -16,6 +16,7 @@ from litz_lowering.rules import reduce as real
 from litz_lowering.rules.complex.numbers import Cx, as_complex, complex_pointwise, truth
 from litz_lowering.rules.formula import Num
 from litz_lowering.rules.reduce import Dims, count, finished
+from litz_lowering.rules.variance import moments
 from litz_lowering.rules.view import dimension, dimensions
 from litz_lowering.values import rejoined
 
@@ -190,7 +191,7 @@ def _variance(
 ) -> Callable[[Axes], Num]:
     """Variance of a complex tensor: sum of the variances of the parts."""
     over, wide = dimensions(dim, x.rank), compute_dtype(x.dtype)
-    _, spread = real.moments(ctx, x.pairs, over, keepdim, correction, wide) if over else (None, None)
+    _, spread = moments(ctx, x.pairs, over, keepdim, correction, wide) if over else (None, None)
     if spread is None:
         freedom = real.at_least_zero(1.0 - (1.0 if correction is None else float(correction)))
         return lambda axes: Num(build.const(0.0, wide)) / freedom
