@@ -18,8 +18,7 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from litz_ir.loops import Extern
-from litz_lowering import decompositions, lower
-from litz_lowering.driver import LoweredGraph
+from litz_lowering import LoweredGraph, decompositions, lower
 
 PHILOX = "rngprims.philox_rand.default"
 SHAPE = (8, 16)

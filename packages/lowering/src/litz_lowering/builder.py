@@ -11,7 +11,7 @@ from litz_ir.errors import UnsupportedOperation
 from litz_ir.loops import Axis, Call, HostScalar, Operation, Region, Value, View
 from litz_ir.symbols import Range, Simplifier, extent, free_symbols
 from litz_lowering.symbols_io import SymbolReader
-from litz_lowering.values import Tensor
+from litz_lowering.values import Complex, Lowered, Tensor
 
 Offset = int | torch.SymInt
 
@@ -169,6 +169,16 @@ class GraphBuilder:
         self.append(replace(view, results=(again,), base=base.name))
         self._newer[tensor.name] = Tensor(again)
         return Tensor(again)
+
+    def newest(self, value: Lowered) -> Lowered:
+        """Newest version of a tensor, of a complex tensor, or of those in a tuple; other values are returned."""
+        if isinstance(value, Tensor):
+            return self.current(value)
+        if isinstance(value, Complex):
+            return Complex(self.current(value.pairs))
+        if isinstance(value, tuple):
+            return tuple(map(self.newest, value))
+        return value
 
     def simplifier(self, axes: tuple[Axis, ...]) -> Simplifier:
         """Simplifier of index terms under the ranges of ``axes`` and of all symbols."""

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
-from litz_ir.device import CPU
-from litz_ir.dtypes import b1, f64, u64
 from litz_ir.errors import LitzError, SymbolError, UnsupportedOperation
-from litz_ir.fused import Decision
-from litz_ir.loops import Extern, LoopGraph, Output, Pointwise, Ref, TensorType, Value
+from litz_ir.loops import Extern, LoopGraph, Output, Ref, TensorType, Value
 from litz_ir.passes import PassContext, run_passes
-from litz_ir.scalar import Const, Expr, Load, Scalar, build
-from litz_ir.symbols import free_symbols
 from litz_lowering.aliased_results import AliasedResults
 from litz_lowering.builder import GraphBuilder
 from litz_lowering.constants import Constants, literal_elements
 from litz_lowering.context import LoweringContext
 from litz_lowering.decompose import Decompositions, decomposition_table, users_decompositions
 from litz_lowering.decompose_hops import DecomposeHops
+from litz_lowering.device_arguments import on_result_device
 from litz_lowering.devices import Devices, gpus_of
-from litz_lowering.fallback import OUTSIDE, Fallback, call_aten, copied_to, resolved
+from litz_lowering.fallback import OUTSIDE, Fallback, call_aten, resolved
 from litz_lowering.fallback_families import fallback_reason
 from litz_lowering.flex_attention import MarkFlexAttention
 from litz_lowering.float8 import refused_float8
@@ -34,17 +30,19 @@ from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.pipeline import post_grad
 from litz_lowering.hop_calls import HopRoutine, call_hop
 from litz_lowering.inputs import Inputs, attribute, literal
+from litz_lowering.lowered_graph import LoweredGraph
 from litz_lowering.options import LoweringOptions
 from litz_lowering.origins import origin_of
 from litz_lowering.outputs import (
     as_required,
+    check_sizes,
     flatten,
     output_memory_copy,
     output_of,
     required_type,
     with_fixed_outputs,
 )
-from litz_lowering.registry import RuleResult, apply
+from litz_lowering.registry import apply, overload_name
 from litz_lowering.rules import RULES
 from litz_lowering.rules.factory import bind_range_size
 from litz_lowering.subgraphs import OutputRequirements, Subgraphs
@@ -57,25 +55,7 @@ _FORCED = "requested by the option force_extern"
 _NO_RULE = "no lowering rule"
 _NO_COMPLEX_RULE = "no lowering rule for complex tensors"
 _ATEN = ("aten", "prims", "prim")
-_ELSEWHERE = "an argument is on another device"
 _PINNED = "the result is in pinned memory"
-
-
-@dataclass(frozen=True, slots=True)
-class LoweredGraph:
-    """Result of lowering: a loop graph, its constants and its fallbacks."""
-
-    graph: LoopGraph
-    constants: Mapping[str, torch.Tensor]
-    """Tensor of each constant's name."""
-    fallbacks: tuple[Fallback, ...] = ()
-    """Operations that run as ATen kernels, with reasons."""
-    operations_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Names of the loop operations made for each FX node, by its name."""
-    routines: Mapping[str, HopRoutine] = field(default_factory=dict)
-    """Routines of calls that have no name of their own: higher-order operators with their traced functions."""
-    decisions: tuple[Decision, ...] = ()
-    """Rewrites that were made or rejected, with reasons."""
 
 
 def lower(
@@ -282,13 +262,11 @@ class _Lowering:
         if node.kwargs.get("pin_memory"):
             declined = Declined(_PINNED, is_meant=True)
         elif found is not None and not forced:
-            local_args, local_kwargs = (
-                (args, kwargs) if found.moves else self._on_result_device(ctx, (args, kwargs))
-            )
+            given = (args, kwargs) if found.moves else on_result_device(ctx, (args, kwargs))
             refused = unrepresentable_number(ctx) or refused_float8(ctx, found)
-            result = refused or self._apply(found, ctx, local_args, local_kwargs)
+            result = refused or apply(found, ctx, *given)
             if not isinstance(result, Declined):
-                self._check_bound(ctx)
+                check_sizes(ctx)
                 return result
             declined = replace(result, is_meant=result.is_meant or found.how != "loops")
         elif forced:
@@ -310,50 +288,6 @@ class _Lowering:
                 raise
             return self._outputs(value)
 
-    def _on_result_device(self, ctx: LoweringContext, argument: Any) -> Any:
-        """Move arguments to the device of the results, as eager does for 0-d CPU tensors and indices."""
-        if isinstance(argument, tuple):
-            return tuple(self._on_result_device(ctx, item) for item in argument)
-        if isinstance(argument, dict):
-            return {key: self._on_result_device(ctx, item) for key, item in argument.items()}
-        if not isinstance(argument, Tensor | Complex) or not ctx.outputs or ctx.outputs[0] is None:
-            return argument
-        device = ctx.outputs[0].device
-        if argument.device == device:
-            return argument
-        if isinstance(argument, Complex):
-            return Complex(copied_to(ctx, argument.pairs, device, _ELSEWHERE))
-        if (
-            argument.device == CPU
-            and not argument.rank
-            and (number := _scalar_value(ctx, argument)) is not None
-        ):
-            kind = ctx.temporary(argument.dtype, (), device)
-            return ctx.pointwise(lambda axes: number, kind, f"{argument.name}_here")
-        return copied_to(ctx, argument, device, _ELSEWHERE)
-
-    def _apply(
-        self, found: Any, ctx: LoweringContext, args: tuple[Lowered, ...], kwargs: dict[str, Lowered]
-    ) -> RuleResult:
-        try:
-            return apply(found, ctx, args, kwargs)
-        except LitzError:
-            raise
-        except Exception as error:
-            described = f"the rule for {ctx.origin.operation} failed: {type(error).__name__}: {error}"
-            raise ctx.error(described) from error
-
-    def _check_bound(self, ctx: LoweringContext) -> None:
-        """Raise where a result has an unbacked size to which the rule gave no value."""
-        if not ctx.unbacked:
-            return
-        shapes = (size for kind in ctx.outputs if kind is not None for size in kind.shape)
-        named = frozenset[str]().union(*map(free_symbols, shapes))
-        if missing := {name for name in named if self.symbols.is_data(name)} - self.builder.bound:
-            raise ctx.error(
-                f"the rule for {ctx.origin.operation} does not define {', '.join(sorted(missing))}"
-            )
-
     def _fall_back(
         self, ctx: LoweringContext, args: tuple[Lowered, ...], kwargs: dict[str, Lowered], declined: Declined
     ) -> Lowered:
@@ -366,7 +300,7 @@ class _Lowering:
             reason = (
                 f"{reason}; it has traced functions as arguments, so the compiled graph is not cached on disk"
             )
-            value, name, routine = call_hop(ctx, lambda node: self._current(self.env[node]), reason)
+            value, name, routine = call_hop(ctx, lambda node: self.builder.newest(self.env[node]), reason)
             self.routines[name] = routine
             return value
         if not isinstance(target, torch._ops.OpOverload):
@@ -417,7 +351,7 @@ class _Lowering:
         result."""
         match argument:
             case Node():
-                return self._current(self.env[argument])
+                return self.builder.newest(self.env[argument])
             case list() | tuple():
                 return tuple(self._read(item, result_device) for item in argument)
             case dict():
@@ -434,20 +368,11 @@ class _Lowering:
                 return keyword(argument)
         return argument
 
-    def _current(self, value: Lowered) -> Lowered:
-        if isinstance(value, Tensor):
-            return self.builder.current(value)
-        if isinstance(value, Complex):
-            return Complex(self.builder.current(value.pairs))
-        if isinstance(value, tuple):
-            return tuple(map(self._current, value))
-        return value
-
     def _aliased(self, leaves: Sequence[object]) -> Mapping[Node, Tensor | Complex]:
         def context(node: Node) -> LoweringContext:
             return self._context(node, *self._outputs(node.meta["val"]))
 
-        return AliasedResults(self.env, self.builder, RULES, self._read, context, self._apply).of(leaves)
+        return AliasedResults(self.env, self.builder, RULES, self._read, context, apply).of(leaves)
 
     def _output(self, node: Node) -> None:
         leaves = tuple(flatten(node.args[0]))
@@ -472,30 +397,3 @@ class _Lowering:
                 self.wanted.update(output_memory_copy(self.builder, memory))
             if wanted is not None:
                 self.wanted.setdefault(output.name, wanted)  # type: ignore[union-attr]  # a Ref, for a tensor
-
-
-def _scalar_value(ctx: LoweringContext, number: Tensor) -> Expr | None:
-    """Value of a 0-d CPU tensor as a literal or a host scalar; None where neither can hold it."""
-    body = number.load(())
-    made = ctx.builder.producer(number.name)
-    while isinstance(made, Pointwise) and len(made.bodies) == 1:
-        (known,) = made.bodies
-        if isinstance(known, Const):
-            return known
-        made = ctx.builder.producer(known.buffer) if isinstance(known, Load) else None
-    if number.dtype.is_float:
-        return Scalar(ctx.host_scalar(body).name, f64)
-    if number.dtype.is_bool:
-        return Scalar(ctx.host_scalar(body).name, b1)
-    return None if number.dtype == u64 else build.index(ctx.host_integer(body, f"{number.name}_value"))
-
-
-def overload_name(target: object) -> str:
-    """Name of an FX target in the rule registry: ``aten.add.Tensor`` of an overload, ``higher_order.cond`` of a
-    higher-order operator, else the function's name."""
-    if isinstance(target, torch._ops.OpOverload):
-        return str(target)
-    if isinstance(target, torch._ops.HigherOrderOperator):
-        return f"higher_order.{target.name()}"
-    module = getattr(target, "__module__", "")
-    return f"{module}.{getattr(target, '__name__', target)}".removeprefix("_")

@@ -22,7 +22,7 @@ from litz_ir.loops import (
     tensor_type,
 )
 from litz_ir.scalar import Const, Expr, Scalar
-from litz_ir.symbols import SymbolKind, Term
+from litz_ir.symbols import SymbolKind, Term, free_symbols
 from litz_lowering.builder import GraphBuilder
 from litz_lowering.context import LoweringContext
 from litz_lowering.subgraphs import OutputRequirements
@@ -148,3 +148,14 @@ def with_fixed_outputs(
         return replace(operation, results=tuple(map(promise, operation.results)))
 
     return tuple(map(visit, operations))
+
+
+def check_sizes(ctx: LoweringContext) -> None:
+    """Raise where a result has an unbacked size to which the rule gave no value."""
+    if not ctx.unbacked:
+        return
+    symbols = ctx.builder.symbols
+    shapes = (size for kind in ctx.outputs if kind is not None for size in kind.shape)
+    named = frozenset[str]().union(*map(free_symbols, shapes))
+    if missing := {name for name in named if symbols.is_data(name)} - ctx.builder.bound:
+        raise ctx.error(f"the rule for {ctx.origin.operation} does not define {', '.join(sorted(missing))}")

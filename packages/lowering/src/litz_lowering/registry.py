@@ -6,7 +6,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from litz_ir.errors import GraphError
+import torch
+
+from litz_ir.errors import GraphError, LitzError
 from litz_lowering.context import Declined, Lowered, LoweringContext
 from litz_lowering.values import Refusal, Tensor
 
@@ -148,7 +150,10 @@ def complex_rule(*overloads: str, how: LoweringKind = "loops") -> Callable[[R], 
 def apply(
     entry: RuleEntry, ctx: LoweringContext, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> RuleResult:
-    """Apply a rule; operations that it appended before it declined are removed."""
+    """Apply a rule; operations that it appended before it declined are removed.
+
+    Raises an error that names the node where the rule raises any exception.
+    """
     if refused := entry.refusal(args):
         return refused
     before = len(ctx.builder.operations)
@@ -156,6 +161,22 @@ def apply(
         result = entry.rule(ctx, *args, **kwargs)
     except Refusal as refusal:
         result = refusal.declined
+    except LitzError:
+        raise
+    except Exception as error:
+        described = f"the rule for {ctx.origin.operation} failed: {type(error).__name__}: {error}"
+        raise ctx.error(described) from error
     if isinstance(result, Declined):
         del ctx.builder.operations[before:]
     return result
+
+
+def overload_name(target: object) -> str:
+    """Name of an FX target in the rule registry: ``aten.add.Tensor`` of an overload, ``higher_order.cond`` of a
+    higher-order operator, else the function's name."""
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return f"higher_order.{target.name()}"
+    module = getattr(target, "__module__", "")
+    return f"{module}.{getattr(target, '__name__', target)}".removeprefix("_")
