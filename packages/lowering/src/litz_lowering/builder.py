@@ -39,7 +39,7 @@ class GraphBuilder:
         self._shared: dict[str, str] = {}
         self._producers: dict[str, Operation] = {}
         self.bound: set[str] = set()
-        self._starts: dict[str, tuple[Tensor, Offset, Offset]] = {}
+        self._offsets: dict[str, tuple[Tensor, Offset, Offset]] = {}
 
     def unique(self, wanted: str, *, own: bool = False) -> str:
         """Return a name not in use, derived from ``wanted``.
@@ -72,7 +72,7 @@ class GraphBuilder:
                 for dim, size in enumerate(value.type.shape):
                     self.bound |= free_symbols(size)
                     for name in free_symbols(size):
-                        self.symbols.sourced(name, f"{value.name}.size({dim})")
+                        self.symbols.set_source(name, f"{value.name}.size({dim})")
 
     def root(self, name: str) -> str:
         """Oldest value whose memory ``name`` may share, through views, versions and calls."""
@@ -85,13 +85,13 @@ class GraphBuilder:
                 return name
             name = base
 
-    def starts(self, tensor: Tensor, start: Offset, told: Offset) -> None:
+    def record_offset(self, tensor: Tensor, offset: Offset, metadata_offset: Offset) -> None:
         """Record the element of its storage at which a tensor that is no view starts in eager.
 
-        ``told`` is the offset in its metadata, which is wrong for some operators. A complex element counts as
-        two.
+        ``metadata_offset`` is the offset in its metadata, which is wrong for some operators. A complex element
+        counts as two.
         """
-        self._starts[tensor.name] = (Tensor(tensor.value), start, told)
+        self._offsets[tensor.name] = (Tensor(tensor.value), offset, metadata_offset)
 
     def owner(self, tensor: Tensor) -> tuple[Tensor, Offset]:
         """Tensor whose memory a view shows, and the storage offset at which that tensor starts.
@@ -101,8 +101,8 @@ class GraphBuilder:
         name = tensor.name
         while name in self._views:
             name = self._views[name].base
-        if name in self._starts:
-            return self._starts[name][:2]
+        if name in self._offsets:
+            return self._offsets[name][:2]
         operation = self._producers.get(name)
         values = operation.results if operation is not None else ()
         return next((Tensor(value) for value in values if value.name == name), tensor), 0
@@ -112,17 +112,17 @@ class GraphBuilder:
         owner = self.owner(tensor)[0].type
         return (owner.shape, owner.layout.strides) != (tensor.shape, tensor.type.layout.strides)
 
-    def is_placed_copy(self, name: str) -> bool:
-        """True for a value made by a rule whose storage offset was recorded by :meth:`starts`."""
-        return name in self._starts and name in self._producers
+    def has_recorded_offset(self, name: str) -> bool:
+        """True for a value made by a rule whose storage offset was recorded by :meth:`record_offset`."""
+        return name in self._offsets and name in self._producers
 
-    def start(self, tensor: Tensor, told: Offset) -> Offset:
-        """Storage offset of a tensor in eager, in elements, when its metadata says ``told``."""
-        known = self._starts.get(self.root(tensor.name))
+    def eager_offset(self, tensor: Tensor, metadata_offset: Offset) -> Offset:
+        """Storage offset of a tensor in eager, in elements, when its metadata says ``metadata_offset``."""
+        known = self._offsets.get(self.root(tensor.name))
         if known is None:
-            return told
-        owner, start, wrong = known
-        return told + (start - wrong) * owner.dtype.bits // tensor.dtype.bits
+            return metadata_offset
+        owner, offset, wrong = known
+        return metadata_offset + (offset - wrong) * owner.dtype.bits // tensor.dtype.bits
 
     def producer(self, name: str) -> Operation | None:
         """Operation that defines value ``name``; None for inputs and constants."""
@@ -132,7 +132,7 @@ class GraphBuilder:
         """True when the memory of value ``name`` belongs to no earlier value."""
         return name not in self._views and name not in self._shared
 
-    def replaced(self, name: str, version: Tensor) -> None:
+    def redirect(self, name: str, version: Tensor) -> None:
         """Redirect later reads of value ``name`` to ``version``, which overwrote it.
 
         Raises :class:`UnsupportedOperation` when ``name`` aliases another value, whose readers would miss the

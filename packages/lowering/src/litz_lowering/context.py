@@ -170,7 +170,7 @@ class LoweringContext(LoopContext):
         self.bind(symbol_name, body)
         return symbol(symbol_name)
 
-    def found_size(self, label: str) -> Symbol:
+    def unbacked_size(self, label: str) -> Symbol:
         """Define a size of at least 0 that the result of a call determines.
 
         ``name`` distinguishes it from others of the node.
@@ -181,7 +181,7 @@ class LoweringContext(LoopContext):
 
     def bind(self, name: str, body: Expr) -> None:
         """Give a symbol of the ShapeEnv its value, computed by the host once per call."""
-        self.builder.symbols.sourced(name, f"computed by {self.node.name}")
+        self.builder.symbols.set_source(name, f"computed by {self.node.name}")
         self.append(HostScalar(results=(), symbol=name, body=build.cast(body, i64), origin=self.origin))
 
     @property

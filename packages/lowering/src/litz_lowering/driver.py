@@ -260,7 +260,7 @@ class _Lowering:
         forced = self.path + node.name in self.options.force_extern
         ctx = self._context(node, outputs, complex_outputs)
         if node.kwargs.get("pin_memory"):
-            declined = Declined(_PINNED, is_meant=True)
+            declined = Declined(_PINNED, is_intended=True)
         elif found is not None and not forced:
             given = (args, kwargs) if found.moves else on_result_device(ctx, (args, kwargs))
             refused = unrepresentable_number(ctx) or refused_float8(ctx, found)
@@ -268,11 +268,11 @@ class _Lowering:
             if not isinstance(result, Declined):
                 check_sizes(ctx)
                 return result
-            declined = replace(result, is_meant=result.is_meant or found.how != "loops")
+            declined = replace(result, is_intended=result.is_intended or found.how != "loops")
         elif forced:
-            declined = Declined(_FORCED, is_meant=True)
+            declined = Declined(_FORCED, is_intended=True)
         elif reason := fallback_reason(overload_name(target)):
-            declined = Declined(reason, is_meant=True)
+            declined = Declined(reason, is_intended=True)
         else:
             declined = Declined(_NO_COMPLEX_RULE if is_complex else _NO_RULE)
         return self._fall_back(ctx, args, kwargs, declined)
@@ -293,7 +293,7 @@ class _Lowering:
     ) -> Lowered:
         """Lower the node to a call; raise under ``fallback="error"`` unless the fallback is intended."""
         target, reason = ctx.node.target, declined.reason
-        is_error = self.options.fallback == "error" and not declined.is_meant
+        is_error = self.options.fallback == "error" and not declined.is_intended
         if isinstance(target, torch._ops.HigherOrderOperator):
             if is_error:
                 raise ctx.error(f"{target.name()} would run as an eager call: {reason}")

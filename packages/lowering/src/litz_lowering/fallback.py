@@ -77,7 +77,9 @@ def call_aten(
             attributes=tuple((k, ctx.argument(v)) for k, v in kwargs.items()),
             mutates=tuple((name, v.name) for name, v in new.items()),
             aliases=tuple(aliases),
-            layout_requirement="exact" if has_complex((*args, *kwargs.values())) else layout_need(overload),
+            layout_requirement="exact"
+            if has_complex((*args, *kwargs.values()))
+            else required_layout(overload),
             unpack=ctx.unpack,
             unreturned=tuple(version.name for version in new.values()),
             reason=reason,
@@ -86,7 +88,7 @@ def call_aten(
         )
     )
     for name, version in new.items():
-        ctx.builder.replaced(name, Tensor(version))
+        ctx.builder.redirect(name, Tensor(version))
     return tuple(results)
 
 
@@ -161,7 +163,7 @@ def _aliased(schema: torch.FunctionSchema, bound: Mapping[str, Lowered], positio
     return None
 
 
-def layout_need(overload: torch._ops.OpOverload) -> LayoutRequirement:
+def required_layout(overload: torch._ops.OpOverload) -> LayoutRequirement:
     """Layout requirement of an operator by its tags: ``any`` for ``flexible_layout``, else eager's strides.
 
     Strides of results derive from those of arguments, and a custom operator may read them.

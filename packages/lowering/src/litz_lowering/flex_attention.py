@@ -21,7 +21,7 @@ from litz_lowering.decompose import Decompositions
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.inputs import attribute
 from litz_lowering.origins import origin_of
-from litz_lowering.rules.flex_attention.functions import CAPTURED_READS, why_not_composed
+from litz_lowering.rules.flex_attention.functions import CAPTURED_READS, composition_obstacle
 
 MARK = "litz.flex_attention"
 """Key in ``meta`` of attention that a rule lowers to loops."""
@@ -85,7 +85,7 @@ class MarkFlexAttention:
         return _value(node.args[0]).device.type in self.nested_reductions
 
     def _refused(self, function: GraphModule) -> str:
-        return why_not_composed(self.lowered(function))
+        return composition_obstacle(self.lowered(function))
 
     def _functions(self, module: torch.nn.Module, node: Node) -> list[tuple[tuple[int, ...], GraphModule]]:
         """Functions of a node, traced again, and their paths among its arguments."""

@@ -42,7 +42,7 @@ def refused_float8(ctx: LoweringContext, entry: RuleEntry) -> Declined | None:
     if not adds and (name in SERVED or name.removesuffix("_copy") in SERVED):
         return None
     if any(map(_holds_float8, (ctx.node, *ctx.node.all_input_nodes))):
-        return Declined("eager does not compute in 8-bit floats on a CPU", is_meant=True)
+        return Declined("eager does not compute in 8-bit floats on a CPU", is_intended=True)
     return None
 
 

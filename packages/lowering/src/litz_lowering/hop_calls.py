@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from litz_ir.loops import Extern, Value
 from litz_lowering.context import LoweringContext
-from litz_lowering.results import present, result_types, returned
+from litz_lowering.results import computed_positions, nested_results, result_types
 from litz_lowering.values import Lowered, Subgraph, Tensor
 
 HopRoutine = Callable[..., tuple[Any, ...]]
@@ -41,7 +41,7 @@ def call_hop(
             given[position] = ctx.builder.symbols.size(leaf)
         elif isinstance(leaf, Node):
             given[position] = value
-    returned_positions = present(ctx)
+    returned_positions = computed_positions(ctx)
     types = result_types(ctx)
     name = f"graph.{ctx.origin.node}"
     values: dict[int, Value] = {}
@@ -62,7 +62,7 @@ def call_hop(
         )
     )
     routine = _routine(node.target, operands, spec, tuple(given), returned_positions)
-    return returned(ctx, {position: Tensor(value) for position, value in values.items()}), name, routine
+    return nested_results(ctx, {position: Tensor(value) for position, value in values.items()}), name, routine
 
 
 def _routine(

@@ -72,9 +72,9 @@ class Inputs:
         self.made.append(found)
         for dim, size in enumerate(found.type.shape):
             for each in free_symbols(size):
-                self._symbols.sourced(each, f"{name}.size({dim})")
+                self._symbols.set_source(each, f"{name}.size({dim})")
         tensor = Tensor(found)
-        self._builder.starts(tensor, offset_of(value), offset_of(value))
+        self._builder.record_offset(tensor, offset_of(value), offset_of(value))
         return Complex(tensor) if value.is_complex() else tensor
 
     def _name_sizes(self, name: str, shape: Iterable[int | torch.SymInt]) -> None:
@@ -87,7 +87,7 @@ class Inputs:
             except SymbolError:
                 own = self._builder.unique(f"{name}_size{dim}")
                 self._symbols.define(own, "int", f"{name}.size({dim})", low=0)
-                self._symbols.stand_in(size, own)
+                self._symbols.substitute(size, own)
 
     def _integer(self, name: str, value: torch.SymInt) -> Size:
         term = self._symbols.size(value)
@@ -96,7 +96,7 @@ class Inputs:
         if bound is None or already:
             self.made.append(ScalarInput(name, "int", term=term))
         else:
-            self._symbols.sourced(bound, f"argument {name}")
+            self._symbols.set_source(bound, f"argument {name}")
             self.made.append(ScalarInput(name, "int", symbol=bound))
         return term
 

@@ -29,7 +29,7 @@ from litz_lowering.node_context import NodeContext
 from litz_lowering.values import Axes, Declined, Refusal, Tensor, axes_of, rejoined, terms_of
 
 _UNORDERED = Declined(
-    "float atomics add in no fixed order, and deterministic results are requested", is_meant=True
+    "float atomics add in no fixed order, and deterministic results are requested", is_intended=True
 )
 
 
@@ -231,5 +231,5 @@ class LoopContext(NodeContext):
         """Append an overwrite of ``target`` by ``source``, of equal shape and dtype; returns the new version."""
         value = replace(self.value(target.type), replaces=target.name)
         self.append(Mutation(results=(value,), target=target.name, source=source.name, origin=self.origin))
-        self.builder.replaced(target.name, Tensor(value))
+        self.builder.redirect(target.name, Tensor(value))
         return Tensor(value)

@@ -123,9 +123,9 @@ def _unique_along(position: int) -> Correction:
 
 def _index_fill(node: Node) -> Any:
     """Order of dimensions that a copy of a tensor with gaps has; the meta kernel makes it row-major."""
-    told: torch.Tensor = node.meta["val"]
+    stated: torch.Tensor = node.meta["val"]
     copied = torch.empty_like(_value(node.args[0]))
-    return None if told.stride() == copied.stride() else copied
+    return None if stated.stride() == copied.stride() else copied
 
 
 def _roll(node: Node) -> Any:
@@ -161,8 +161,8 @@ def _bincount(node: Node) -> Any:
     dtype = torch.int64
     if weights is not None:
         dtype = torch.float32 if _value(weights).dtype == torch.float32 else torch.float64
-    told: torch.Tensor = node.meta["val"]
-    return None if told.dtype == dtype else told.new_empty(told.shape, dtype=dtype)
+    stated: torch.Tensor = node.meta["val"]
+    return None if stated.dtype == dtype else stated.new_empty(stated.shape, dtype=dtype)
 
 
 CORRECTIONS: Mapping[Any, Correction] = MappingProxyType(

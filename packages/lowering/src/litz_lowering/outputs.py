@@ -104,7 +104,7 @@ def output_memory_copy(builder: GraphBuilder, returned: Tensor) -> Mapping[str, 
     regenerates output views.
     """
     owner, start = builder.owner(returned)
-    if not builder.is_placed_copy(owner.name):
+    if not builder.has_recorded_offset(owner.name):
         return {}
     layout = replace(owner.type.layout, offset=builder.symbols.size(start))
     return {owner.name: fixed(replace(owner.type, layout=layout))}
@@ -157,5 +157,5 @@ def check_sizes(ctx: LoweringContext) -> None:
     symbols = ctx.builder.symbols
     shapes = (size for kind in ctx.outputs if kind is not None for size in kind.shape)
     named = frozenset[str]().union(*map(free_symbols, shapes))
-    if missing := {name for name in named if symbols.is_data(name)} - ctx.builder.bound:
+    if missing := {name for name in named if symbols.is_unbacked(name)} - ctx.builder.bound:
         raise ctx.error(f"the rule for {ctx.origin.operation} does not define {', '.join(sorted(missing))}")

@@ -48,7 +48,7 @@ def _number_kind(ctx: LoweringContext, leaf: object) -> Literal["int", "float", 
     raise ctx.error(f"control flow cannot return a {type(leaf).__name__}")
 
 
-def present(ctx: LoweringContext) -> tuple[int, ...]:
+def computed_positions(ctx: LoweringContext) -> tuple[int, ...]:
     """Positions of the leaves that the region computes. None and numbers known beforehand are left out."""
     leaves = enumerate(flatten(ctx.node.meta["val"]))
     return tuple(k for k, leaf in leaves if leaf is not None and not _is_known(ctx, leaf))
@@ -57,11 +57,11 @@ def present(ctx: LoweringContext) -> tuple[int, ...]:
 def _is_known(ctx: LoweringContext, leaf: object) -> bool:
     """True for a number that the region does not determine: a literal, or an expression of defined symbols."""
     if isinstance(leaf, torch.SymInt):
-        return all(map(ctx.builder.symbols.is_sourced, free_symbols(ctx.builder.symbols.size(leaf))))
+        return all(map(ctx.builder.symbols.has_source, free_symbols(ctx.builder.symbols.size(leaf))))
     return isinstance(leaf, int | float)
 
 
-def returned(ctx: LoweringContext, results: Mapping[int, Lowered]) -> Lowered:
+def nested_results(ctx: LoweringContext, results: Mapping[int, Lowered]) -> Lowered:
     """Nest the results as the operator returns them; numbers are read from their tensors."""
     position = iter(range(len(result_types(ctx))))
 
@@ -89,7 +89,7 @@ def _number(ctx: LoweringContext, leaf: object, tensor: Tensor) -> Lowered:
         name = symbols.symbol_of(leaf)
         if name is None:
             raise ctx.error(f"a number that control flow returns must be a single symbol, not {leaf}")
-        symbols.sourced(name, f"the value of {tensor.name}")
+        symbols.set_source(name, f"the value of {tensor.name}")
         ctx.append(HostScalar(results=(), symbol=name, body=tensor.load(()), origin=ctx.origin))
         return symbol(name)
     reference: ScalarRef = ctx.host_scalar(build.cast(tensor.load(()), NUMBERS[kind]))

@@ -33,7 +33,7 @@ class SymbolReader:
     def __init__(self, devices: Devices = ONE_DEVICE) -> None:
         self.devices = devices
         self._terms: dict[Any, Size] = {}
-        self._stand_ins: dict[Any, Any] = {}
+        self._substitutes: dict[Any, Any] = {}
         self._unbacked: set[str] = set()
         self._infos: dict[str, SymbolInfo] = {}
 
@@ -50,17 +50,17 @@ class SymbolReader:
         if found is None and not expression.is_Symbol and _is_constant(value):
             # Tracing has decided whether the dimension broadcasts, so rules must agree.
             found = self._terms[expression] = int(node.hint)
-            self._stand_ins[expression] = to_sympy(found)
+            self._substitutes[expression] = to_sympy(found)
         if found is None:
-            spelled = expression.xreplace(self._stand_ins) if self._stand_ins else expression
+            spelled = expression.xreplace(self._substitutes) if self._substitutes else expression
             found = self._terms[expression] = from_sympy(spelled)
             for leaf in spelled.free_symbols:
                 self._record(leaf, node.shape_env)
         return found
 
-    def stand_in(self, value: torch.SymInt, name: str) -> None:
+    def substitute(self, value: torch.SymInt, name: str) -> None:
         """Use symbol ``name`` for a value that terms cannot express, in every size that contains it."""
-        self._stand_ins[value.node.expr] = to_sympy(symbol(name))
+        self._substitutes[value.node.expr] = to_sympy(symbol(name))
 
     def sizes(self, values: Iterable[int | torch.SymInt]) -> tuple[Size, ...]:
         """Convert each of ``values`` to a size."""
@@ -88,7 +88,7 @@ class SymbolReader:
         self._record(expression, value.node.shape_env)
         return str(expression.name)
 
-    def is_data(self, name: str) -> bool:
+    def is_unbacked(self, name: str) -> bool:
         """True for an unbacked symbol, whose value is read from a tensor while the graph runs."""
         return name in self._unbacked
 
@@ -100,12 +100,12 @@ class SymbolReader:
         """Add a symbol that a subgraph uses."""
         self._infos.setdefault(info.name, info)
 
-    def is_sourced(self, name: str) -> bool:
+    def has_source(self, name: str) -> bool:
         """True when the source of the symbol's value is known."""
         info = self._infos.get(name)
         return info is not None and bool(info.source)
 
-    def sourced(self, name: str, source: str) -> None:
+    def set_source(self, name: str, source: str) -> None:
         """Set the source of a symbol's value, if it has none yet."""
         info = self._infos.get(name)
         if info is not None and not info.source:

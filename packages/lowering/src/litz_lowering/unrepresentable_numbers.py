@@ -37,11 +37,11 @@ def unrepresentable_number(ctx: LoweringContext) -> Declined | None:
         return None
     given = ctx.named_arguments
     if any(type(value) is int and value > _limits(i64)[1] for value in given.values()):
-        return Declined("a number is out of the range of int64", is_meant=True)
+        return Declined("a number is out of the range of int64", is_intended=True)
     for name in _converted(target):
         for number in _listed(given.get(name)):
             if isinstance(number, int | float) and not _is_representable(number, kind.dtype):
-                return Declined(f"{kind.dtype} cannot represent {number}", is_meant=True)
+                return Declined(f"{kind.dtype} cannot represent {number}", is_intended=True)
             if isinstance(number, Node) and kind.dtype.is_integer:
                 _check_size(ctx, number, kind.dtype)
     return None

@@ -129,7 +129,7 @@ class Declined:
 
     reason: str
     """Reason that users read."""
-    is_meant: bool = False
+    is_intended: bool = False
     """Intended fallback, which is no error under ``fallback="error"``."""
 
 

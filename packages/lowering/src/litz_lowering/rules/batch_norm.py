@@ -61,7 +61,7 @@ def _inference(
     var: Tensor,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(normalised by the running statistics, and two results that eager leaves empty)."""
+    """Values normalised by the running statistics, and two results that eager leaves empty."""
     dtype = compute_dtype(x.dtype)
     _, first, second = tensor_types(ctx, 3)
     variance = element_reader(var, dtype)
@@ -94,7 +94,7 @@ def batch_norm_inference(
 def _training(
     ctx: LoweringContext, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor, Tensor, list[Size]]:
-    """((normalised, mean, reciprocal deviation), mean, biased variance, reduced sizes)."""
+    """Results (normalised values, mean, reciprocal deviation), mean, biased variance and reduced sizes."""
     dtype = compute_dtype(x.dtype)
     over = tuple(d for d in range(x.rank) if d != 1)
     wide_mean, variance = moments(ctx, x, over, False, 0, dtype)
@@ -127,7 +127,7 @@ def batch_norm(
     ctx: LoweringContext, x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor,
     running_var: Tensor, training: bool, momentum: float, eps: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """(normalised, mean, reciprocal deviation, new running mean, new running variance)."""
+    """Normalised values, mean, reciprocal deviation, new running mean and new running variance."""
     new_mean, new_var = ctx.outputs[3], ctx.outputs[4]
     if not training:
         results = _inference(ctx, x, weight, bias, running_mean, running_var, eps)
@@ -170,7 +170,7 @@ def batch_norm_with_update(
     ctx: LoweringContext, x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor,
     running_var: Tensor, momentum: float, eps: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """(normalised, mean, reciprocal deviation, empty reserve, new running mean, new running variance)."""
+    """Normalised values, mean, reciprocal deviation, empty reserve, new running mean and new running variance."""
     results, mean, variance, elements = _training(ctx, x, weight, bias, eps)
     moved = _updated_statistics(ctx, (running_mean, running_var), mean, variance, elements, momentum)
     return (*results, _reserve(ctx), *moved)
@@ -181,7 +181,7 @@ def batch_norm_without_update(
     ctx: LoweringContext, x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
     running_var: Tensor | None, momentum: float, eps: float,
 ) -> tuple[Tensor, ...] | Declined:  # fmt: skip
-    """(normalised by the running statistics, two empty results, empty reserve)."""
+    """Values normalised by the running statistics, two empty results and an empty reserve."""
     if running_mean is None or running_var is None:
         return Declined("batch norm in evaluation mode has no running statistics")
     return (*_inference(ctx, x, weight, bias, running_mean, running_var, eps), _reserve(ctx))

@@ -23,7 +23,7 @@ from litz_lowering.rules.slice_scatter import in_place_of
 def copy(ctx: LoweringContext, x: Tensor, *_: Any, **__: Any) -> Tensor | Declined:
     """Copy with the dtype, strides and device of the result."""
     if x.device != ctx.output.device:
-        return Declined("the copy is between devices", is_meant=True)
+        return Declined("the copy is between devices", is_intended=True)
     return ctx.pointwise(x.load)
 
 
@@ -33,7 +33,7 @@ def copy_from(
 ) -> Tensor | Declined:
     """Copy of ``source``, broadcast and cast to the type of ``x``."""
     if source.device != ctx.output.device:
-        return Declined("the copy is between devices", is_meant=True)
+        return Declined("the copy is between devices", is_intended=True)
     return in_place_of(ctx, x, lambda: ctx.pointwise(source.at))
 
 
@@ -43,7 +43,7 @@ def copy_onto(
 ) -> Tensor | Declined:
     """Overwrite ``target``; later operations read the new version."""
     if source.device != target.device:
-        return Declined("the copy is between devices", is_meant=True)
+        return Declined("the copy is between devices", is_intended=True)
     if source.name == target.name:
         return target
     if source.dtype != target.dtype or source.shape != target.shape:

@@ -46,7 +46,7 @@ def _joined(
     that dimension, and ``new`` where it is added.
     """
     if len({tensor.name for _, tensor in tensors_of_extent}) > _MOST_TENSORS:
-        return Declined(f"more than {_MOST_TENSORS} tensors are copied one by one in ATen", is_meant=True)
+        return Declined(f"more than {_MOST_TENSORS} tensors are copied one by one in ATen", is_intended=True)
     dtype = ctx.output.dtype
 
     def body(axes: Axes) -> Expr:

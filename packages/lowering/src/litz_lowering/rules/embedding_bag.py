@@ -144,7 +144,7 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> tuple[Tensor, ...]:
-    """(result of each bag, bag of each index, sizes of bags, rows of the maxima).
+    """Result of each bag, bag of each index, sizes of bags, and rows of the maxima.
 
     The backward pass reads the later ones. Eager leaves out those that it does not need, and returns a copy of
     the sizes in place of rows where the mode is not maximum.
@@ -197,7 +197,7 @@ def _mean(value: Num, size: Num) -> Num:
 
 
 def _largest(bags: _Bags, weight: Tensor, result: TensorType, rows: TensorType) -> tuple[Tensor, Tensor]:
-    """(largest elements of each bag, rows that they are in), 0 for empty bags."""
+    """Largest elements of each bag, and the rows that they are in; 0 for empty bags."""
     ctx, indices = bags.ctx, bags.indices
     position = bags.largest(weight)
 

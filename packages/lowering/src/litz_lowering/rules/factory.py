@@ -114,7 +114,7 @@ def bind_range_size(ctx: LoweringContext, args: Sequence[Scalar]) -> bool:
     start, end, step = (ctx.number(bound, f64) for bound in (*bounds, 1)[:3])
     length = build.op("div", build.op("sub", end, start), step)
     size = ctx.host_integer(build.op("ceil", length), "size", low=0)
-    ctx.builder.symbols.stand_in(value.shape[0], size.name)
+    ctx.builder.symbols.substitute(value.shape[0], size.name)
     return True
 
 

@@ -15,14 +15,14 @@ from litz_lowering.rules.quantize import channel_index, clamped_to, only_element
 
 
 def _level_in_tensor(value: Num, scale: Num, zero: Num, low: int, high: int) -> tuple[Num, Num]:
-    """(value at its level, True where the level is in range), in ``f32``, as in ATen's per-tensor kernel."""
+    """Value at its level, and True where the level is in range, in ``f32``, as in ATen's per-tensor kernel."""
     level = rint(value.to(f32) * (1.0 / scale)) + zero
     clamped = fmin(fmax(level, float(low)), float(high))
     return (clamped - zero) * scale, (level >= float(low)) & (level <= float(high))
 
 
 def _level_in_channel(value: Num, scale: Num, zero: Num, low: int, high: int) -> tuple[Num, Num]:
-    """(value at its level, True where the level is in range), as in ATen's per-channel kernel.
+    """Value at its level, and True where the level is in range, as in ATen's per-channel kernel.
 
     The level is an integer; the zero need not be one.
     """
@@ -42,7 +42,7 @@ Near = Callable[[Num, Axes], tuple[Num, Num]]
 def _fake_quantized(
     ctx: LoweringContext, x: Tensor, near: Near, enabled: Tensor | None = None
 ) -> tuple[Tensor, ...]:
-    """(values at the nearest level, True where the level is in range), by ``near`` of a value at a point."""
+    """Values at the nearest level, and True where the level is in range, by ``near`` of a value at a point."""
     dtype = compute_dtype(x.dtype)
 
     def moved(axes: Axes) -> Expr:
@@ -67,7 +67,7 @@ def _on(enabled: Tensor) -> Num:
 def fake_quantize_per_tensor(
     ctx: LoweringContext, x: Tensor, scale: Any, zero_point: Any, low: int, high: int
 ) -> tuple[Tensor, ...]:
-    """(x at the levels of one scale, mask of elements in range)."""
+    """Values of x at the levels of one scale, and the mask of elements in range."""
     step, zero = only_element(ctx, scale, f32), only_element(ctx, zero_point, f32)
     return _fake_quantized(ctx, x, lambda value, axes: _level_in_tensor(value, step, zero, low, high))
 
@@ -76,7 +76,7 @@ def fake_quantize_per_tensor(
 def fake_quantize_per_tensor_of_tensors(
     ctx: LoweringContext, x: Tensor, scale: Tensor, zero_point: Tensor, enabled: Tensor, low: int, high: int
 ) -> tuple[Tensor, ...]:
-    """(x at the levels of one scale, mask of elements in range), with parameters and an enabling flag in tensors."""
+    """Values of x at the levels of one scale, and the mask of elements in range, with parameters in tensors."""
     step, zero = only_element(ctx, scale, f32), only_element(ctx, zero_point, f32)
     return _fake_quantized(
         ctx, x, lambda value, axes: _level_in_tensor(value, step, zero, low, high), enabled
@@ -87,7 +87,7 @@ def fake_quantize_per_tensor_of_tensors(
 def fake_quantize_per_channel(
     ctx: LoweringContext, x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, low: int, high: int
 ) -> tuple[Tensor, ...]:
-    """(x at the levels of its channel's scale, mask of elements in range)."""
+    """Values of x at the levels of its channel's scale, and the mask of elements in range."""
 
     def near(value: Num, axes: Axes) -> tuple[Num, Num]:
         at = channel_index(x, axes, axis)

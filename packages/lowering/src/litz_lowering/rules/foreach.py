@@ -62,7 +62,7 @@ _serve(ROWS["lerp.Tensor"], "lerp.List", "lerp.Scalar", "lerp.ScalarList")
 def foreach_copy(ctx: LoweringContext, self: tuple[Tensor, ...], src: tuple[Tensor, ...], *_: Any) -> Any:
     """Cast each source to the type of its target."""
     if any(a.device != b.device for a, b in zip(self, src)):
-        return Declined("the copy is between devices", is_meant=True)
+        return Declined("the copy is between devices", is_intended=True)
     copies: list[Tensor] = []
     for k, (target, source) in enumerate(zip(self, src, strict=True)):
         make = partial(ctx.pointwise, source.at, ctx.outputs[k], str(k))

@@ -66,7 +66,7 @@ def fractional_max_pool(
     output_size: Sequence[int],
     random_samples: Tensor,
 ) -> tuple[Tensor, ...] | Declined:
-    """(maximum of each window, its row-major position in the spatial dimensions)."""
+    """Maximum of each window, and its row-major position in the spatial dimensions."""
     spatial = len(output_size)
     if not all(isinstance(size, int) for size in (*kernel_size, *output_size)):
         return Declined("the sizes of windows and results are symbolic")

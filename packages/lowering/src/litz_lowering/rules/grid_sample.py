@@ -60,7 +60,7 @@ class Sampling:
         return moved if self.corners else moved - 0.5
 
     def inside(self, position: Num, size: Size) -> tuple[Num, Num]:
-        """(position after padding, its derivative by the position before)."""
+        """Position after padding, and its derivative by the position before."""
         one = position.like(1)
         if self.padding == "zeros":
             return position, one
@@ -85,7 +85,7 @@ class Sampling:
         return f.where(alone, 0, found), f.where(alone, 0, slope)
 
     def weight(self, fraction: Num, tap: Num) -> tuple[Num, Num]:
-        """(weight of neighbour ``tap``, its derivative by the position); ``fraction`` is the distance from the
+        """Weight of neighbour ``tap`` and its derivative by the position; ``fraction`` is the distance from the
         floor."""
         match self.mode:
             case "nearest":
@@ -219,7 +219,7 @@ def grid_sampler_backward(
     align_corners: bool,
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None]:
-    """(gradient of the input, gradient of the grid), each None where not requested."""
+    """Gradients of the input and of the grid, each None where not requested."""
     sampler = _sampler(ctx, x, grid, interpolation, padding, align_corners)
     return (
         _to_tensor(ctx, grad, sampler) if output_mask[0] else None,

@@ -51,7 +51,7 @@ def _serve(name: str, make: Callable[..., Expr], exact: Callable[..., Size] | No
         except SymbolError:
             assert isinstance(value, torch.SymInt), "an int has a term"
             made = ctx.host_integer(make(ctx, *args), "value")
-            ctx.builder.symbols.stand_in(value, made.name)
+            ctx.builder.symbols.substitute(value, made.name)
             return made
 
     REGISTRY.add(lower_scalar, name)

@@ -16,7 +16,7 @@ from torch.fx import Node
 from litz_ir.loops import Argument, Call, Extern, Layout, Ref, StridedRef, TensorType, Value, is_dense
 from litz_ir.symbols import Size, add, mul
 from litz_lowering.context import Declined, Lowered, LoweringContext, Tensor
-from litz_lowering.fallback import OUTSIDE, layout_need, order_token
+from litz_lowering.fallback import OUTSIDE, order_token, required_layout
 from litz_lowering.registry import rule
 from litz_lowering.values import fixed
 
@@ -174,7 +174,7 @@ class _Memory:
     def close(self) -> None:
         """Redirect later reads to the new versions."""
         for name, version in self._versions.items():
-            self.ctx.builder.replaced(name, Tensor(version))
+            self.ctx.builder.redirect(name, Tensor(version))
 
 
 def _call(
@@ -200,7 +200,7 @@ def _call(
             attributes=tuple((a.name, ctx.argument(given[a.name])) for a in schema.arguments if a.kwarg_only),
             mutates=memory.pairs,
             aliases=tuple((v.name, source.name) for v, source in zip(values, sources) if source is not None),
-            layout_requirement=layout_need(operator),
+            layout_requirement=required_layout(operator),
             unpack=len(values) > 1,
             unreturned=tuple(v.name for v in versions),
             reason=OUTSIDE,

@@ -88,8 +88,8 @@ def index_tensor(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | Non
     in_bounds: frozenset[str] = frozenset()
     if masks_in(indices):
         rank = max(1 if is_mask(i) else i.rank for i in indices if i is not None)
-        told = ctx.output.shape[leading(indices) + rank - 1]
-        indices, in_bounds = unmasked(ctx, indices, told)
+        known_size = ctx.output.shape[leading(indices) + rank - 1]
+        indices, in_bounds = unmasked(ctx, indices, known_size)
     found = advanced(ctx, x.shape, indices, check=checked(ctx), in_bounds=in_bounds)
     return ctx.pointwise(lambda axes: x.load(found.index(axes)))
 
@@ -100,7 +100,7 @@ def unsafe_masked_index(
 ) -> Tensor | Declined:
     """Advanced indexing where ``mask`` is true, else ``fill``; indices are read and valid only where it is true."""
     if masks_in(indices):
-        return Declined(SIZES, is_meant=True)
+        return Declined(SIZES, is_intended=True)
     found = advanced(ctx, x.shape, indices, check="assumed")
 
     def body(axes: Axes) -> Expr:
@@ -165,14 +165,14 @@ def refused_index(x: Tensor, indices: Sequence[Tensor | None]) -> Declined | Non
     for index in indices:
         if index is None or not is_mask(index):
             if index is not None and index.dtype not in (i64, i32):
-                return Declined("index tensors must be int32, int64 or masks", is_meant=True)
+                return Declined("index tensors must be int32, int64 or masks", is_intended=True)
             d += 1
             continue
         if not index.rank:
             return Declined("a mask is 0-d")
         if index.shape != x.shape[d : d + index.rank]:
             return Declined(
-                "the shape of a mask is not provably that of the indexed dimensions", is_meant=True
+                "the shape of a mask is not provably that of the indexed dimensions", is_intended=True
             )
         d += index.rank
     return None

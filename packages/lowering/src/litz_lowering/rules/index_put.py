@@ -160,7 +160,7 @@ def unsafe_masked_index_put(
 ) -> Tensor | Declined:
     """Add ``values`` at elements selected by advanced indexing, where ``mask`` is true."""
     if masks_in(indices):
-        return Declined("the number of elements that a mask selects is data-dependent", is_meant=True)
+        return Declined("the number of elements that a mask selects is data-dependent", is_intended=True)
     found = advanced(ctx, x.shape, indices, check="clamped")
     wide = compute_dtype(x.dtype)
 

@@ -129,25 +129,25 @@ def mask_positions(ctx: LoweringContext, mask: Tensor, count: Size) -> list[Tens
 
 
 def unmasked(
-    ctx: LoweringContext, indices: Sequence[Tensor | None], told: Size | None = None
+    ctx: LoweringContext, indices: Sequence[Tensor | None], known_size: Size | None = None
 ) -> tuple[list[Tensor | None], frozenset[str]]:
     """Replace masks among index tensors by the positions of their true elements; also returns the names of these.
 
     The index tensors broadcast against each other; since the numbers of positions are data-dependent, that is
-    checked at run time. ``told`` is the size of their last common dimension where tracing has decided it.
+    checked at run time. ``known_size`` is the size of their last common dimension where tracing has decided it.
     """
     masks = {i.name: i for i in indices if i is not None and is_mask(i)}
     lengths = [i.shape[-1] for i in indices if i is not None and i.rank and i.name not in masks]
     is_alone = len(masks) == 1 and all(length == 1 for length in lengths)
-    count = told if told is not None and is_alone and _is_data(ctx, told) else None
+    count = known_size if known_size is not None and is_alone and _is_unbacked(ctx, known_size) else None
     positions = {
-        name: mask_positions(ctx, mask, ctx.found_size("count") if count is None else count)
+        name: mask_positions(ctx, mask, ctx.unbacked_size("count") if count is None else count)
         for name, mask in masks.items()
     }
     common = _common_size(ctx, [*lengths, *(found[0].shape[0] for found in positions.values())])
-    if told is not None and told != common:
-        _bind_size(ctx, told, common)
-        common = told
+    if known_size is not None and known_size != common:
+        _bind_size(ctx, known_size, common)
+        common = known_size
     stretched = {
         name: [stretched_to(ctx, position, common, -1) for position in found]
         for name, found in positions.items()
@@ -161,8 +161,8 @@ def unmasked(
     return result, frozenset(position.name for found in stretched.values() for position in found)
 
 
-def _is_data(ctx: LoweringContext, size: Size) -> bool:
-    return any(map(ctx.builder.symbols.is_data, free_symbols(size)))
+def _is_unbacked(ctx: LoweringContext, size: Size) -> bool:
+    return any(map(ctx.builder.symbols.is_unbacked, free_symbols(size)))
 
 
 def _common_size(ctx: LoweringContext, sizes: Sequence[Size]) -> Size:
@@ -179,12 +179,16 @@ def _common_size(ctx: LoweringContext, sizes: Sequence[Size]) -> Size:
     return common
 
 
-def _bind_size(ctx: LoweringContext, told: Size, size: Size) -> None:
-    """Define ``told`` as ``size``, or check that they are equal."""
-    if isinstance(told, Symbol) and _is_data(ctx, told) and told.name not in ctx.builder.bound:
-        ctx.bind(told.name, build.index(size))
+def _bind_size(ctx: LoweringContext, known_size: Size, size: Size) -> None:
+    """Define ``known_size`` as ``size``, or check that they are equal."""
+    if (
+        isinstance(known_size, Symbol)
+        and _is_unbacked(ctx, known_size)
+        and known_size.name not in ctx.builder.bound
+    ):
+        ctx.bind(known_size.name, build.index(size))
     else:
-        ctx.check(f.index(told).eq(f.index(size)).expr, _NOT_BROADCASTABLE, "IndexError")
+        ctx.check(f.index(known_size).eq(f.index(size)).expr, _NOT_BROADCASTABLE, "IndexError")
 
 
 def stretched_to(ctx: LoweringContext, x: Tensor, size: Size, d: int) -> Tensor:

@@ -54,7 +54,7 @@ def layer_norm(
     ctx: LoweringContext, x: Tensor, normalized_shape: Sequence[Size], weight: Tensor | None, bias: Tensor | None,
     eps: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """(normalised, mean, reciprocal deviation) over the trailing dimensions."""
+    """Normalised values, mean and reciprocal deviation over the trailing dimensions."""
     out, mean_type, rstd_type = tensor_types(ctx, 3)
     dtype = compute_dtype(x.dtype)
     mean, variance = moments(ctx, x, _trailing(x, normalized_shape), True, 0, dtype)
@@ -134,7 +134,7 @@ def rms_norm(
     weight: Tensor | None,
     eps: float | None,
 ) -> tuple[Tensor, ...]:
-    """(normalised, reciprocal root mean square) over as many trailing dimensions as ``normalized_shape`` has.
+    """Normalised values and reciprocal root mean square over as many trailing dimensions as ``normalized_shape``.
 
     The sizes in ``normalized_shape`` are not used, because the operator takes plain integers and torch passes
     symbolic ones as their bits.
@@ -167,7 +167,7 @@ def group_norm(
     ctx: LoweringContext, x: Tensor, weight: Tensor | None, bias: Tensor | None, N: Size, C: Size, HxW: Size,
     group: int, eps: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """(normalised, mean, reciprocal deviation) over each group of channels and all positions."""
+    """Normalised values, mean and reciprocal deviation over each group of channels and all positions."""
     out, mean_type, rstd_type = tensor_types(ctx, 3)
     dtype, width = compute_dtype(x.dtype), floordiv(C, group)
     over = [width, *x.shape[2:]]

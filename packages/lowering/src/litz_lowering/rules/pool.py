@@ -88,7 +88,7 @@ def max_pool(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> tuple[Tensor | None, ...] | Declined:
-    """(maximum of each window, its row-major position in the spatial dimensions)."""
+    """Maximum of each window, and its row-major position in the spatial dimensions."""
     spatial = _spatial(ctx)
     out = _result(ctx, 0).shape
     windows = _strided(x.shape, out[len(out) - spatial :], kernel_size, stride, padding, dilation)
@@ -99,7 +99,7 @@ def max_pool(
 def adaptive_max_pool(
     ctx: LoweringContext, x: Tensor, output_size: Sequence[Size]
 ) -> tuple[Tensor | None, ...] | Declined:
-    """(maximum of each window, its row-major position in the spatial dimensions)."""
+    """Maximum of each window, and its row-major position in the spatial dimensions."""
     windows = _adaptive(x.shape, output_size)
     return _SYMBOLIC if windows is None else _maximum(ctx, x, windows)
 

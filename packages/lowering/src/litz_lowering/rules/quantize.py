@@ -15,7 +15,7 @@ from litz_lowering.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.registry import rule
 from litz_lowering.rules.formula import Num, index, isnan, maximum, minimum, rint
 from litz_lowering.rules.index_maps import reshaped
-from litz_lowering.rules.reduce import wants_elements
+from litz_lowering.rules.reduce import require_elements
 
 
 def _rounded(value: Num, dtype: DType) -> Num:
@@ -233,9 +233,9 @@ _CHOSEN_FOR = (u8, i8, i16, i32)
 
 
 def _extremes(ctx: LoweringContext, x: Tensor) -> tuple[Num, Num]:
-    """(min(x, 0), max(x, 0)) over all elements, in the dtype in which ``x`` is computed."""
+    """Values ``min(x, 0)`` and ``max(x, 0)`` over all elements, in the dtype in which ``x`` is computed."""
     over, wide = range(x.rank), compute_dtype(x.dtype)
-    wants_elements(ctx, x, over, named=False)
+    require_elements(ctx, x, over, named=False)
     low = ctx.reduce("min", x, over, wide, name="min")
     high = ctx.reduce("max", x, over, wide, name="max")
     return minimum(Num(low.load(())), 0.0), maximum(Num(high.load(())), 0.0)
@@ -258,7 +258,7 @@ def _parameters(ctx: LoweringContext, scale: Num, zero: Num) -> tuple[Tensor, ..
 def choose_parameters(
     ctx: LoweringContext, x: Tensor, low: int, high: int, eps: float, dtype: DType
 ) -> tuple[Tensor, ...] | Declined:
-    """(scale, zero) for which 0 and all elements lie within ``low`` and ``high``; one-element tensors."""
+    """Scale and zero for which 0 and all elements lie within ``low`` and ``high``; one-element tensors."""
     if refused := _refused(low, high, dtype):
         return refused
     least, largest = _extremes(ctx, x)
@@ -271,7 +271,7 @@ def choose_parameters(
 def choose_symmetric_parameters(
     ctx: LoweringContext, x: Tensor, low: int, high: int, eps: float, dtype: DType
 ) -> tuple[Tensor, ...] | Declined:
-    """(scale, zero) with equal ranges on both sides of 0; the zero is 128 for ``u8`` and else 0."""
+    """Scale and zero with equal ranges on both sides of 0; the zero is 128 for ``u8`` and else 0."""
     if refused := _refused(low, high, dtype):
         return refused
     least, largest = _extremes(ctx, x)

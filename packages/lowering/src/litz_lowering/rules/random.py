@@ -225,7 +225,7 @@ def rrelu(
     training: bool = False,
     generator: Any = None,
 ) -> tuple[Tensor, ...]:
-    """(x with negative elements scaled by a slope in [lower, upper), slopes). Without training, the mean slope is
+    """Negative elements of x scaled by slopes in [lower, upper), and the slopes. Without training, the mean slope is
     used."""
     arguments = (x, noise, lower, upper, training)
     if training and _from_aten(ctx, generator):
@@ -265,7 +265,7 @@ def rrelu(
 def dropout(
     ctx: LoweringContext, x: Tensor, p: float, train: bool | None
 ) -> tuple[Tensor, Tensor] | Declined:
-    """(elements kept with probability ``1 - p`` and scaled, mask of these)."""
+    """Elements kept with probability ``1 - p`` and scaled, and the mask of these."""
     out, mask_type = ctx.outputs
     assert out is not None and mask_type is not None, "dropout returns two tensors"
     dtype, keep_probability = compute_dtype(x.dtype), 1.0 - p
@@ -274,7 +274,9 @@ def dropout(
             lambda axes: build.const(True, b1), mask_type, "1"
         )
     if ctx.options.rng == "eager" and out.device != CPU:
-        return Declined("eager's dropout on a GPU draws random numbers in an order of its own", is_meant=True)
+        return Declined(
+            "eager's dropout on a GPU draws random numbers in an order of its own", is_intended=True
+        )
     if ctx.options.rng == "eager":
         drawn_mask = ctx.draw("aten.bernoulli.p", (x, keep_probability), {}, x.type, "drawn")
         mask = ctx.pointwise(lambda axes: build.cast(drawn_mask.load(axes), b1), mask_type, "1")

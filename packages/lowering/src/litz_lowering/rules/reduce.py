@@ -138,7 +138,7 @@ def trace(ctx: LoweringContext, x: Tensor) -> Tensor:
 # --- extremes and truth
 
 
-def wants_elements(ctx: LoweringContext, x: Tensor, dims: Iterable[int], *, named: bool) -> None:
+def require_elements(ctx: LoweringContext, x: Tensor, dims: Iterable[int], *, named: bool) -> None:
     """Raise at run time where a dimension to select an element from is empty; ``named``: the caller gave it."""
     for d in dims if x.rank else ():
         low = bounds(x.shape[d], ctx.builder.symbols.ranges()).low
@@ -158,7 +158,7 @@ def _operator(ctx: LoweringContext) -> str:
 
 
 def _extremum(ctx: LoweringContext, name: str, x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
-    wants_elements(ctx, x, dimensions(dim, x.rank), named=dim not in (None, ()))
+    require_elements(ctx, x, dimensions(dim, x.rank), named=dim not in (None, ()))
     if x.dtype.is_bool:
         return reduced(ctx, "any" if name == "max" else "all", x, dim, keepdim, b1)
     combiner: ReductionName = "max" if name == "max" else "min"
@@ -193,7 +193,7 @@ def _arg(
     ctx: LoweringContext, name: ReductionName, x: Tensor, dims: tuple[int, ...], keepdim: bool,
     types: tuple[TensorType | None, TensorType], names: tuple[str, str],
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(extreme value, its row-major position in ``dims``), the value in the dtype of comparison."""
+    """Extreme value, in the dtype of comparison, and its row-major position in ``dims``."""
     compared = i64 if x.dtype.is_bool else compute_dtype(x.dtype)
     sizes = [x.shape[d] for d in dims]
 
@@ -213,9 +213,9 @@ def _arg_rule(
     ctx: LoweringContext, name: ReductionName, x: Tensor, dim: int | None, keepdim: bool
 ) -> Tensor | Declined:
     if x.dtype.is_bool:
-        return Declined("eager raises an error for bool tensors", is_meant=True)
+        return Declined("eager raises an error for bool tensors", is_intended=True)
     dims = dimensions(None if dim is None else (dim,), x.rank)
-    wants_elements(ctx, x, dims, named=dim is not None)
+    require_elements(ctx, x, dims, named=dim is not None)
     return _arg(ctx, name, x, dims, keepdim, (None, ctx.output), ("value", ""))[1]
 
 
@@ -241,7 +241,7 @@ def _with_position(
     value, position = ctx.outputs
     assert value is not None and position is not None, "max and min over a dimension return two tensors"
     dims = (dimension(dim, x.rank),) if x.rank else ()
-    wants_elements(ctx, x, dims, named=True)
+    require_elements(ctx, x, dims, named=True)
     first, second = _arg(ctx, name, x, dims, keepdim, (value, position), ("0", "1"))
     if first.dtype != value.dtype:
         first = ctx.pointwise(first.load, value, "0")
@@ -250,13 +250,13 @@ def _with_position(
 
 @rule("aten.max.dim")
 def max_dim(ctx: LoweringContext, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """(largest elements, their positions)."""
+    """Largest elements and their positions."""
     return _with_position(ctx, "argmax", x, dim, keepdim)
 
 
 @rule("aten.min.dim")
 def min_dim(ctx: LoweringContext, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """(smallest elements, their positions)."""
+    """Smallest elements and their positions."""
     return _with_position(ctx, "argmin", x, dim, keepdim)
 
 
@@ -264,7 +264,7 @@ def min_dim(ctx: LoweringContext, x: Tensor, dim: int, keepdim: bool = False) ->
 def aminmax(
     ctx: LoweringContext, x: Tensor, *, dim: int | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(smallest, largest) elements."""
+    """Smallest and largest elements."""
     low, high = ctx.outputs
     assert low is not None and high is not None, "aminmax returns two tensors"
     over = dimensions(None if dim is None else (dim,), x.rank)

@@ -29,7 +29,7 @@ from litz_ir.symbols import Size, SymbolInfo, substitute, symbol
 from litz_lowering.context import Lowered, LoweringContext, ResultType, Tensor
 from litz_lowering.outputs import NUMBERS, flatten
 from litz_lowering.registry import rule
-from litz_lowering.results import leaf_type, present, result_types, returned
+from litz_lowering.results import computed_positions, leaf_type, nested_results, result_types
 from litz_lowering.subgraphs import OutputRequirements, missing_symbols
 from litz_lowering.values import Subgraph
 
@@ -43,7 +43,7 @@ def cond(
     """One of two functions of the operands, selected at run time."""
     requirements = OutputRequirements(types=tuple(map(_static, result_types(ctx))))
     graphs = [ctx.subgraphs.lower(each, requirements) for each in (true, false)]
-    returned_positions = present(ctx)
+    returned_positions = computed_positions(ctx)
     infos = _captured_symbols(ctx, graphs)
     arguments = (condition, *_conformed(ctx, operands, graphs[0].inputs), *_symbols(infos))
     region = _region(
@@ -53,7 +53,7 @@ def cond(
         arguments,
         returned_positions,
     )
-    return returned(ctx, region)
+    return nested_results(ctx, region)
 
 
 @rule("higher_order.invoke_subgraph")
@@ -80,7 +80,9 @@ def _invoke(ctx: LoweringContext, subgraph: Subgraph, operands: Operands) -> Low
     """Call a function; results that are operands or views of them are computed outside the region."""
     graph = ctx.subgraphs.lower(subgraph, OutputRequirements(types=_number_types(ctx), views=True))
     views_of_operands = dict(_views_of_inputs(graph))
-    returned_positions = tuple(position for position in present(ctx) if position not in views_of_operands)
+    returned_positions = tuple(
+        position for position in computed_positions(ctx) if position not in views_of_operands
+    )
     infos = _captured_symbols(ctx, [graph])
     arguments = (*_conformed(ctx, operands, graph.inputs), *_symbols(infos))
     region = _region(
@@ -94,7 +96,7 @@ def _invoke(ctx: LoweringContext, subgraph: Subgraph, operands: Operands) -> Low
         base = operands[number]
         assert isinstance(base, Tensor), "only tensors have views"
         region[position] = _viewed(ctx, base, views, position)
-    return returned(ctx, region)
+    return nested_results(ctx, region)
 
 
 @rule("higher_order.while_loop")
@@ -128,7 +130,7 @@ def _while(
     initial, rest = operands[: len(carried)], (*operands[len(carried) :], *_symbols(infos))
     graphs = [ctx.subgraphs.tailored(graph, None, infos) for graph in (test, steps)]
     every = tuple(range(len(carried)))
-    return returned(ctx, _region(ctx, kind, graphs, (initial, rest), every))
+    return nested_results(ctx, _region(ctx, kind, graphs, (initial, rest), every))
 
 
 @rule("higher_order.scan")
@@ -150,7 +152,7 @@ def _scan(
 ) -> Lowered:
     count = len(initial)
     graph = ctx.subgraphs.lower(combine, OutputRequirements(carried=count))
-    returned_positions = tuple(sorted({*range(count), *present(ctx)}))
+    returned_positions = tuple(sorted({*range(count), *computed_positions(ctx)}))
     infos = _captured_symbols(ctx, [graph])
     inputs = graph.inputs
     carried = _conformed(ctx, initial, inputs, count)
@@ -159,7 +161,7 @@ def _scan(
     )
     rest = (*_conformed(ctx, others, inputs[count + len(along) :]), *_symbols(infos))
     tailored = ctx.subgraphs.tailored(graph, returned_positions, infos)
-    return returned(ctx, _region(ctx, "scan", [tailored], (carried, rows, rest), returned_positions))
+    return nested_results(ctx, _region(ctx, "scan", [tailored], (carried, rows, rest), returned_positions))
 
 
 # --- operands --------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def cumprod(ctx: LoweringContext, x: Tensor, dim: int, *, dtype: Any = None) -> 
 
 
 def _running_extreme(ctx: LoweringContext, x: Tensor, dim: int, largest: bool) -> tuple[Tensor, ...]:
-    """(values, positions); of equal elements the last one wins, and the last NaN wins over all."""
+    """Values and positions; of equal elements the last one wins, and the last NaN wins over all."""
     values, positions = ctx.outputs
     assert values is not None and positions is not None, "cummax and cummin return two tensors"
     if x.rank == 0:
@@ -73,13 +73,13 @@ def _running_extreme(ctx: LoweringContext, x: Tensor, dim: int, largest: bool) -
 
 @rule("aten.cummax.default")
 def cummax(ctx: LoweringContext, x: Tensor, dim: int) -> tuple[Tensor, ...]:
-    """(cumulative maxima, their positions)."""
+    """Cumulative maxima and their positions."""
     return _running_extreme(ctx, x, dim, True)
 
 
 @rule("aten.cummin.default")
 def cummin(ctx: LoweringContext, x: Tensor, dim: int) -> tuple[Tensor, ...]:
-    """(cumulative minima, their positions)."""
+    """Cumulative minima and their positions."""
     return _running_extreme(ctx, x, dim, False)
 
 

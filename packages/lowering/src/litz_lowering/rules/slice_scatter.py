@@ -61,7 +61,7 @@ def in_place_of(
     Eager copies the whole storage including gaps, so the result starts at the same storage offset as ``x``.
     Declines where elements of ``x`` share memory, since they would change together in eager.
     """
-    source, results, told = _copied(ctx.node, position)
+    source, results, metadata = _copied(ctx.node, position)
     memory = source.meta["val"]
     # Views that overlap do so at every size, so hints decide.
     steps = [(hint_of(n), hint_of(s)) for n, s in zip(memory.shape, memory.stride(), strict=True)]
@@ -70,20 +70,20 @@ def in_place_of(
     if not is_dense(x.shape, x.type.layout) and any(map(_is_read_by_offset, results)):
         return Declined("gaps of the written tensor's storage are read")
     written = make()
-    ctx.builder.starts(written, ctx.builder.start(x, offset_of(memory)), offset_of(told))
+    ctx.builder.record_offset(written, ctx.builder.eager_offset(x, offset_of(memory)), offset_of(metadata))
     return written
 
 
 def _copied(node: Node, position: int | None) -> tuple[Node, list[Node], torch.Tensor]:
     """Tensor that a node copies and writes to, the nodes of the result, and the result's metadata."""
-    source, told = node.args[0], node.meta["val"]
+    source, metadata = node.args[0], node.meta["val"]
     if position is None:
         assert isinstance(source, Node), "the first argument is a tensor"
-        return source, [node], told
+        return source, [node], metadata
     assert isinstance(source, list | tuple), "the first argument is a list of tensors"
     chosen = source[position]
     assert isinstance(chosen, Node), "the first argument is a list of tensors"
-    return chosen, [user for user in node.users if user.args[1] == position], told[position]
+    return chosen, [user for user in node.users if user.args[1] == position], metadata[position]
 
 
 def _is_read_by_offset(node: Node) -> bool:

@@ -106,11 +106,11 @@ def _order(value: Num, key: DType) -> Num:
 def _keys(x: Tensor, dim: int, descending: bool, longest: int) -> _Keys | Declined:
     """Keys along a dimension of at most ``longest`` elements."""
     if x.rank == 0 or x.device.kind == "cpu" or not (x.dtype in _AS_INTEGERS or x.dtype in _INTEGERS):
-        return Declined(SORTS, is_meant=True)
+        return Declined(SORTS, is_intended=True)
     position = dimension(dim, x.rank)
     size = x.shape[position]
     if not isinstance(size, int) or not 0 < size <= longest:
-        return Declined(SORTS, is_meant=True)
+        return Declined(SORTS, is_intended=True)
     return _Keys(x, position, size, descending)
 
 
@@ -127,7 +127,7 @@ def _network_sorted(ctx: LoweringContext, keys: _Keys) -> tuple[Tensor, Tensor] 
     rows = keys.rows
     few = isinstance(rows, int) and rows < FEWEST_ROWS
     if keys.size > ctx.options.max_sorted_row or few:
-        return Declined(SORTS, is_meant=True)
+        return Declined(SORTS, is_intended=True)
     kind = ctx.temporary(keys.dtype, x.shape, x.device)
     (ordered,) = ctx.scan("sort", lambda axes: keys.at(axes).expr, keys.dim, (kind,), ("keys",))
     positions = ctx.pointwise(lambda axes: keys.position(Num(ordered.load(axes))).expr, kinds[1], "1")
@@ -153,7 +153,7 @@ def topk(
     if isinstance(keys, Declined):
         return keys
     if not isinstance(k, int) or k < 1:
-        return Declined(SORTS, is_meant=True)
+        return Declined(SORTS, is_intended=True)
     if k > MOST_TAKEN:
         return _network_sorted(ctx, keys)
     best: list[Tensor] = []

@@ -29,7 +29,7 @@ def _subtracted(ctx: LoweringContext, correction: Correction, dtype: DType) -> N
 def moments(
     ctx: LoweringContext, x: Tensor, dims: Dims, keepdim: bool, correction: Correction, dtype: DType
 ) -> tuple[Tensor, Tensor]:
-    """(mean with reduced dimensions of size 1, variance) in ``dtype``, in two passes over ``x``."""
+    """Mean, with reduced dimensions of size 1, and variance in ``dtype``, in two passes over ``x``."""
     over = dimensions(dims, x.rank)
     number = count(ctx, reduced_sizes(x, over), dtype)
     total = ctx.reduce("sum", x, over, dtype, keepdim=True, name="sum")
@@ -103,7 +103,7 @@ def var_mean(
     correction: Correction = None,
     keepdim: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """(variance, mean)."""
+    """Variance and mean."""
     return _with_mean(ctx, x, dim, keepdim, correction, lambda v: v)
 
 
@@ -116,5 +116,5 @@ def std_mean(
     correction: Correction = None,
     keepdim: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """(standard deviation, mean)."""
+    """Standard deviation and mean."""
     return _with_mean(ctx, x, dim, keepdim, correction, f.sqrt)

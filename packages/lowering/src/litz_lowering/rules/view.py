@@ -263,7 +263,7 @@ def _of_call(
     ctx: LoweringContext, x: Tensor, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None
 ) -> Tensor | Declined:
     """View of a call's result: made by ATen, or by the host for a view of memory that starts elsewhere in eager."""
-    if not ctx.builder.is_placed_copy(ctx.builder.root(x.name)):
+    if not ctx.builder.has_recorded_offset(ctx.builder.root(x.name)):
         return Declined("as_strided of the result of a call")
     start = ctx.builder.symbols.size(storage_start(ctx, x))
     offset = 0 if storage_offset is None else add(storage_offset, mul(start, -1))
@@ -300,7 +300,7 @@ def storage_start(ctx: LoweringContext, x: Tensor) -> Offset:
     """Storage offset of ``x``, the node's first argument, in elements."""
     node = ctx.node.args[0]
     assert isinstance(node, Node), "the first argument of a view is a tensor"
-    return ctx.builder.start(x, offset_of(node.meta["val"]))
+    return ctx.builder.eager_offset(x, offset_of(node.meta["val"]))
 
 
 def _is_view(ctx: LoweringContext) -> bool:

@@ -62,7 +62,7 @@ class WindowSearch:
 
 
 def largest(ctx: LoweringContext, search: WindowSearch) -> tuple[Tensor, Tensor]:
-    """(largest element, its position) of every window: the node's results."""
+    """Largest element of every window and its position: the node's results."""
     kind, positions = ctx.outputs
     assert kind is not None and positions is not None, "max pooling returns two tensors"
     wide = compute_dtype(kind.dtype)

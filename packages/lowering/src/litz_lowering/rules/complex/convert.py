@@ -38,7 +38,7 @@ def view_as_complex(ctx: LoweringContext, x: Tensor) -> Complex:
 def copy(ctx: LoweringContext, x: Any, *_: Any, **__: Any) -> Tensor | Complex | Declined:
     """Copy with the dtype, strides and device of the result."""
     if x.device != ctx.output.device:
-        return Declined("the copy is between devices", is_meant=True)
+        return Declined("the copy is between devices", is_intended=True)
     return _converted(ctx, x)
 
 
@@ -48,7 +48,7 @@ def copy_from(
 ) -> Tensor | Complex | Declined:
     """Copy of ``source``, broadcast and cast to the type of ``x``."""
     if source.device != ctx.output.device:
-        return Declined("the copy is between devices", is_meant=True)
+        return Declined("the copy is between devices", is_intended=True)
 
     def make() -> Tensor:
         made = _converted(ctx, source)
@@ -64,7 +64,7 @@ def copy_onto(
 ) -> Tensor | Complex | Declined:
     """Overwrite ``target``; later operations read the new version."""
     if source.device != target.device:
-        return Declined("the copy is between devices", is_meant=True)
+        return Declined("the copy is between devices", is_intended=True)
     memory = target.pairs if isinstance(target, Complex) else target
     same_dtype = isinstance(source, Complex) == isinstance(target, Complex) and source.dtype == target.dtype
     if same_dtype and source.shape == target.shape:

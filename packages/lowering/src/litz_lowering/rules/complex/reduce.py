@@ -225,7 +225,7 @@ def _with_mean(
 def var_mean(
     ctx: LoweringContext, x: Complex, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Complex]:  # fmt: skip
-    """(variance, mean)."""
+    """Variance and mean."""
     return _with_mean(ctx, x, dim, correction, keepdim, lambda v: v)
 
 
@@ -233,7 +233,7 @@ def var_mean(
 def std_mean(
     ctx: LoweringContext, x: Complex, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Complex]:  # fmt: skip
-    """(standard deviation, mean)."""
+    """Standard deviation and mean."""
     return _with_mean(ctx, x, dim, correction, keepdim, f.sqrt)
 
 

@@ -22,7 +22,7 @@ def flex_attention(
     block_mask: Sequence[Any], scale: Expr | float, kernel_options: Mapping[str, Any],
     score_mod_other_buffers: Sequence[Lowered] = (), mask_mod_other_buffers: Sequence[Lowered] = (),
 ) -> Lowered:  # fmt: skip
-    """(attention, logsumexp in base 2, maximum score in base 2)."""
+    """Attention, and the logsumexp and the maximum of scores, both in base 2."""
     others = (score_mod_other_buffers, mask_mod_other_buffers)
     scores = FlexScores(ctx, (query, key, value), scale, block_mask[-1], others)
     keys = keys_of(block_mask, query.shape[2], key.shape[2])

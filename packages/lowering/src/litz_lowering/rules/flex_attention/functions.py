@@ -41,7 +41,7 @@ class CapturedRead:
     """Number of indices, one per dimension."""
 
 
-def why_not_composed(graph: LoopGraph) -> str:
+def composition_obstacle(graph: LoopGraph) -> str:
     """Reason why a lowered function is no expression of its arguments; empty where it is one."""
     for operation in graph.operations:
         if not isinstance(operation, Pointwise | View):
@@ -58,7 +58,7 @@ def why_not_composed(graph: LoopGraph) -> str:
 def compose_function(
     graph: LoopGraph, arguments: Sequence[Lowered], ranges: Mapping[str, Range]
 ) -> tuple[Expr, ...]:
-    """Results of a function as expressions; :func:`why_not_composed` must be empty for it.
+    """Results of a function as expressions; :func:`composition_obstacle` must be empty for it.
 
     ``arguments`` are the graph's inputs: an expression for a 0-d tensor of the loop, a tensor for a captured one,
     a number for a number. ``ranges`` are those of the loop's axes and symbols. An index that is an index term and
@@ -95,7 +95,7 @@ class _Composition:
         return tuple(self._definitions[name][1] for name in names)
 
     def _define(self, operation: Operation) -> None:
-        assert isinstance(operation, Pointwise | View), "why_not_composed refuses other operations"
+        assert isinstance(operation, Pointwise | View), "composition_obstacle refuses other operations"
         bodies = operation.bodies if isinstance(operation, Pointwise) else (self._view_body(operation),)
         for value, body in zip(operation.results, bodies, strict=True):
             self._definitions[value.name] = (operation.axes, transform(body, self._visit, self._term))
