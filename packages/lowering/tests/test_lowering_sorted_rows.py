@@ -14,13 +14,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from litz_ir.loops import SORT, LoopGraph, Scan, verify_graph
 from litz_lowering import LoweringOptions, lower
-from litz_lowering.rules.sort import FEWEST_ROWS
+from litz_lowering.rules.sort import MIN_ROWS
 
 Program = Callable[[Tensor], tuple[Tensor, Tensor]]
 OPTIONS = LoweringOptions(fallback="error", max_sorted_row=2048)
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 INTEGERS = (torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
-ROWS = FEWEST_ROWS
+ROWS = MIN_ROWS
 nan, inf = float("nan"), float("inf")
 
 

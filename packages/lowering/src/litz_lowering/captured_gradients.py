@@ -15,7 +15,11 @@ from litz_lowering.rules.flex_attention.functions import CapturedRead
 BEFORE = 5
 """Results of a joint graph before the gradients of captured tensors: those of score, batch, head, query and key."""
 
-_SHOWN = (torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten._to_copy.default)
+_VIEWS_AND_CASTS = (
+    torch.ops.aten.detach.default,
+    torch.ops.aten.alias.default,
+    torch.ops.aten._to_copy.default,
+)
 
 
 def captured_gradients(graph: Graph) -> Sequence[Node | None]:
@@ -75,7 +79,7 @@ def write_numbers(traced: GraphModule, like: torch.Tensor) -> None:
 
 def _scatters(gradient: Node) -> list[Node] | None:
     """Scatters of which a gradient is the sum; None where it is no such sum."""
-    if gradient.target in _SHOWN:
+    if gradient.target in _VIEWS_AND_CASTS:
         inner = gradient.args[0]
         return _scatters(inner) if isinstance(inner, Node) else None
     if gradient.target == torch.ops.aten.add.Tensor and not gradient.kwargs:

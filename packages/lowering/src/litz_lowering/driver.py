@@ -22,7 +22,7 @@ from litz_lowering.decompose import Decompositions, decomposition_table, users_d
 from litz_lowering.decompose_hops import DecomposeHops
 from litz_lowering.device_arguments import on_result_device
 from litz_lowering.devices import Devices, gpus_of
-from litz_lowering.fallback import OUTSIDE, Fallback, call_aten, resolved
+from litz_lowering.fallback import NOT_ATEN, Fallback, call_aten, resolved
 from litz_lowering.fallback_families import fallback_reason
 from litz_lowering.flex_attention import MarkFlexAttention
 from litz_lowering.float8 import refused_float8
@@ -309,7 +309,7 @@ class _Lowering:
                 hint="this graph runs as ATen operations",
             )
         if reason != _FORCED and target.namespace not in _ATEN:
-            reason, is_error = OUTSIDE, False
+            reason, is_error = NOT_ATEN, False
         if is_error:
             raise ctx.error(f"{target} would fall back to ATen: {reason}")
         results = call_aten(ctx, target, args, kwargs, reason)

@@ -14,7 +14,7 @@ from litz_lowering.context import LoweringContext
 from litz_lowering.values import Complex, Lowered, Tensor, fixed, has_complex
 
 COPY = "aten._to_copy.default"
-OUTSIDE = "the operator is not part of ATen"
+NOT_ATEN = "the operator is not part of ATen"
 """Reason of a call of a custom operator, for which litz has no rules."""
 
 

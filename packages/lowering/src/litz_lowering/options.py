@@ -25,8 +25,7 @@ class LoweringOptions:
     """Treatment of operators without a usable rule: ``error`` raises, except for operators in
     :mod:`litz_lowering.fallback_families`; ``warn`` and ``silent`` record them, and the caller reports."""
     attention: bool = True
-    """Replace matmul-softmax-matmul patterns by ``scaled_dot_product_attention``, where results are provably the
-    same."""
+    """Run matmul-softmax-matmul patterns by ATen's fused kernel, where results are provably the same."""
     nested_reductions: frozenset[str] = frozenset()
     """Kinds of devices whose loop bodies may hold sums; ``flex_attention`` becomes loops there."""
     max_sorted_row: int = 0

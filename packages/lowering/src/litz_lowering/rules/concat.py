@@ -14,7 +14,7 @@ from litz_lowering.rules import formula as f
 from litz_lowering.rules import index_maps
 from litz_lowering.rules.view import dimension
 
-_MOST_TENSORS = 64
+_MAX_TENSORS = 64
 """Largest number of tensors that one kernel concatenates; one of 700 took the C++ compiler a minute."""
 _LONGEST_CHAIN = 64
 """Longest chain of nested conditions. More are nested in groups, since expressions are traversed recursively."""
@@ -45,8 +45,8 @@ def _joined(
     ``tensors_of_extent`` are pairs (extent along ``d``, tensor). ``layout`` is ``inside`` where the tensors have
     that dimension, and ``new`` where it is added.
     """
-    if len({tensor.name for _, tensor in tensors_of_extent}) > _MOST_TENSORS:
-        return Declined(f"more than {_MOST_TENSORS} tensors are copied one by one in ATen", is_intended=True)
+    if len({tensor.name for _, tensor in tensors_of_extent}) > _MAX_TENSORS:
+        return Declined(f"more than {_MAX_TENSORS} tensors are copied one by one in ATen", is_intended=True)
     dtype = ctx.output.dtype
 
     def body(axes: Axes) -> Expr:

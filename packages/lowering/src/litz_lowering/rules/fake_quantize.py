@@ -76,7 +76,10 @@ def fake_quantize_per_tensor(
 def fake_quantize_per_tensor_of_tensors(
     ctx: LoweringContext, x: Tensor, scale: Tensor, zero_point: Tensor, enabled: Tensor, low: int, high: int
 ) -> tuple[Tensor, ...]:
-    """Values of x at the levels of one scale, and the mask of elements in range, with parameters in tensors."""
+    """Values of x at the levels of one scale, and the mask of elements in range.
+
+    Parameters and the flag that enables quantisation are tensors.
+    """
     step, zero = only_element(ctx, scale, f32), only_element(ctx, zero_point, f32)
     return _fake_quantized(
         ctx, x, lambda value, axes: _level_in_tensor(value, step, zero, low, high), enabled

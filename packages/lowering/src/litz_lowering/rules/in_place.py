@@ -16,7 +16,7 @@ from torch.fx import Node
 from litz_ir.loops import Argument, Call, Extern, Layout, Ref, StridedRef, TensorType, Value, is_dense
 from litz_ir.symbols import Size, add, mul
 from litz_lowering.context import Declined, Lowered, LoweringContext, Tensor
-from litz_lowering.fallback import OUTSIDE, order_token, required_layout
+from litz_lowering.fallback import NOT_ATEN, order_token, required_layout
 from litz_lowering.registry import rule
 from litz_lowering.values import fixed
 
@@ -203,7 +203,7 @@ def _call(
             layout_requirement=required_layout(operator),
             unpack=len(values) > 1,
             unreturned=tuple(v.name for v in versions),
-            reason=OUTSIDE,
+            reason=NOT_ATEN,
             token=order_token(ctx, operator, bool(values or versions)),
             origin=ctx.origin,
         )

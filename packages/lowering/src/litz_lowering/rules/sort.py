@@ -29,14 +29,14 @@ from litz_lowering.rules import formula as f
 from litz_lowering.rules.formula import Num
 from litz_lowering.rules.view import dimension
 
-MOST_RANKED = 64
+MAX_RANKED_ROW = 64
 """Longest row that is ranked. On an H200, 4,096 rows of 128 took twice as long as a library's sort, rows of 64
 less than it."""
 
-MOST_TAKEN, MOST_SEARCHED = 8, 4096
+MAX_TOPK, MAX_TOPK_ROW = 8, 4096
 """Largest ``k`` of a ``topk`` by repeated search, and longest row for it."""
 
-FEWEST_ROWS = 128
+MIN_ROWS = 128
 """Fewest rows that are sorted by the network: about the number of SMs of the largest GPUs."""
 
 _AS_INTEGERS: Mapping[DType, DType] = MappingProxyType({f32: i32, bf16: i16, f16: i16})
@@ -125,7 +125,7 @@ def _network_sorted(ctx: LoweringContext, keys: _Keys) -> tuple[Tensor, Tensor] 
     """Sort by the network; the sorted keys contain the positions."""
     x, kinds = keys.x, _result_types(ctx)
     rows = keys.rows
-    few = isinstance(rows, int) and rows < FEWEST_ROWS
+    few = isinstance(rows, int) and rows < MIN_ROWS
     if keys.size > ctx.options.max_sorted_row or few:
         return Declined(SORTS, is_intended=True)
     kind = ctx.temporary(keys.dtype, x.shape, x.device)
@@ -149,12 +149,12 @@ def topk(
     ctx: LoweringContext, x: Tensor, k: Size, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Tensor, Tensor] | Declined:
     """``k`` largest elements by key and their positions: the largest key, then the largest below it, and so on."""
-    keys = _keys(x, dim, largest, MOST_SEARCHED)
+    keys = _keys(x, dim, largest, MAX_TOPK_ROW)
     if isinstance(keys, Declined):
         return keys
     if not isinstance(k, int) or k < 1:
         return Declined(SORTS, is_intended=True)
-    if k > MOST_TAKEN:
+    if k > MAX_TOPK:
         return _network_sorted(ctx, keys)
     best: list[Tensor] = []
     for number in range(k):
@@ -187,10 +187,10 @@ def _below(keys: _Keys, last: Tensor) -> Callable[[Axes], Expr]:
 
 def _sorted(ctx: LoweringContext, x: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor] | Declined:
     """Sort all elements; returns values and positions."""
-    keys = _keys(x, dim, descending, max(MOST_RANKED, ctx.options.max_sorted_row))
+    keys = _keys(x, dim, descending, max(MAX_RANKED_ROW, ctx.options.max_sorted_row))
     if isinstance(keys, Declined):
         return keys
-    return _ranked(ctx, keys) if keys.size <= MOST_RANKED else _network_sorted(ctx, keys)
+    return _ranked(ctx, keys) if keys.size <= MAX_RANKED_ROW else _network_sorted(ctx, keys)
 
 
 def _ranked(ctx: LoweringContext, keys: _Keys) -> tuple[Tensor, Tensor]:

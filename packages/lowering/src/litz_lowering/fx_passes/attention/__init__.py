@@ -1,1 +1,1 @@
-"""Replacement of attention written as separate operators by the library's fused kernel."""
+"""Replacement of attention written as separate operators by ATen's fused kernel."""

@@ -1,4 +1,4 @@
-"""Branches of a rewritten attention: the library's kernel, the original operations, and the condition between
+"""Branches of a rewritten attention: ATen's kernel, the original operations, and the condition between
 them."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from litz_lowering.fx_passes.attention.matched import Attention
 from litz_lowering.fx_passes.attention.operands import AttentionOperand
 
 aten = torch.ops.aten
-AS_WRITTEN = "litz_as_written"
+ORIGINAL = "litz_as_written"
 """Key in ``meta`` of the module with the original operations, which are not rewritten again."""
 
 
@@ -113,7 +113,7 @@ def _viewed(writer: GraphWriter, node: Node, shape: Sequence[int]) -> Node:
 def kernel_branch(
     mode: FakeTensorMode, found: Attention, operands: Sequence[Node], mask: Node | None
 ) -> GraphModule:
-    """Branch that calls the library's attention; its result is (batch, queries, heads, depth)."""
+    """Branch that calls ATen's attention; its result is (batch, queries, heads, depth)."""
     graph = Graph()
     writer = GraphWriter(graph, mode, found.root)
     inputs = {node: writer.placeholder(f"x{position}", node) for position, node in enumerate(operands)}
@@ -161,7 +161,7 @@ def written_branch(
     result = writer.call(aten.permute.default, _viewed(writer, known[found.root], shape), [0, 2, 1, 3])
     graph.output((writer.call(aten.clone.default, result, memory_format=torch.contiguous_format),))
     module = GraphModule(torch.nn.Module(), graph)
-    module.meta[AS_WRITTEN] = True
+    module.meta[ORIGINAL] = True
     return module
 
 

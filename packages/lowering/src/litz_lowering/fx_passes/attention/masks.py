@@ -23,9 +23,9 @@ Shape = tuple[int, ...]
 
 LIMIT = 1e30
 """Bound of scores and of intermediates on the way to them. Sums stay finite in f32, and vanish in the lowest f32."""
-_FORBIDDING = -1000.0
+_HIGHEST_FILL = -1000.0
 """Fill values must be lower than this for masked weights to vanish next to any unmasked one."""
-_SWALLOWED = 1e6
+_ASSUMED_BOUND = 1e6
 """Bound of scores that is assumed without a check. A fill value that absorbs this much may be added to scores
 instead of replacing them."""
 
@@ -70,9 +70,9 @@ def masks_of(
         bias = product.args[0]
         assert isinstance(bias, Node), "baddbmm adds a tensor"
         if product.kwargs.get("beta", 1) != 1:
-            return "it is scaled"
+            return "the mask is scaled"
         if (mask_shape := _as_4d(bias, product, shape)) is None:
-            return _NEITHER
+            return _OTHER_DIMENSIONS
         given.append(MaskStep(bias, mask_shape))
     for step in reversed(steps):
         if step.row in ("add", "fill", "fill_inverted"):
@@ -85,7 +85,7 @@ def masks_of(
     return _causal(given, shape, constants) or _general(given, scores.dtype)
 
 
-_NEITHER = "its leading dimensions are not those of batch and heads"
+_OTHER_DIMENSIONS = "the leading dimensions of the mask are not batch and heads"
 
 
 def _mask_step(step: MatchedStep, shape: Shape, constants: KnownTensors) -> MaskStep | str:
@@ -94,16 +94,18 @@ def _mask_step(step: MatchedStep, shape: Shape, constants: KnownTensors) -> Mask
     value, scores = value_of(node), value_of(step.node)
     assert scores is not None, "scores are a tensor"
     if value is None or value.dtype != (scores.dtype if step.row == "add" else torch.bool):
-        return "it has another dtype"
+        return (
+            "the dtype of the mask is not that of the scores" if step.row == "add" else "the mask is not bool"
+        )
     if (mask_shape := _as_4d(node, step.node, shape)) is None:
-        return _NEITHER
+        return _OTHER_DIMENSIONS
     if step.row == "add":
         return MaskStep(node, mask_shape)
     number = constants.number(step.bound["with"])
     if number is None:
-        return "what it writes is not known"
-    if not number <= _FORBIDDING:
-        return f"it writes {number}"
+        return "the fill value is not known"
+    if not number <= _HIGHEST_FILL:
+        return f"the fill value {number} does not hide scores"
     return MaskStep(node, mask_shape, number, inverted=step.row == "fill_inverted")
 
 
@@ -131,13 +133,13 @@ def _general(given: Sequence[MaskStep], dtype: torch.dtype) -> AttentionMasks | 
             step, floor = replace(step, ceiling=ceiling), _LOWEST
         elif math.isinf(step.value):
             floor = _LOWEST
-        elif (absorbed := -step.value * torch.finfo(dtype).eps / 8) >= _SWALLOWED:
+        elif (absorbed := -step.value * torch.finfo(dtype).eps / 8) >= _ASSUMED_BOUND:
             limit, ceiling = min(limit, absorbed), min(ceiling, absorbed)
         elif position == len(given) - 1:
             limit, floor = min(limit, -step.value / 4), step.value / 4
             step = replace(step, value=-math.inf)
         else:
-            return f"it writes {step.value}, and more is added"
+            return f"another mask is added after the fill value {step.value}"
         steps.append(step)
     return AttentionMasks(tuple(steps), False, limit, floor)
 
@@ -163,6 +165,6 @@ def _causal(given: Sequence[MaskStep], shape: Shape, constants: KnownTensors) ->
             total = total.masked_fill(~known if part.inverted else known, part.value)
     above = torch.ones(rows, columns, dtype=torch.bool).triu(1)
     highest = float(total[above].max()) if rows > 1 else -math.inf
-    if not bool((total[~above] == 0).all()) or not highest <= _FORBIDDING:
+    if not bool((total[~above] == 0).all()) or not highest <= _HIGHEST_FILL:
         return None
     return AttentionMasks(causal=True, limit=min(LIMIT, -highest / 4))

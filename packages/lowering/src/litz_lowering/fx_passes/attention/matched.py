@@ -17,7 +17,7 @@ from litz_lowering.fx_passes.patterns import Match, MatchedStep
 DTYPES = (torch.float32, torch.float64)
 """Dtypes of the rewrite. In 16-bit floats eager rounds scores and weights, which the kernel keeps in f32."""
 
-WORTH = 4 << 20
+MIN_SCORE_BYTES = 4 << 20
 """Bytes of scores from which the kernel is faster.
 
 It never stores scores, which pays off once they exceed the caches: 1.1 times at 8 MB, 2.4 times at 50 MB (AMD Zen
@@ -109,11 +109,11 @@ def _refused(values: Sequence[torch.Tensor | None]) -> Refused | None:
         return Refused("attention.dtype", str(tensors[0].dtype).removeprefix("torch."))
     query, key, value, result = tensors
     if query.shape[:2] != result.shape[:2]:
-        return Refused("attention.mask", "it makes scores for more than queries and keys")
+        return Refused("attention.mask", "the mask broadcasts the scores")
     if query.shape[2] != value.shape[2]:
         return Refused("attention.heads", f"{query.shape[2]} and {value.shape[2]}")
     scores = query.shape[0] * query.shape[1] * key.shape[2] * query.element_size()
-    if scores < WORTH or query.shape[2] == 0:
+    if scores < MIN_SCORE_BYTES or query.shape[2] == 0:
         return Refused("attention.small", f"{scores} B of scores")
     return None
 
@@ -168,7 +168,7 @@ def _scale(steps: Sequence[MatchedStep], constants: KnownTensors) -> tuple[float
             if not number:
                 return Refused("attention.scale")
             if masked:
-                return Refused("attention.mask", "it is scaled")
+                return Refused("attention.mask", "the mask is scaled")
             factor = number if step.row == "times" else 1 / number
             scale, growth = scale * factor, growth * max(1.0, abs(factor))
         masked = masked or step.row in ("add", "fill", "fill_inverted")

@@ -1,4 +1,4 @@
-"""Pass that replaces attention written as separate operators by the library's kernel."""
+"""Pass that replaces attention written as separate operators by ATen's kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from litz_ir.fused import Decision
 from litz_ir.passes import PassContext
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.attention.branches import (
-    AS_WRITTEN,
+    ORIGINAL,
     GraphWriter,
     added_mask,
     aten,
@@ -44,7 +44,7 @@ _NEAR = 8
 
 @dataclass(frozen=True, slots=True)
 class HandWrittenAttention:
-    """Replace ``softmax(q @ k^T * scale + mask) @ v`` by a ``cond`` between the library's kernel and the
+    """Replace ``softmax(q @ k^T * scale + mask) @ v`` by a ``cond`` between ATen's kernel and the
     original.
 
     The kernel is chosen at run time, where it provably gives the same result: see :mod:`.branches`.
@@ -57,7 +57,7 @@ class HandWrittenAttention:
 
     def apply(self, data: AtenGraph, context: PassContext) -> AtenGraph:
         """Return the rewritten graph, or ``data`` itself where nothing is rewritten."""
-        is_original = getattr(data.module, "meta", {}).get(AS_WRITTEN, False)
+        is_original = getattr(data.module, "meta", {}).get(ORIGINAL, False)
         if not self.enabled or is_original or not any(_is_one_of(n, _SOFTMAXES) for n in data.graph.nodes):
             return data
         mode = detect_fake_mode([node.meta.get("val") for node in data.graph.nodes])
