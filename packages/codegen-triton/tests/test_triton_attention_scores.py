@@ -40,11 +40,6 @@ def test_nested_reductions_use_dot(name: str) -> None:
     assert "for e in range" not in text and text.count("tl.dot(") == 2
 
 
-@pytest.mark.parametrize("name", ["scores_rows_0", "scores_columns_3", "scores_listed_1", "scores_points_1"])
-def test_text(name: str, golden: Callable[[str, str], None]) -> None:
-    golden(f"{name}.py.txt", emitted(CASES[name].kernel).text)
-
-
 def large(depth: int, group: int = 1) -> Heads:
     return Heads(batch=64 // group, rows=4096, keys=4096, depth=depth, width=depth, group=group)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -24,22 +23,6 @@ from litz_ir.scalar.build import load
 from litz_ir.symbols import Size, SymbolInfo, add, mul, symbol
 
 CASES = {case.name: case for case in triton_corpus.cases()}
-SHOWN = [
-    "softmax",
-    "layernorm_loop_x",
-    "cat",
-    "transpose",
-    "gather",
-    "scan_combine_loop",
-    "lookback_average",
-    "symbolic",
-    "read_back",
-]
-
-
-@pytest.mark.parametrize("name", SHOWN)
-def test_text(name: str, golden: Callable[[str, str], None]) -> None:
-    golden(f"{name}.py.txt", emitted(CASES[name].kernel).text)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,13 +49,6 @@ def test_a_matmul_agrees_with_the_reference_interpreter(name: str, differences: 
 @pytest.mark.parametrize("name", CASES)
 def test_dot_is_used_where_m_n_and_k_are_large_enough(name: str) -> None:
     assert ("tl.dot(" in emitted(CASES[name].kernel).text) == (name not in REDUCED)
-
-
-@pytest.mark.parametrize(
-    "name", ["matmul_bias_gelu", "matmul_dequantised", "matmul_one_for_all", "matmul_descriptors_01"]
-)
-def test_text(name: str, golden: Callable[[str, str], None]) -> None:
-    golden(f"{name}.py.txt", emitted(CASES[name].kernel).text)
 
 
 FP8_INSTRUCTIONS = {name for name, case in CASES.items() if case.multiplies("mul_f8")}

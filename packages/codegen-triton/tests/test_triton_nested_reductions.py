@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -26,11 +26,6 @@ def differences() -> Mapping[str, str]:
 @pytest.mark.parametrize("name", [*CASES, *(f"suite: {name}" for name in SUITE)])
 def test_a_kernel_agrees_with_the_reference_interpreter(name: str, differences: Mapping[str, str]) -> None:
     assert differences[name] == ""
-
-
-@pytest.mark.parametrize("name", ["nested_twice", "softmax_sum_in_tiles"])
-def test_text(name: str, golden: Callable[[str, str], None]) -> None:
-    golden(f"{name}.py.txt", emitted(CASES[name].kernel).text)
 
 
 @pytest.mark.parametrize("name", [*CASES, *SUITE])
