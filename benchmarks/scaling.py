@@ -23,7 +23,7 @@ from torch.fx import GraphModule
 
 import litz
 from litz.capture.aot import collection_paused
-from litz.host.source import host_program
+from litz.host.emit.source import host_program
 from litz.stage_options import scheduler_options
 from litz.targets import TargetSet, targets_for
 from litz_ir.passes import PassContext

@@ -19,7 +19,7 @@ import litz
 from litz import stage_options
 from litz.capture import aot
 from litz.compilation import compilation
-from litz.host import frozen_results as kept
+from litz.host.runtime import frozen_results as kept
 from litz.notices import log_once
 from litz.targets import TargetSet
 from litz_codegen_cpp.runtime import call

@@ -14,8 +14,8 @@ import litz
 from litz_codegen_cpp.target import CpuTarget
 from litz_ir.errors import CompileFailed, LitzError, UnsupportedOperation
 from litz_ir.target import SourceUnit
-from litz_lowering import registry
-from litz_lowering.context import Declined
+from litz_lowering.contexts import registry
+from litz_lowering.contexts.context import Declined
 
 
 def program(x: torch.Tensor) -> torch.Tensor:

@@ -23,7 +23,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 
 import litz
-from litz import loading, pipeline, repro
+from litz import loading, pipeline
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.name_sets import NameSets
 from litz.cache.store import MANIFEST, Store
@@ -33,6 +33,7 @@ from litz.compilation import Compilation, compilation
 from litz.cuda_graphs.runner import CudaGraphRunner
 from litz.loading import Compiled
 from litz.notices import log_once
+from litz.reports import repro
 from litz.targets import TargetSet
 from litz.tuning import search
 from litz.tuning import tuned_graph as tuned
@@ -42,7 +43,7 @@ from litz_ir.errors import InternalError, LitzError
 from litz_ir.loops import LoopGraph
 from litz_ir.plan import Plan
 from litz_ir.text import parse_graph
-from litz_lowering import registry
+from litz_lowering.contexts import registry
 from litz_scheduler import SchedulerOptions
 from litz_scheduler import pipeline as scheduler
 from litz_scheduler.build_plan import KernelNames, PlanMemory

@@ -12,8 +12,8 @@ import torch
 import litz
 from litz_ir import dtypes
 from litz_ir.interp.encoding import decode, encode
-from litz_lowering import compat
-from litz_lowering.torch_types import litz_dtype
+from litz_lowering.types import compat
+from litz_lowering.types.torch_types import litz_dtype
 
 Program = Callable[..., Any]
 

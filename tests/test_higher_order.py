@@ -23,7 +23,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 import litz
 from litz.explain.report import graph_report
 from litz.loading import Compiled
-from litz_lowering import registry
+from litz_lowering.contexts import registry
 
 Program = Callable[..., Any]
 

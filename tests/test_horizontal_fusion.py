@@ -22,7 +22,7 @@ from litz.artifact import Artifact, TunedTiles
 from litz.cache.artifacts import ArtifactCache
 from litz.compilation import Compilation
 from litz.explain.report import Explanation, graph_report
-from litz.host.source import host_program
+from litz.host.emit.source import host_program
 from litz.loading import Compiled, loader_of
 from litz.settings import Config
 from litz.targets import TargetSet

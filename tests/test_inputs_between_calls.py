@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 import litz
 from litz.capture import aot
-from litz.host import frozen_results as kept
+from litz.host.runtime import frozen_results as kept
 
 SIZE = 48
 MODES = [torch.no_grad, torch.inference_mode, torch.enable_grad]

@@ -10,7 +10,7 @@ import torch
 from torch.testing import assert_close
 
 import litz
-from litz.host.libraries import LINEAR_FLOPS, linear_flops, vendor
+from litz.host.runtime.libraries import LINEAR_FLOPS, linear_flops, vendor
 from litz_ir.target import Capabilities
 
 Function = Callable[..., torch.Tensor]
@@ -122,13 +122,13 @@ def test_gradients_and_rows_of_any_number() -> None:
 
 def test_linear_is_used_where_it_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     wide, narrow = Capabilities("wide", vector_bytes=64), Capabilities("narrow", vector_bytes=32)
-    monkeypatch.setattr("litz.host.libraries.vendor", lambda path: "AuthenticAMD")
+    monkeypatch.setattr("litz.host.runtime.libraries.vendor", lambda path: "AuthenticAMD")
     assert linear_flops(wide) == LINEAR_FLOPS
     assert linear_flops(narrow) == linear_flops(None) == 0
     with monkeypatch.context() as without:
         without.setattr(torch.backends.mkldnn, "is_available", lambda: False)
         assert linear_flops(wide) == 0
-    monkeypatch.setattr("litz.host.libraries.vendor", lambda path: "GenuineIntel")
+    monkeypatch.setattr("litz.host.runtime.libraries.vendor", lambda path: "GenuineIntel")
     assert linear_flops(wide) == 0
 
 

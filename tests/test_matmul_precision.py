@@ -14,13 +14,13 @@ from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
-import litz.host.precision
+import litz.host.runtime.precision
 import litz.pipeline
 from litz.artifact import Artifact
 from litz.cache.artifacts import ArtifactCache
 from litz.compilation import Compilation
 from litz.explain.matmul_precision import matmul_precision
-from litz.host.precision import f32_matmul_precision, warn_about_bf16
+from litz.host.runtime.precision import f32_matmul_precision, warn_about_bf16
 from litz.loading import Compiled
 from litz.settings import Config
 from litz.stage_options import scheduler_options
@@ -176,14 +176,14 @@ def test_a_chip_without_bf16_is_told_of_once(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a chip")
-    litz.host.precision._tell.cache_clear()
+    litz.host.runtime.precision._tell.cache_clear()
     with FakeTensorMode(), caplog.at_level(logging.WARNING, "litz"):
         wide, narrow = (torch.empty(4, device="cuda:0", dtype=d) for d in (torch.float32, torch.bfloat16))
         warn_about_bf16([wide, torch.empty(4, dtype=torch.bfloat16)])
         assert not caplog.records
         for _ in range(2):
             warn_about_bf16([wide, narrow])
-    litz.host.precision._tell.cache_clear()
+    litz.host.runtime.precision._tell.cache_clear()
     assert [record.message.partition(" has")[0] for record in caplog.records] == [
         "litz: a chip (sm_75)"
     ] * warnings

@@ -25,10 +25,10 @@ from litz.artifact import Artifact
 from litz.cache.artifacts import ArtifactCache
 from litz.compilation import Compilation
 from litz.cuda_graphs.eligibility import ROUTINES
-from litz.host.gpus import Gpus, gpus_among
-from litz.host.native import segment_binder
+from litz.host.emit.source import host_program
 from litz.host.program import HostProgram
-from litz.host.source import host_program
+from litz.host.runtime.gpus import Gpus, gpus_among
+from litz.host.runtime.native import segment_binder
 from litz.loading import Compiled
 from litz.settings import Config
 from litz.targets import TargetSet

@@ -9,7 +9,7 @@ from differential.modules import ModuleProgram, module_of, module_programs
 from differential.programs import Base, Input, Program, Statement
 from hypothesis import given, settings
 
-from litz.host import frozen_results as kept
+from litz.host.runtime import frozen_results as kept
 
 CHUNK, CHUNKS = 6, 4
 

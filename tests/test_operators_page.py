@@ -8,7 +8,7 @@ import operators
 import pytest
 import torch
 
-from litz_lowering.registry import RuleEntry
+from litz_lowering.contexts.registry import RuleEntry
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "operators.md"
 VERSION = torch.__version__.partition("+")[0]

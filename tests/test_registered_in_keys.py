@@ -30,7 +30,7 @@ from litz_ir.plan import Plan
 from litz_ir.scalar import build
 from litz_ir.target import SourceUnit
 from litz_lowering import registered
-from litz_lowering.registry import REGISTRY, RuleEntry
+from litz_lowering.contexts.registry import REGISTRY, RuleEntry
 
 # --- in other processes -------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 import litz
 import litz_lowering.driver
 from litz_ir.symbols import Term
-from litz_lowering.registry import apply
+from litz_lowering.contexts.registry import apply
 from litz_lowering.rules import RULES
 
 aten, prims = torch.ops.aten, torch.ops.prims

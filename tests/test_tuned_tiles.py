@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from litz.artifact import Artifact, TunedTiles
 from litz.cache.artifacts import ArtifactCache
-from litz.host.source import host_program
+from litz.host.emit.source import host_program
 from litz.tuning.applied import applied
 from litz.tuning.tunable_kernels import tunable_kernels
 from litz_codegen_triton.runtime.compile import CompiledKernel

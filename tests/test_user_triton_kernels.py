@@ -19,7 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import litz.cache.key
 from litz.cache.key import graph_key
-from litz.host.source import host_program
+from litz.host.emit.source import host_program
 from litz.settings import Config
 from litz_codegen_triton.capabilities import CUDA, chip_capabilities
 from litz_ir.loops import Extern, LoopGraph, Pointwise, verify_graph

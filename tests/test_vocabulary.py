@@ -58,7 +58,7 @@ def test_uses_of_names_are_not_definitions() -> None:
         ("shared_memory = 1", PLAN),
         ("prepacked = unpack = shared_bytes = 1", PLAN),
         ("def select_scatter(): ...", PLAN),
-        ("def unfold(): ...", "packages/lowering/src/litz_lowering/rules/view.py"),
+        ("def unfold(): ...", "packages/lowering/src/litz_lowering/rules/indexing/view.py"),
         ("x = 'aten._weight_int8pack_mm.default'", PLAN),
         ("# calls _weight_int8pack_mm", PLAN),
         ("in_place = 1", PLAN),

@@ -2,7 +2,7 @@
 
 The sources are those that `triton_instead` leaves: the kernels of lowering's own tests. Exit code 1 when one is
 refused, when one spills registers that is not known to, when one accesses memory in smaller pieces than
-`litz_codegen_triton.emit.vector_accesses` says it has to, or when there are fewer than asked for.
+`litz_codegen_triton.emit.indexing.vector_accesses` says it has to, or when there are fewer than asked for.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from litz import pipeline
 from litz.compilation import compilation
 from litz.targets import TargetSet
 from litz_codegen_cpp.target import CpuTarget
-from litz_codegen_triton.emit import ops_table
 from litz_codegen_triton.emit.kernel import emit_kernel
+from litz_codegen_triton.emit.source import ops_table
 from litz_codegen_triton.runtime.interpret import InterpretedModule
 from litz_codegen_triton.schedule.plan import schedule_plan
 from litz_ir.device import CPU, Device

@@ -12,8 +12,8 @@ from typing import Literal
 import torch
 
 from litz_lowering import decompositions
-from litz_lowering.fallback_families import fallback_reason
-from litz_lowering.registry import RuleEntry
+from litz_lowering.aten.fallback_families import fallback_reason
+from litz_lowering.contexts.registry import RuleEntry
 from litz_lowering.rules import RULES
 
 Treatment = Literal["generated", "generated, floats", "decomposed", "library", "random", "ATen", "no rule"]
@@ -32,12 +32,12 @@ rules, and a test compares the two; torch {version}.
   knows their semantics.
 - **random**: drawn from ATen's stream in program order, so that numbers are eager's; generated under `rng="fast"`.
 - **ATen**: called by design, with eager's answer and eager's errors: linear algebra, results of data-dependent size and
-  the other families of `litz_lowering.fallback_families`; calls under `fallback="error"` too.
+  the other families of `litz_lowering.aten.fallback_families`; calls under `fallback="error"` too.
 - **no rule**: called for lack of a rule: `fallback="error"` refuses it. Many never reach a backend.
 
 On a CPU, loops also convert, move, select, fill and compare 8-bit floats (e4m3fn, e5m2 and their fnuz forms), bit for
 bit as eager does. Eager has no arithmetic on them there: such uses run as ATen, which raises
-(`litz_lowering.float8` lists the others).
+(`litz_lowering.aten.float8` lists the others).
 
 The column `complex` has the treatment of complex operands (c64, c128), which are pairs of reals inside a graph.
 """

@@ -40,8 +40,8 @@ from litz_ir.plan import (
 from litz_ir.scalar import Expr
 from litz_ir.symbols import Size
 from litz_ir.text import print_expr, print_term
-from litz_ir.text.print_plan import plan_scope
-from litz_ir.text.print_types import argument_text, arguments_text
+from litz_ir.text.printing.plan import plan_scope
+from litz_ir.text.printing.types import argument_text, arguments_text
 from litz_scheduler import SchedulerOptions, schedule
 
 CPUS: Mapping[str, tuple[str, int]] = MappingProxyType(

@@ -11,7 +11,7 @@ import triton_corpus
 from triton_cases import I0, I1, R0, kernel, scalar
 from triton_scheduled import emitted, tiled
 
-from litz_codegen_triton.emit.ops_table import Form
+from litz_codegen_triton.emit.source.ops_table import Form
 from litz_codegen_triton.schedule.tile_loops import PERSISTENT_LIMIT
 from litz_ir.dtypes import DType, bf16, f32, f64, i8, i64
 from litz_ir.errors import CodegenError

@@ -12,7 +12,7 @@ import triton_horizontal_fusion
 from test_triton_interpret import run_interpreted
 from triton_scheduled import choices, emitted, scheduled, subkernel_tiles
 
-from litz_codegen_triton.emit.grid import grid_size
+from litz_codegen_triton.emit.indexing.grid import grid_size
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_codegen_triton.tune import describe_tiling
 from litz_ir.plan import Foreach, Kernel, TileLoops

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import litz_codegen_triton.emit
-from litz_codegen_triton.emit import casts
 from litz_codegen_triton.emit.library.registry import COMPILED_FUNCTIONS, FUNCTIONS, called, library_source
-from litz_codegen_triton.emit.ops_table import SPELLINGS, Form, differing_rows, pointer_type, spelling
+from litz_codegen_triton.emit.source import casts
+from litz_codegen_triton.emit.source.ops_table import SPELLINGS, Form, differing_rows, pointer_type, spelling
 from litz_ir.dtypes import ALL, DType, bf16, f8e4m3fnuz, f8e5m2fnuz, f32, i32, i64
 from litz_ir.errors import CodegenError, DTypeError
 from litz_ir.scalar import OPS

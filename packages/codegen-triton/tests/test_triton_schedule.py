@@ -16,7 +16,7 @@ from triton_graphs import graphs, plan_of
 from triton_scheduled import MACHINE, emitted, scheduled
 
 from litz_codegen_triton.capabilities import chip_capabilities
-from litz_codegen_triton.emit.grid import grid_size
+from litz_codegen_triton.emit.indexing.grid import grid_size
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.schedule.kernel import schedule_kernel
 from litz_codegen_triton.schedule.plan import schedule_plan

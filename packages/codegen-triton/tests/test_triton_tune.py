@@ -15,7 +15,7 @@ from triton_fused_attention import Heads, forward
 from triton_matmuls import matmul
 from triton_scheduled import choices, emitted, scheduled, tiled
 
-from litz_codegen_triton.emit.tiles import Tiling
+from litz_codegen_triton.emit.loops.tiles import Tiling
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_codegen_triton.schedule.tile_loops import LARGEST_TILE
 from litz_codegen_triton.tune import MAX_CANDIDATES, describe_tile

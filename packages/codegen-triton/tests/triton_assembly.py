@@ -12,8 +12,8 @@ from pathlib import Path
 
 import triton
 
+from litz_codegen_triton.emit.indexing.vector_accesses import VECTOR_BYTES
 from litz_codegen_triton.emit.kernel import KernelSource
-from litz_codegen_triton.emit.vector_accesses import VECTOR_BYTES
 from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
 from litz_ir.errors import CompileFailed
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from triton_scheduled import scheduled
 
-from litz_codegen_triton.emit.statements import values_of
+from litz_codegen_triton.emit.indexing.statements import values_of
 from litz_ir.dtypes import DType, f32, f64
 from litz_ir.interp.encoding import decode, encode, storage_dtype
 from litz_ir.interp.kernel import run_kernel as run_reference

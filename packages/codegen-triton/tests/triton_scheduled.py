@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from litz_codegen_triton.capabilities import DEFAULT_CHIP, chip_capabilities
 from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
-from litz_codegen_triton.emit.ops_table import Form
-from litz_codegen_triton.emit.tiles import Tiling, tiling
+from litz_codegen_triton.emit.loops.tiles import Tiling, tiling
+from litz_codegen_triton.emit.source.ops_table import Form
 from litz_codegen_triton.schedule.kernel import schedule_kernel
 from litz_codegen_triton.tune import SHARED_BYTES, candidates
 from litz_ir.plan import Kernel, KernelOrigin, TileRequest, schedules_of, with_schedules

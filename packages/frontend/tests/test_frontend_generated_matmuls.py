@@ -22,7 +22,7 @@ from litz.cache.artifacts import ArtifactCache
 from litz.cache.name_sets import MATMULS, NameSets
 from litz.cache.store import Store
 from litz.compilation import Compilation
-from litz.host.load import HostFunction
+from litz.host.runtime.load import HostFunction
 from litz.loading import Compiled
 from litz.settings import Config
 from litz.targets import TargetSet

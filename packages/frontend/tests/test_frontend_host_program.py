@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from litz.host.code import Code, assigned, code, with_drops
-from litz.host.extents import extents
+from litz.host.emit.code import Code, assigned, code, with_drops
+from litz.host.emit.source import host_program
 from litz.host.program import MemoryLocation, Segment
-from litz.host.source import host_program
+from litz.host.runtime.extents import extents
 from litz_ir.device import CPU
 from litz_ir.dtypes import bf16, f32
 from litz_ir.loops import Argument, Layout, Ref, TensorType, Value, tensor_type

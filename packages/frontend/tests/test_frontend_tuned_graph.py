@@ -14,8 +14,8 @@ import torch
 
 from litz.artifact import TunedTiles
 from litz.cache.artifacts import ArtifactCache
-from litz.failures import Failures
 from litz.loading import Loader
+from litz.reports.failures import Failures
 from litz.settings import Config
 from litz.tuning.search import TileSearch
 from litz.tuning.tuned_graph import TunedGraph

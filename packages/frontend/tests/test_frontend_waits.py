@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from litz.host.launch_dependencies import indirect_indices, launch_dependencies, may_fail
+from litz.host.emit.launch_dependencies import indirect_indices, launch_dependencies, may_fail
 from litz_ir.dtypes import f32, i64
 from litz_ir.loops import Axis
 from litz_ir.plan import (

@@ -19,8 +19,8 @@ from litz_ir.plan.verify import verify_plan
 from litz_ir.plan.verify_kernel import verify_kernel
 from litz_ir.serial import from_json, to_json
 from litz_ir.text import from_text, to_text
-from litz_ir.text.parse_kernel import parse_kernel
-from litz_ir.text.print_kernel import print_kernel
+from litz_ir.text.parsing.kernel import parse_kernel
+from litz_ir.text.printing.kernel import print_kernel
 
 FUSED = """\
 kernel fused(in %x: f32, out %a: f32, in %y: f32 align 16, out %b: f32, in %z: f32, inout %c: f32) {

@@ -21,7 +21,7 @@ from litz_ir.contraction import (
 from litz_ir.dtypes import f32, i32
 from litz_ir.loops.nodes import Axis, ContractionCall, NamedCombiner, Ref
 from litz_ir.text import parse_graph
-from litz_ir.text.parse_bodies import parse_expr
+from litz_ir.text.parsing.bodies import parse_expr
 
 INPUTS = (
     "%x: bf16[12, 20] fixed, %w: bf16[20, 16] fixed, %c: bf16[16] fixed, %u: bf16[3, 12, 20] fixed,"

@@ -18,7 +18,7 @@ from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i16, i32
 from litz_ir.loops.nodes import Axis, Combiner, NamedCombiner, Reduction
 from litz_ir.scalar.node import Expr
 from litz_ir.text import parse_graph
-from litz_ir.text.parse_bodies import parse_expr
+from litz_ir.text.parsing.bodies import parse_expr
 
 SUM = NamedCombiner("sum")
 B, M, N, K, UNIT = Axis("b", 3), Axis("i", 12), Axis("j", 16), Axis("k", 20), Axis("u", 1)

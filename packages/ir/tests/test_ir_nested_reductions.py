@@ -21,8 +21,8 @@ from litz_ir.symbols.term import symbol
 from litz_ir.target.cases import Case
 from litz_ir.target.cases.nested_reductions import DEPTH, HEADS, KEYS, QUERIES, WIDTH, nested_reduction_cases
 from litz_ir.text import parse_graph
-from litz_ir.text.parse_bodies import parse_expr
-from litz_ir.text.print_bodies import print_expr
+from litz_ir.text.parsing.bodies import parse_expr
+from litz_ir.text.printing.bodies import print_expr
 
 CASES = {case.name: case for case in nested_reduction_cases()}
 e, i, n = symbol("e"), symbol("i"), symbol("n")

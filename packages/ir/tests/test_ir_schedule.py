@@ -20,9 +20,9 @@ from litz_ir.plan.schedule import (
     scan_segment,
 )
 from litz_ir.plan.verify_kernel import verify_kernel
-from litz_ir.text.parse_kernel import parse_kernel
-from litz_ir.text.parse_schedules import parse_schedule
-from litz_ir.text.print_schedules import print_schedule
+from litz_ir.text.parsing.kernel import parse_kernel
+from litz_ir.text.parsing.schedules import parse_schedule
+from litz_ir.text.printing.schedules import print_schedule
 
 ROWS = """
 kernel rows(in %a: f32, out %b: f32) {{

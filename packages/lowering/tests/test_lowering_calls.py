@@ -15,7 +15,7 @@ from litz_ir.errors import UnsupportedOperation
 from litz_ir.interp import run_graph
 from litz_ir.loops import ContractionCall, Extern, Mutation, Random, verify_graph
 from litz_lowering import LoweringOptions, lower
-from litz_lowering.fallback_families import fallback_reason
+from litz_lowering.aten.fallback_families import fallback_reason
 from litz_lowering.rules import RULES
 
 MM = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm")

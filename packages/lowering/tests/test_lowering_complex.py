@@ -14,7 +14,7 @@ from litz_ir.dtypes import f32, f64
 from litz_ir.errors import GraphError
 from litz_ir.loops import Call, ComplexRef, ComplexValue, Extern, Ref
 from litz_ir.text import parse_graph, print_graph
-from litz_lowering.registry import Registry
+from litz_lowering.contexts.registry import Registry
 
 
 def z(*shape: int, dtype: torch.dtype = torch.complex64, seed: int = 0) -> torch.Tensor:

@@ -17,7 +17,7 @@ from litz_ir.device import Device
 from litz_ir.errors import UnsupportedOperation
 from litz_ir.loops import Extern, HostScalar, LoopGraph, Random, Ref, verify_graph
 from litz_lowering import LoweringOptions, correct_metadata, decompositions, gpus_of, lower
-from litz_lowering.devices import Devices
+from litz_lowering.types.devices import Devices
 
 
 def lowered(

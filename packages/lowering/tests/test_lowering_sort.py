@@ -9,7 +9,7 @@ import pytest
 import torch
 from lowering_graphs import check, lowered, reasons
 
-from litz_lowering.fallback_families import SORTS
+from litz_lowering.aten.fallback_families import SORTS
 
 X = torch.tensor([[3.0, 1.0, 2.0, 1.0], [0.0, -1.0, 5.0, 4.0]])
 

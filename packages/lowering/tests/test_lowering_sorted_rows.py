@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from litz_ir.loops import SORT, LoopGraph, Scan, verify_graph
 from litz_lowering import LoweringOptions, lower
-from litz_lowering.rules.sort import MIN_ROWS
+from litz_lowering.rules.reductions.sort import MIN_ROWS
 
 Program = Callable[[Tensor], tuple[Tensor, Tensor]]
 OPTIONS = LoweringOptions(fallback="error", max_sorted_row=2048)

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from litz_ir.interp import run_graph
 from litz_ir.loops import verify_graph
 from litz_lowering import decompositions, lower
-from litz_lowering.rules.known_index import Stair, fit
+from litz_lowering.rules.indexing.known_index import Stair, fit
 
 aten = torch.ops.aten
 interpolate = torch.nn.functional.interpolate

@@ -48,7 +48,7 @@ from litz_ir.symbols import Size, SymbolInfo, SymbolTable, add, extent, floordiv
 from litz_ir.target import Capabilities
 from litz_ir.verifier import verify
 from litz_scheduler import SchedulerOptions, schedule
-from litz_scheduler.graph_facts import alias_type
+from litz_scheduler.analysis.graph_facts import alias_type
 
 Array = npt.NDArray[Any]
 Terms = tuple[Size, ...]

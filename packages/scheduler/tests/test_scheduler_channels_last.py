@@ -16,7 +16,7 @@ from litz_ir.passes import PassContext
 from litz_ir.text import parse_graph
 from litz_scheduler import SchedulerOptions, schedule
 from litz_scheduler.library import PropagateChannelsLast
-from litz_scheduler.library.minimum_cut import INFINITE_COST, MinimumCut
+from litz_scheduler.library.layout.minimum_cut import INFINITE_COST, MinimumCut
 
 ONEDNN = SchedulerOptions(prepack_convolutions=True)
 ROUNDED = SchedulerOptions(convolution_precision="tf32")

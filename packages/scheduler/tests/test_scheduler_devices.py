@@ -11,10 +11,11 @@ from litz_ir.loops import verify_graph
 from litz_ir.passes import PassContext
 from litz_ir.plan import Launch, Plan, kernel_devices, launched_on, verify_plan
 from litz_ir.target import Capabilities
-from litz_ir.text import parse_graph, print_plan
+from litz_ir.text import parse_graph
+from litz_ir.text.printing import plan as print_plan
 from litz_scheduler import schedule
-from litz_scheduler.simplify import DeadCode
-from litz_scheduler.sink_constants import SinkConstants
+from litz_scheduler.simplification.simplify import DeadCode
+from litz_scheduler.simplification.sink_constants import SinkConstants
 
 GPU = Device("cuda")
 GPU_LIKE = Capabilities("sm_90", GPU, sm_count=4, max_tile_elements=1024)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from litz_ir.loops import Axis
 from litz_ir.symbols import Size, evaluate, symbol
-from litz_scheduler.iteration_space import CommonSpace, collapsed_axes, refine
+from litz_scheduler.analysis.iteration_space import CommonSpace, collapsed_axes, refine
 
 N = symbol("n")
 

@@ -9,10 +9,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from litz_codegen_triton.emit.coordinates import TileIndices
-from litz_codegen_triton.emit.descriptor import descriptors
-from litz_codegen_triton.emit.fused_attention import FusedAttention
-from litz_codegen_triton.emit.tiles import WARP, InnerLoop, TileDim, Tiling, next_power_of_two, tiling
+from litz_codegen_triton.emit.indexing.coordinates import TileIndices
+from litz_codegen_triton.emit.loops.fused_attention import FusedAttention
+from litz_codegen_triton.emit.loops.tiles import WARP, InnerLoop, TileDim, Tiling, next_power_of_two, tiling
+from litz_codegen_triton.emit.matmul.descriptor import descriptors
 from litz_codegen_triton.schedule.foreach import sms_of_subkernel
 from litz_codegen_triton.schedule.kernel import schedule_kernel
 from litz_codegen_triton.schedule.kernel_traits import sorts

@@ -15,9 +15,9 @@ from torch.utils import _pytree as pytree
 from litz.cache.artifacts import ArtifactCache
 from litz.capture.aot import CompileSession, Observer, aot_backend
 from litz.capture.graph_fallback import compile_or_fall_back
-from litz.failures import GraphSource
 from litz.loading import Compiled
 from litz.options import variable_notices
+from litz.reports.failures import GraphSource
 from litz.settings import Config, ConfigHandle
 
 config = ConfigHandle(os.environ)

@@ -14,7 +14,7 @@ from rich.table import Table
 from litz.api import config
 from litz.cache.artifacts import FOLDERS
 from litz.cache.store import MANIFEST, Store
-from litz.repro import FOLDER as REPORTS
+from litz.reports.repro import FOLDER as REPORTS
 from litz_ir.errors import CacheError, LitzError
 from litz_ir.target import load_target, target_entries
 

@@ -15,15 +15,15 @@ from litz.artifact import Artifact
 from litz.cuda_graphs.cuda_graph import capture_of
 from litz.cuda_graphs.eligibility import ROUTINES, overwritten, shared_with_inputs
 from litz.cuda_graphs.runner import CudaGraphRunner
-from litz.failures import Failures
-from litz.host.devices import on_current_device
-from litz.host.externs import NO_ROUTINES
-from litz.host.gpus import ONE_GPU, Gpus
-from litz.host.load import NO_PARTITIONS, HostFunction, Replacements, load_program
-from litz.host.native import Watch, segment_binder
+from litz.host.emit.source import host_program
 from litz.host.program import HostProgram
-from litz.host.source import host_program
-from litz.host.torch_memory import keep_freed_memory
+from litz.host.runtime.devices import on_current_device
+from litz.host.runtime.externs import NO_ROUTINES
+from litz.host.runtime.gpus import ONE_GPU, Gpus
+from litz.host.runtime.load import NO_PARTITIONS, HostFunction, Replacements, load_program
+from litz.host.runtime.native import Watch, segment_binder
+from litz.host.runtime.torch_memory import keep_freed_memory
+from litz.reports.failures import Failures
 from litz.settings import Config
 from litz.targets import TargetSet
 from litz_ir.passes import PassContext, Pipeline

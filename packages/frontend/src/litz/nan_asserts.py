@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from litz.host.load import HostFunction
+from litz.host.runtime.load import HostFunction
 from litz_ir.errors import NanFound
 from litz_ir.origin import UNKNOWN, Origin
 from litz_lowering import origin_of

@@ -16,10 +16,10 @@ from torch.fx import GraphModule
 from litz.artifact import Artifact, AtenFallback
 from litz.cache.artifacts import ArtifactCache
 from litz.debug import hooks_for
-from litz.failures import Failures
-from litz.host.externs import NO_ROUTINES
-from litz.host.gpus import ONE_GPU, Gpus
+from litz.host.runtime.externs import NO_ROUTINES
+from litz.host.runtime.gpus import ONE_GPU, Gpus
 from litz.loading import NO_CONSTANTS, Compiled
+from litz.reports.failures import Failures
 from litz.settings import Config
 from litz.stage_options import lowering_options, scheduler_options
 from litz.targets import TargetSet, launches_on

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from litz.host.gpus import ONE_GPU, Gpus
-from litz.host.libraries import has_convolutions, linear_flops
-from litz.host.precision import f32_convolution_precision, f32_matmul_precision
+from litz.host.runtime.gpus import ONE_GPU, Gpus
+from litz.host.runtime.libraries import has_convolutions, linear_flops
+from litz.host.runtime.precision import f32_convolution_precision, f32_matmul_precision
 from litz.settings import Config, forced
 from litz.targets import TargetSet
 from litz_ir.device import CPU

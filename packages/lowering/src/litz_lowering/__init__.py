@@ -1,16 +1,16 @@
 """Lowering of ATen graphs (``torch.fx``) to litz loop graphs."""
 
-from litz_lowering.devices import Devices, gpus_of
+from litz_lowering.aten.fallback import Fallback
+from litz_lowering.contexts.options import LoweringOptions
+from litz_lowering.contexts.origins import origin_of
+from litz_lowering.contexts.registry import Rule, rule
 from litz_lowering.driver import decompositions, lower, registered
-from litz_lowering.fallback import Fallback
-from litz_lowering.flex_attention import forget_lists
+from litz_lowering.higher_order.flex_attention import forget_lists
 from litz_lowering.joint_partition import partition
 from litz_lowering.lowered_graph import LoweredGraph
 from litz_lowering.meta_corrections import correct_metadata
-from litz_lowering.options import LoweringOptions
-from litz_lowering.origins import origin_of
-from litz_lowering.registry import Rule, rule
-from litz_lowering.torch_types import torch_dtype
+from litz_lowering.types.devices import Devices, gpus_of
+from litz_lowering.types.torch_types import torch_dtype
 
 __version__ = "0.1.0"
 

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from litz_lowering.builder import GraphBuilder
-from litz_lowering.context import LoweringContext
-from litz_lowering.fallback import call_aten
+from litz_lowering.aten.fallback import call_aten
+from litz_lowering.contexts.builder import GraphBuilder
+from litz_lowering.contexts.context import LoweringContext
+from litz_lowering.contexts.registry import Registry, RuleEntry, RuleResult
+from litz_lowering.contexts.values import Complex, Lowered, Tensor
 from litz_lowering.fx_passes.views import is_detached, viewed
-from litz_lowering.registry import Registry, RuleEntry, RuleResult
-from litz_lowering.values import Complex, Lowered, Tensor
 
 _CONJUGATE = "a returned conjugate shares memory with another result, under the conjugate bit"
 _DETACHED = "autograd must not see the result as a view of another result"

@@ -8,9 +8,9 @@ from litz_ir.device import CPU
 from litz_ir.dtypes import b1, f64, u64
 from litz_ir.loops import Pointwise
 from litz_ir.scalar import Const, Expr, Load, Scalar, build
-from litz_lowering.context import LoweringContext
-from litz_lowering.fallback import copied_to
-from litz_lowering.values import Complex, Tensor
+from litz_lowering.aten.fallback import copied_to
+from litz_lowering.contexts.context import LoweringContext
+from litz_lowering.contexts.values import Complex, Tensor
 
 _ELSEWHERE = "an argument is on another device"
 

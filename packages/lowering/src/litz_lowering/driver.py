@@ -15,25 +15,17 @@ from litz_ir.errors import LitzError, SymbolError, UnsupportedOperation
 from litz_ir.loops import Extern, LoopGraph, Output, Ref, TensorType, Value
 from litz_ir.passes import PassContext, run_passes
 from litz_lowering.aliased_results import AliasedResults
-from litz_lowering.builder import GraphBuilder
-from litz_lowering.constants import Constants, literal_elements
-from litz_lowering.context import LoweringContext
-from litz_lowering.decompose import Decompositions, decomposition_table, users_decompositions
-from litz_lowering.decompose_hops import DecomposeHops
-from litz_lowering.device_arguments import on_result_device
-from litz_lowering.devices import Devices, gpus_of
-from litz_lowering.fallback import NOT_ATEN, Fallback, call_aten, resolved
-from litz_lowering.fallback_families import fallback_reason
-from litz_lowering.flex_attention import MarkFlexAttention
-from litz_lowering.float8 import refused_float8
-from litz_lowering.fx_passes.aten_graph import AtenGraph
-from litz_lowering.fx_passes.pipeline import post_grad
-from litz_lowering.hop_calls import HopRoutine, call_hop
-from litz_lowering.inputs import Inputs, attribute, literal
-from litz_lowering.lowered_graph import LoweredGraph
-from litz_lowering.options import LoweringOptions
-from litz_lowering.origins import origin_of
-from litz_lowering.outputs import (
+from litz_lowering.aten.fallback import NOT_ATEN, Fallback, call_aten, resolved
+from litz_lowering.aten.fallback_families import fallback_reason
+from litz_lowering.aten.float8 import refused_float8
+from litz_lowering.aten.unrepresentable_numbers import unrepresentable_number
+from litz_lowering.contexts.builder import GraphBuilder
+from litz_lowering.contexts.constants import Constants, literal_elements
+from litz_lowering.contexts.context import LoweringContext
+from litz_lowering.contexts.inputs import Inputs, attribute, literal
+from litz_lowering.contexts.options import LoweringOptions
+from litz_lowering.contexts.origins import origin_of
+from litz_lowering.contexts.outputs import (
     as_required,
     check_sizes,
     flatten,
@@ -42,14 +34,30 @@ from litz_lowering.outputs import (
     required_type,
     with_fixed_outputs,
 )
-from litz_lowering.registry import apply, overload_name
+from litz_lowering.contexts.registry import apply, overload_name
+from litz_lowering.contexts.subgraphs import OutputRequirements, Subgraphs
+from litz_lowering.contexts.values import (
+    Complex,
+    Declined,
+    Lowered,
+    ResultType,
+    Subgraph,
+    Tensor,
+    has_complex,
+)
+from litz_lowering.decompose import Decompositions, decomposition_table, users_decompositions
+from litz_lowering.device_arguments import on_result_device
+from litz_lowering.fx_passes.aten_graph import AtenGraph
+from litz_lowering.fx_passes.pipeline import post_grad
+from litz_lowering.higher_order.decompose_hops import DecomposeHops
+from litz_lowering.higher_order.flex_attention import MarkFlexAttention
+from litz_lowering.higher_order.hop_calls import HopRoutine, call_hop
+from litz_lowering.lowered_graph import LoweredGraph
 from litz_lowering.rules import RULES
-from litz_lowering.rules.factory import bind_range_size
-from litz_lowering.subgraphs import OutputRequirements, Subgraphs
-from litz_lowering.symbols_io import SymbolReader
-from litz_lowering.torch_types import keyword, known_dtype, litz_dtype
-from litz_lowering.unrepresentable_numbers import unrepresentable_number
-from litz_lowering.values import Complex, Declined, Lowered, ResultType, Subgraph, Tensor, has_complex
+from litz_lowering.rules.indexing.factory import bind_range_size
+from litz_lowering.types.devices import Devices, gpus_of
+from litz_lowering.types.symbols_io import SymbolReader
+from litz_lowering.types.torch_types import keyword, known_dtype, litz_dtype
 
 _FORCED = "requested by the option force_extern"
 _NO_RULE = "no lowering rule"

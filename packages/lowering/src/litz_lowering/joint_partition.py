@@ -18,7 +18,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx import Graph, GraphModule, Node
 
 from litz_ir.passes import Pass, PassContext, Pipeline
-from litz_lowering.flex_attention import forget_lists
+from litz_lowering.higher_order.flex_attention import forget_lists
 
 _NOT_PURE = ("aten.empty", "aten.new_empty", "aten._local_scalar_dense")
 """Operators whose results do not follow from their arguments: uninitialised memory and values of tensors."""

@@ -9,8 +9,8 @@ import torch
 
 from litz_ir.fused import Decision
 from litz_ir.loops import LoopGraph
-from litz_lowering.fallback import Fallback
-from litz_lowering.hop_calls import HopRoutine
+from litz_lowering.aten.fallback import Fallback
+from litz_lowering.higher_order.hop_calls import HopRoutine
 
 
 @dataclass(frozen=True, slots=True)

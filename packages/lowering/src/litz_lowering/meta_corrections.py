@@ -19,7 +19,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_map_only
 
-from litz_lowering.outputs import flatten
+from litz_lowering.contexts.outputs import flatten
 
 Correction = Callable[[Node], Any]
 

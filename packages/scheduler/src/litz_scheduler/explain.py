@@ -24,7 +24,7 @@ from litz_ir.plan import (
     origins_by_subkernel,
 )
 from litz_ir.symbols import Size, add
-from litz_scheduler.cost import type_bytes
+from litz_scheduler.analysis.cost import type_bytes
 
 
 @dataclass(frozen=True, slots=True)

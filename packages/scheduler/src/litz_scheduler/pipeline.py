@@ -31,14 +31,19 @@ from litz_scheduler.library import (
     PropagateChannelsLast,
     UnfuseBias,
 )
-from litz_scheduler.nested_reduction_precision import NestedReductionPrecision
-from litz_scheduler.online_reduction import OnlineReductions
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.realise import Inline
-from litz_scheduler.simplify import CommonSubexpressions, ComposeViews, DeadCode, UnitReductions
-from litz_scheduler.sink_constants import SinkConstants
-from litz_scheduler.split_reduction import SplitReductions
-from litz_scheduler.split_scan import SplitScans
+from litz_scheduler.reductions.nested_reduction_precision import NestedReductionPrecision
+from litz_scheduler.reductions.online_reduction import OnlineReductions
+from litz_scheduler.reductions.split_reduction import SplitReductions
+from litz_scheduler.reductions.split_scan import SplitScans
+from litz_scheduler.simplification.simplify import (
+    CommonSubexpressions,
+    ComposeViews,
+    DeadCode,
+    UnitReductions,
+)
+from litz_scheduler.simplification.sink_constants import SinkConstants
 
 DEFAULT_OPTIONS = SchedulerOptions()
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from litz_codegen_triton.emit.grid import subkernel_grids
-from litz_codegen_triton.emit.index import IndexTerms, fits_narrow
-from litz_codegen_triton.emit.mask import Masks
-from litz_codegen_triton.emit.text import CodeWriter, EmittedValue
-from litz_codegen_triton.emit.tiles import Tiling
+from litz_codegen_triton.emit.indexing.grid import subkernel_grids
+from litz_codegen_triton.emit.indexing.index import IndexTerms, fits_narrow
+from litz_codegen_triton.emit.indexing.mask import Masks
+from litz_codegen_triton.emit.loops.tiles import Tiling
+from litz_codegen_triton.emit.source.text import CodeWriter, EmittedValue
 from litz_ir.errors import CodegenError
 from litz_ir.plan import Invocation, Kernel, Subkernel, invocations_of
 from litz_ir.scalar import Indirect

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from litz_codegen_triton.emit.body import EmitSettings, TileEmitter
-from litz_codegen_triton.emit.cluster_reduction import BARRIER_LIMIT
-from litz_codegen_triton.emit.comments import kernel_comments, subkernel_comments
-from litz_codegen_triton.emit.coordinates import TileIndices
-from litz_codegen_triton.emit.grid import grid_size
+from litz_codegen_triton.emit.bodies.body import EmitSettings, TileEmitter
 from litz_codegen_triton.emit.horizontal_fusion import dispatch
+from litz_codegen_triton.emit.indexing.coordinates import TileIndices
+from litz_codegen_triton.emit.indexing.grid import grid_size
+from litz_codegen_triton.emit.indexing.vector_accesses import VectorAccess, vector_accesses
 from litz_codegen_triton.emit.library.registry import called, library_source
-from litz_codegen_triton.emit.ops_table import Form, pointer_type
+from litz_codegen_triton.emit.loops.tiles import TileDim, Tiling, tiling
 from litz_codegen_triton.emit.phases import PhaseEmitter, expanded
-from litz_codegen_triton.emit.text import EmittedValue
-from litz_codegen_triton.emit.tiles import TileDim, Tiling, tiling
-from litz_codegen_triton.emit.vector_accesses import VectorAccess, vector_accesses
+from litz_codegen_triton.emit.reductions.cluster_reduction import BARRIER_LIMIT
+from litz_codegen_triton.emit.source.comments import kernel_comments, subkernel_comments
+from litz_codegen_triton.emit.source.ops_table import Form, pointer_type
+from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.dtypes import b1, f64
 from litz_ir.errors import CodegenError
 from litz_ir.plan import Foreach, Kernel, KernelOrigin, origins_by_subkernel, workspace_of

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from litz_codegen_triton.emit.attention_loop import AttentionEmitter
-from litz_codegen_triton.emit.body import TileEmitter
-from litz_codegen_triton.emit.cluster_reduction import ClusterReduction
-from litz_codegen_triton.emit.combiners import combine_functions
-from litz_codegen_triton.emit.coordinates import TileIndices
-from litz_codegen_triton.emit.dot import Dot
-from litz_codegen_triton.emit.lookback_scan import LookbackScanEmitter
-from litz_codegen_triton.emit.prefetch import early_loads
-from litz_codegen_triton.emit.reduction import ReductionEmitter
-from litz_codegen_triton.emit.scan import ScanEmitter
-from litz_codegen_triton.emit.statements import (
+from litz_codegen_triton.emit.attention.loop import AttentionEmitter
+from litz_codegen_triton.emit.bodies.body import TileEmitter
+from litz_codegen_triton.emit.bodies.store import PendingStore, prepare, store
+from litz_codegen_triton.emit.indexing.coordinates import TileIndices
+from litz_codegen_triton.emit.indexing.prefetch import early_loads
+from litz_codegen_triton.emit.indexing.statements import (
     accumulates,
     expressions,
     independent_runs,
     targets_of,
     values_of,
 )
-from litz_codegen_triton.emit.store import PendingStore, prepare, store
-from litz_codegen_triton.emit.text import EmittedValue
-from litz_codegen_triton.emit.tiles import InnerLoop
+from litz_codegen_triton.emit.loops.tiles import InnerLoop
+from litz_codegen_triton.emit.matmul.dot import Dot
+from litz_codegen_triton.emit.reductions.cluster_reduction import ClusterReduction
+from litz_codegen_triton.emit.reductions.combiners import combine_functions
+from litz_codegen_triton.emit.reductions.lookback_scan import LookbackScanEmitter
+from litz_codegen_triton.emit.reductions.reduction import ReductionEmitter
+from litz_codegen_triton.emit.reductions.scan import ScanEmitter
+from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.errors import CodegenError
 from litz_ir.loops import UserCombiner
 from litz_ir.plan import Accumulate, ScanStore, Statement, Store

@@ -15,7 +15,7 @@ from struct import Struct
 from types import ModuleType
 from typing import Any
 
-from litz_codegen_triton.emit.grid import grid_size
+from litz_codegen_triton.emit.indexing.grid import grid_size
 from litz_codegen_triton.runtime.compile import CompiledKernel
 from litz_codegen_triton.runtime.copies import ALIGNED, AlignedCopies
 from litz_codegen_triton.runtime.driver import INVALID_CONTEXT, OUT_OF_MEMORY, Driver, cuda_library

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from litz_codegen_triton.emit.fused_attention import MIN_TILE_SIZE, SOFTMAX, FusedAttention
-from litz_codegen_triton.emit.tiles import next_power_of_two
+from litz_codegen_triton.emit.loops.fused_attention import MIN_TILE_SIZE, SOFTMAX, FusedAttention
+from litz_codegen_triton.emit.loops.tiles import next_power_of_two
 from litz_codegen_triton.schedule.request import named_block, names
 from litz_ir.loops import Axis
 from litz_ir.plan import Accumulate, Attention, InnerTile, Tile, TileRequest

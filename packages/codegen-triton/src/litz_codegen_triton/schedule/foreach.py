@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from litz_codegen_triton.emit.tiles import WARP
+from litz_codegen_triton.emit.loops.tiles import WARP
 from litz_codegen_triton.schedule.prefetch import covered, with_prefetch
 from litz_codegen_triton.schedule.request import check_request
 from litz_codegen_triton.schedule.tile_loops import LARGEST_TILE, schedule_tile_loops

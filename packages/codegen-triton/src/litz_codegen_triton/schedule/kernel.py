@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from litz_codegen_triton.emit.attention_scores import score_kernel
-from litz_codegen_triton.emit.contraction import contraction
-from litz_codegen_triton.emit.fused_attention import fused_attention
+from litz_codegen_triton.emit.loops.attention_scores import score_kernel
+from litz_codegen_triton.emit.loops.contraction import contraction
+from litz_codegen_triton.emit.loops.fused_attention import fused_attention
 from litz_codegen_triton.schedule.attention import schedule_attention
 from litz_codegen_triton.schedule.foreach import schedule_foreach
 from litz_codegen_triton.schedule.lookback_scan import schedule_lookback_scan

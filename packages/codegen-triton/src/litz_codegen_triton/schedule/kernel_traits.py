@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from litz_codegen_triton.emit.statements import can_flatten, targets_of, values_of
+from litz_codegen_triton.emit.indexing.statements import can_flatten, targets_of, values_of
 from litz_codegen_triton.schedule.register_pressure import dtype_words, point_words
 from litz_ir.loops import SORT, Axis, NamedCombiner
 from litz_ir.plan import Accumulate, Kernel, Phase, ScanStore, Statement

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import get_args
 
-from litz_codegen_triton.emit.contraction import Contraction
-from litz_codegen_triton.emit.coordinates import TileIndices
-from litz_codegen_triton.emit.descriptor import descriptors
-from litz_codegen_triton.emit.tiles import next_power_of_two, tiling
+from litz_codegen_triton.emit.indexing.coordinates import TileIndices
+from litz_codegen_triton.emit.loops.contraction import Contraction
+from litz_codegen_triton.emit.loops.tiles import next_power_of_two, tiling
+from litz_codegen_triton.emit.matmul.descriptor import descriptors
 from litz_codegen_triton.schedule.request import named_block, names
 from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, i8
 from litz_ir.loops import Axis

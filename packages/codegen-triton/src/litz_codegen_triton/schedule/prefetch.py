@@ -7,9 +7,9 @@ from dataclasses import replace
 from math import prod
 from typing import TypeVar
 
-from litz_codegen_triton.emit.prefetch import early_loads
-from litz_codegen_triton.emit.statements import independent_runs, values_of
-from litz_codegen_triton.emit.tiles import WARP
+from litz_codegen_triton.emit.indexing.prefetch import early_loads
+from litz_codegen_triton.emit.indexing.statements import independent_runs, values_of
+from litz_codegen_triton.emit.loops.tiles import WARP
 from litz_ir.plan import Attention, Kernel, Matmul, Statement, Tile, TileLoops
 
 REGISTERS = 64

@@ -10,8 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from litz_codegen_triton.emit.index import fits_narrow
-from litz_codegen_triton.emit.statements import can_flatten, independent_runs, targets_of, terms_of, values_of
+from litz_codegen_triton.emit.indexing.index import fits_narrow
+from litz_codegen_triton.emit.indexing.statements import (
+    can_flatten,
+    independent_runs,
+    targets_of,
+    terms_of,
+    values_of,
+)
 from litz_ir.dtypes import DType, compute_dtype
 from litz_ir.plan import Kernel, Phase, Statement, Store
 from litz_ir.scalar import Const, Expr, Index, Indirect, Param, Scalar, walk

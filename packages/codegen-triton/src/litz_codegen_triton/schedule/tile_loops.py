@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from litz_codegen_triton.emit.statements import accumulates, values_of
-from litz_codegen_triton.emit.tiles import WARP, next_power_of_two, tiling
+from litz_codegen_triton.emit.indexing.statements import accumulates, values_of
+from litz_codegen_triton.emit.loops.tiles import WARP, next_power_of_two, tiling
 from litz_codegen_triton.schedule.kernel_traits import KernelTraits, sorts
 from litz_codegen_triton.schedule.register_pressure import index_words
 from litz_codegen_triton.schedule.request import named_block, names

@@ -22,8 +22,8 @@ from litz.cache.key import Registered, graph_key, registered_with, target_identi
 from litz.cache.name_sets import DEMOTIONS, NameSets
 from litz.cache.store import Store
 from litz.cache.tiles import TileChoices
-from litz.failures import Failures, GraphSource
 from litz.notices import log_once
+from litz.reports.failures import Failures, GraphSource
 from litz.settings import Config
 from litz.targets import TargetSet, devices_of
 from litz_ir.errors import CacheError, CompilerNotFound

@@ -31,10 +31,10 @@ from litz.capture.plain import PlainGraph, with_gradients
 from litz.capture.runtime_wrappers import Strides, with_own_results
 from litz.capture.strided_results import strides_a_view
 from litz.capture.tokens import make_undeclared_tokens
-from litz.failures import GraphSource
-from litz.host.devices import first_gpu
-from litz.host.load import HostFunction
+from litz.host.runtime.devices import first_gpu
+from litz.host.runtime.load import HostFunction
 from litz.loading import Compiled
+from litz.reports.failures import GraphSource
 from litz.settings import Config
 from litz.stage_options import scheduler_options
 from litz.targets import TargetSet, targets_for

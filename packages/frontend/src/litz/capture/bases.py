@@ -15,7 +15,7 @@ import torch
 from torch._functorch._aot_autograd.descriptors import SyntheticBaseAOTInput, ViewBaseAOTInput
 from torch.fx import GraphModule, Node
 
-from litz.host.load import HostFunction
+from litz.host.runtime.load import HostFunction
 
 Extent = tuple[int | None, ...]
 """Number of dimensions, sizes, strides and, mostly, storage offset of a tensor; ``None`` for a symbol."""

@@ -16,8 +16,8 @@ from torch.fx import GraphModule
 
 from litz.capture.descriptors import saved_results
 from litz.capture.runtime_wrappers import Strides, as_traced
-from litz.host.load import HostFunction
-from litz.host.torch_memory import copied
+from litz.host.runtime.load import HostFunction
+from litz.host.runtime.torch_memory import copied
 from litz.results import unshared_results
 from litz_ir.loops import Value
 from litz_ir.plan import Plan

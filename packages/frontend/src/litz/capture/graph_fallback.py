@@ -11,7 +11,7 @@ from torch.fx import GraphModule
 
 from litz.cache.artifacts import ArtifactCache
 from litz.compilation import Compilation
-from litz.host.load import HostFunction
+from litz.host.runtime.load import HostFunction
 from litz.loading import Compiled
 from litz.settings import Config
 

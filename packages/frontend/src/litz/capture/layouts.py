@@ -10,7 +10,7 @@ import torch._dynamo.compiled_autograd
 from torch.fx import GraphModule, Node
 
 from litz.capture.runtime_wrappers import Strides, as_traced
-from litz.host.load import HostFunction
+from litz.host.runtime.load import HostFunction
 
 _SAME = ("aten.detach.default", "aten.alias.default")
 _BY_STRIDES = ("aten._unsafe_view", "aten.as_strided")

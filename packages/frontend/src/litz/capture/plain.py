@@ -17,7 +17,7 @@ from litz.artifact import Artifact, CompiledCapture
 from litz.capture.donated import SavedTensors
 from litz.capture.fx_graph_cache import is_static, saved_names, takes_what_is_saved, wrapping_of
 from litz.capture.runtime_wrappers import gradient_strides, inference_call, training_call
-from litz.host.load import HostFunction
+from litz.host.runtime.load import HostFunction
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from torch.autograd import Function
 from torch.autograd.graph import increment_version
 
 from litz.artifact import AotWrapping, CompiledCapture
-from litz.host.load import HostFunction
+from litz.host.runtime.load import HostFunction
 from litz_ir.loops import Value
 from litz_ir.plan import Plan
 

@@ -9,12 +9,12 @@ from torch.fx import GraphModule
 from litz.cache.artifacts import ArtifactCache
 from litz.compilation.cached import CachedGraph
 from litz.compilation.fallback import Fallback
-from litz.failures import Failures, GraphSource
-from litz.host.devices import device_kinds, first_gpu, tensors_of
-from litz.host.gpus import gpus_among
-from litz.host.precision import warn_about_bf16
+from litz.host.runtime.devices import device_kinds, first_gpu, tensors_of
+from litz.host.runtime.gpus import gpus_among
+from litz.host.runtime.precision import warn_about_bf16
 from litz.loading import Compiled
 from litz.pipeline import CapturedGraph, Stages
+from litz.reports.failures import Failures, GraphSource
 from litz.settings import Config
 from litz.targets import targets_for
 from litz_ir.errors import NotCompiled, stage

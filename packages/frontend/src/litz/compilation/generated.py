@@ -9,7 +9,7 @@ from functools import partial
 
 from litz.artifact import Artifact
 from litz.compilation.cached import CachedGraph
-from litz.host.load import HostFunction
+from litz.host.runtime.load import HostFunction
 from litz.loading import Loader, loader_of
 from litz.pipeline import Stages
 from litz.results import may_replace

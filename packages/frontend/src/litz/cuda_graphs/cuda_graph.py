@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from litz.host.load import HostFunction
+from litz.host.runtime.load import HostFunction
 
 
 class CudaGraphReplay:

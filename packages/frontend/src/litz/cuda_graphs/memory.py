@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from litz.host.torch_memory import own
+from litz.host.runtime.torch_memory import own
 
 
 def handed_out(results: Sequence[Tensor | None]) -> list[Tensor | None]:

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from litz.cuda_graphs.memory import copied, fill, handed_out, like, shifted
-from litz.failures import Failures
-from litz.host.load import HostFunction
-from litz.host.torch_memory import own
+from litz.host.runtime.load import HostFunction
+from litz.host.runtime.torch_memory import own
+from litz.reports.failures import Failures
 from litz.settings import Config
 
 log = logging.getLogger("litz")

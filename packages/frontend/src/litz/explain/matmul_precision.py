@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from litz.host.precision import f32_convolution_precision, f32_matmul_precision
+from litz.host.runtime.precision import f32_convolution_precision, f32_matmul_precision
 from litz_ir.contraction import (
     CONVOLUTIONS,
     MATMULS,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from litz.compilation import Compilation
-from litz.host.load import HostFunction
+from litz.host.runtime.load import HostFunction
 from litz.loading import Compiled
 from litz.self_check.demotion import demoted
 from litz.self_check.judge import difference

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from litz.compilation import EVERYTHING, Compilation
-from litz.host.load import HostFunction
+from litz.host.runtime.load import HostFunction
 from litz.loading import Compiled
 from litz.results import may_replace, unshared_results
 from litz.self_check.bisection import faulty_nodes, regions

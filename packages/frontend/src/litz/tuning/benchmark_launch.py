@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from litz.host.launch_dependencies import may_fail
+from litz.host.emit.launch_dependencies import may_fail
 from litz.tuning.launches import symbols_of
 from litz_ir.plan import Kernel, ScanStore, Store, access_ranges, leaf_kernels
 from litz_ir.scalar import Expr, Load, indirects_in, loads

@@ -10,8 +10,8 @@ from functools import partial
 
 import torch
 
-from litz.host.launch_dependencies import checks_values, indirect_indices
-from litz.host.load import HostFunction
+from litz.host.emit.launch_dependencies import checks_values, indirect_indices
+from litz.host.runtime.load import HostFunction
 from litz.timing import Timer
 from litz.tuning.matmul_choices import nodes_of, worth_generating
 from litz_ir.contraction import CONVOLUTIONS, MATMULS, matmul_arguments

@@ -16,7 +16,7 @@ import torch
 
 from litz.artifact import TunedTiles
 from litz.cache.artifacts import ArtifactCache
-from litz.host.load import HostFunction
+from litz.host.runtime.load import HostFunction
 from litz.loading import Loader
 from litz.targets import launches_on
 from litz.timing import Timer

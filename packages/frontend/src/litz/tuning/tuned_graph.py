@@ -13,11 +13,11 @@ import torch
 
 from litz.artifact import Artifact, TunedTiles
 from litz.cache.artifacts import ArtifactCache
-from litz.failures import Failures
-from litz.host.externs import NO_ROUTINES
-from litz.host.gpus import ONE_GPU, Gpus
-from litz.host.load import HostFunction
+from litz.host.runtime.externs import NO_ROUTINES
+from litz.host.runtime.gpus import ONE_GPU, Gpus
+from litz.host.runtime.load import HostFunction
 from litz.loading import NO_CONSTANTS, Compiled, Loader, loader_of
+from litz.reports.failures import Failures
 from litz.settings import Config
 from litz.targets import TargetSet
 from litz.timing import Timer, sampler

@@ -4,20 +4,20 @@
 scalars with ``$``; ``name: size`` is an axis, ``{ … }`` a body, ``# …`` a comment and ``@ …`` an origin.
 """
 
-from litz_ir.text.parse_bodies import parse_expr, parse_term
-from litz_ir.text.parse_fused import parse_fused
-from litz_ir.text.parse_kernel import parse_kernel
-from litz_ir.text.parse_loops import parse_graph
-from litz_ir.text.parse_plan import parse_plan
-from litz_ir.text.parse_schedules import parse_schedule
-from litz_ir.text.parser import from_text
-from litz_ir.text.print_bodies import print_expr, print_term
-from litz_ir.text.print_fused import print_fused
-from litz_ir.text.print_kernel import print_kernel
-from litz_ir.text.print_loops import print_graph
-from litz_ir.text.print_plan import print_plan
-from litz_ir.text.print_schedules import print_schedule
-from litz_ir.text.printer import to_text
+from litz_ir.text.parsing.bodies import parse_expr, parse_term
+from litz_ir.text.parsing.fused import parse_fused
+from litz_ir.text.parsing.kernel import parse_kernel
+from litz_ir.text.parsing.levels import from_text
+from litz_ir.text.parsing.loops import parse_graph
+from litz_ir.text.parsing.plan import parse_plan
+from litz_ir.text.parsing.schedules import parse_schedule
+from litz_ir.text.printing.bodies import print_expr, print_term
+from litz_ir.text.printing.fused import print_fused
+from litz_ir.text.printing.kernel import print_kernel
+from litz_ir.text.printing.levels import to_text
+from litz_ir.text.printing.loops import print_graph
+from litz_ir.text.printing.plan import print_plan
+from litz_ir.text.printing.schedules import print_schedule
 
 __all__ = [
     "from_text",

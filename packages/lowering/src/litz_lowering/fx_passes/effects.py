@@ -10,7 +10,7 @@ import torch
 from torch.fx import Node
 
 from litz_ir.passes import PassContext
-from litz_lowering.fallback import EFFECT
+from litz_lowering.aten.fallback import EFFECT
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 
 

@@ -10,13 +10,13 @@ import torch
 from torch.fx import Node
 
 from litz_ir.passes import Pass, PassContext
-from litz_lowering.fallback import EFFECT
+from litz_lowering.aten.fallback import EFFECT
+from litz_lowering.contexts.options import LoweringOptions
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.attention.rewrite import HandWrittenAttention
 from litz_lowering.fx_passes.effects import UnwrapEffects
 from litz_lowering.fx_passes.random_state import UnwrapRandomState
 from litz_lowering.fx_passes.views import is_returned
-from litz_lowering.options import LoweringOptions
 
 
 @dataclass

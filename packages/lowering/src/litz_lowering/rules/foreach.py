@@ -7,11 +7,11 @@ from typing import Any
 
 from litz_ir.dtypes import f32
 from litz_ir.scalar import build
-from litz_lowering.context import Declined, LoweringContext, Tensor
-from litz_lowering.registry import REGISTRY, rule
-from litz_lowering.rules.pointwise import ROWS, PointwiseRow, lower_pointwise
-from litz_lowering.rules.reduce import amax, vector_norm
-from litz_lowering.rules.slice_scatter import in_place_of
+from litz_lowering.contexts.context import Declined, LoweringContext, Tensor
+from litz_lowering.contexts.registry import REGISTRY, rule
+from litz_lowering.rules.elementwise.pointwise import ROWS, PointwiseRow, lower_pointwise
+from litz_lowering.rules.indexing.slice_scatter import in_place_of
+from litz_lowering.rules.reductions.reduce import amax, vector_norm
 
 _UNARY = (
     "abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal round "

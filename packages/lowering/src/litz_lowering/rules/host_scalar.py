@@ -11,8 +11,8 @@ from litz_ir.dtypes import b1, f64, i64
 from litz_ir.errors import SymbolError
 from litz_ir.scalar import Expr, Scalar, build
 from litz_ir.symbols import Size, Term, add, maximum, minimum, mul, symbol
-from litz_lowering.context import Lowered, LoweringContext, Tensor
-from litz_lowering.registry import REGISTRY, rule
+from litz_lowering.contexts.context import Lowered, LoweringContext, Tensor
+from litz_lowering.contexts.registry import REGISTRY, rule
 
 _ARITHMETIC: dict[str, tuple[str, Callable[..., Size] | None]] = {
     "add": ("add", add),

@@ -12,10 +12,10 @@ from litz_ir.dtypes import DType, b1, compute_dtype, f32, i64
 from litz_ir.loops import Argument, Random
 from litz_ir.scalar import Expr, build
 from litz_ir.symbols import Size, Term
-from litz_lowering.context import Axes, Declined, Lowered, LoweringContext, ObjectArgument, Tensor
-from litz_lowering.registry import rule
-from litz_lowering.rules.formula import Num, ceil, exp, log1p, maximum, remainder, tan, where
-from litz_lowering.rules.index_maps import flatten
+from litz_lowering.contexts.context import Axes, Declined, Lowered, LoweringContext, ObjectArgument, Tensor
+from litz_lowering.contexts.registry import rule
+from litz_lowering.expressions.formula import Num, ceil, exp, log1p, maximum, remainder, tan, where
+from litz_lowering.expressions.index_maps import flatten
 
 _SEED_LOW, _SEED_HIGH = -(2**63), 2**63 - 1
 

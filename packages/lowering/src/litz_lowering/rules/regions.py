@@ -26,12 +26,12 @@ from litz_ir.loops import (
 )
 from litz_ir.scalar import Scalar
 from litz_ir.symbols import Size, SymbolInfo, substitute, symbol
-from litz_lowering.context import Lowered, LoweringContext, ResultType, Tensor
-from litz_lowering.outputs import NUMBERS, flatten
-from litz_lowering.registry import rule
-from litz_lowering.results import computed_positions, leaf_type, nested_results, result_types
-from litz_lowering.subgraphs import OutputRequirements, missing_symbols
-from litz_lowering.values import Subgraph
+from litz_lowering.contexts.context import Lowered, LoweringContext, ResultType, Tensor
+from litz_lowering.contexts.outputs import NUMBERS, flatten
+from litz_lowering.contexts.registry import rule
+from litz_lowering.contexts.results import computed_positions, leaf_type, nested_results, result_types
+from litz_lowering.contexts.subgraphs import OutputRequirements, missing_symbols
+from litz_lowering.contexts.values import Subgraph
 
 Operands = tuple[Lowered, ...]
 

@@ -20,12 +20,12 @@ from litz_ir.loops import (
     rename_reads,
 )
 from litz_ir.plan import CallStep, RegionStep
+from litz_scheduler.analysis.cost import type_bytes
+from litz_scheduler.analysis.graph_facts import dense_type, output_names, overwritten_names, same_strides
 from litz_scheduler.build_plan.forms import Item, Subgraph
 from litz_scheduler.build_plan.launches import LaunchBuilder
 from litz_scheduler.build_plan.sizes import Sizes, symbols_of
 from litz_scheduler.build_plan.values import ValuePlacements
-from litz_scheduler.cost import type_bytes
-from litz_scheduler.graph_facts import dense_type, output_names, overwritten_names, same_strides
 
 
 class Calls:

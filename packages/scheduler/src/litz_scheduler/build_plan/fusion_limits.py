@@ -13,8 +13,8 @@ from itertools import accumulate
 
 from litz_ir.plan import Kernel, Launch, Placement, Step, memory_root, written_by
 from litz_ir.symbols import SymbolTable
+from litz_scheduler.analysis.cost import estimate
 from litz_scheduler.build_plan.horizontal_fusion import HorizontallyFused
-from litz_scheduler.cost import estimate
 from litz_scheduler.memory.planner import MemoryPlan
 from litz_scheduler.memory.slots import LiveInterval, Slot
 

@@ -36,10 +36,10 @@ from litz_ir.plan import (
 from litz_ir.scalar import nested_reductions
 from litz_ir.symbols import Size, SymbolTable, free_symbols, product, substitute, symbol
 from litz_ir.target import Capabilities
+from litz_scheduler.analysis.cost import body_size, estimate, type_bytes
+from litz_scheduler.analysis.loop_order import bodies_of
 from litz_scheduler.build_plan.isomorphic_kernels import KernelTemplate, kernel_template, subkernel_of
 from litz_scheduler.build_plan.kernel_names import KernelNames
-from litz_scheduler.cost import body_size, estimate, type_bytes
-from litz_scheduler.loop_order import bodies_of
 from litz_scheduler.options import SchedulerOptions
 
 MAX_BUFFERS = 256

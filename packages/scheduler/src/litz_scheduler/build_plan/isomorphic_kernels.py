@@ -21,7 +21,7 @@ from litz_ir.symbols import (
     substitute,
     symbol,
 )
-from litz_scheduler.loop_order import bodies_of, nodes_of, stores_of, terms_of
+from litz_scheduler.analysis.loop_order import bodies_of, nodes_of, stores_of, terms_of
 
 MAX_DIVISOR, MIN_DIVISOR = 16, 4
 """The divisors, in elements, that templates distinguish: powers of two from the narrowest to the widest vectorised

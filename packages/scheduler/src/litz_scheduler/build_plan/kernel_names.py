@@ -9,8 +9,8 @@ from litz_ir.fused import Decision
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext
 from litz_ir.plan import Kernel, Launch, Plan, Step
+from litz_scheduler.analysis.canonical import kernel_title
 from litz_scheduler.build_plan.forms import Item, Subgraph, UnnamedLaunch, UnnamedSteps, UnplacedPlan
-from litz_scheduler.canonical import kernel_title
 
 
 class KernelNames:

@@ -14,15 +14,15 @@ from litz_ir.plan import KernelOrigin, Parameter, Schedule, cluster_size, scan_s
 from litz_ir.scalar import Expr, Load
 from litz_ir.symbols import SymbolTable, symbol
 from litz_ir.target import Capabilities
+from litz_scheduler.analysis.canonical import CanonicalKernel, canonicalize
+from litz_scheduler.analysis.cost import body_cost, estimate, points, type_bytes
+from litz_scheduler.analysis.graph_facts import InlinedOperations
+from litz_scheduler.analysis.kernels import KernelBody, build_kernel_body, single_operation_group
+from litz_scheduler.analysis.loop_order import LoopNest, bodies_of
 from litz_scheduler.build_plan.forms import Item, UnnamedLaunch
 from litz_scheduler.build_plan.values import ValuePlacements
-from litz_scheduler.canonical import CanonicalKernel, canonicalize
-from litz_scheduler.cost import body_cost, estimate, points, type_bytes
-from litz_scheduler.graph_facts import InlinedOperations
-from litz_scheduler.kernels import KernelBody, build_kernel_body, single_operation_group
-from litz_scheduler.loop_order import LoopNest, bodies_of
 from litz_scheduler.options import SchedulerOptions
-from litz_scheduler.tiling import schedule_nest
+from litz_scheduler.schedules.tiling import schedule_nest
 
 
 class LaunchBuilder:

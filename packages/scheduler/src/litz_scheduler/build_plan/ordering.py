@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from litz_ir.fused import Decision
 from litz_ir.passes import PassContext
 from litz_ir.plan import Step, memory_root, touched_by
+from litz_scheduler.analysis.cost import estimate
 from litz_scheduler.build_plan.forms import UnplacedPlan
-from litz_scheduler.cost import estimate
 from litz_scheduler.memory.liveness import escaping
 from litz_scheduler.memory.slots import UNPLACED, placement_bytes, step_results
 from litz_scheduler.order.candidates import WorkBlock, depth_first, freeing_first

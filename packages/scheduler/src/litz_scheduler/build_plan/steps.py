@@ -22,13 +22,13 @@ from litz_ir.loops import (
 )
 from litz_ir.passes import PassContext
 from litz_ir.plan import CheckStep, DefineStep
+from litz_scheduler.analysis.cost import type_bytes
+from litz_scheduler.analysis.graph_facts import InlinedOperations, viewed
 from litz_scheduler.build_plan.calls import Calls
 from litz_scheduler.build_plan.forms import Item, UnnamedSteps
 from litz_scheduler.build_plan.launches import LaunchBuilder, machine_of
 from litz_scheduler.build_plan.sizes import Sizes
 from litz_scheduler.build_plan.values import ValuePlacements
-from litz_scheduler.cost import type_bytes
-from litz_scheduler.graph_facts import InlinedOperations, viewed
 from litz_scheduler.options import SchedulerOptions
 
 

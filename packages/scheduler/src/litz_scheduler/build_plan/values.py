@@ -8,7 +8,7 @@ from litz_ir.errors import ScheduleError
 from litz_ir.loops import LoopGraph, Scatter, TensorType, Value, View, index_reads
 from litz_ir.plan import Placement
 from litz_ir.scalar import loads
-from litz_scheduler.graph_facts import alias_type, as_promised, dense_type, output_names
+from litz_scheduler.analysis.graph_facts import alias_type, as_promised, dense_type, output_names
 from litz_scheduler.memory.slots import UNPLACED
 
 

@@ -10,8 +10,8 @@ from litz_ir.fused import Decision
 from litz_ir.loops import LoopGraph, Pointwise, Reduction, Value
 from litz_ir.passes import PassContext
 from litz_ir.verifier import verify
+from litz_scheduler.analysis.fusion_candidate import FusionCandidate
 from litz_scheduler.fusion.vertical import FusionLimits, try_fuse
-from litz_scheduler.fusion_candidate import FusionCandidate
 from litz_scheduler.legality.precedence import Precedence
 from litz_scheduler.options import SchedulerOptions
 

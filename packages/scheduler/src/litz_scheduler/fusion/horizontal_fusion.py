@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from litz_ir.device import Device
 from litz_ir.passes import PassContext
 from litz_ir.symbols import Size
-from litz_scheduler.cost import estimate, type_bytes
+from litz_scheduler.analysis.cost import estimate, type_bytes
+from litz_scheduler.analysis.fusion_candidate import FusionCandidate, sizes_of
 from litz_scheduler.fusion.groups import FusionGroups, Merger
-from litz_scheduler.fusion_candidate import FusionCandidate, sizes_of
 from litz_scheduler.legality.matmul import gpu_kinds
 from litz_scheduler.options import SchedulerOptions
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from litz_ir.fused import FusedGraph, Group, Member, StorageClass
 from litz_ir.loops import LoopGraph, Value
 from litz_ir.passes import PassContext
-from litz_scheduler.cost import body_cost
+from litz_scheduler.analysis.cost import body_cost
+from litz_scheduler.analysis.fusion_candidate import FusionCandidate, ScheduledNode
+from litz_scheduler.analysis.graph_facts import Materialization
 from litz_scheduler.fusion.groups import FusionGroups
-from litz_scheduler.fusion_candidate import FusionCandidate, ScheduledNode
-from litz_scheduler.graph_facts import Materialization
 from litz_scheduler.options import SchedulerOptions
 
 

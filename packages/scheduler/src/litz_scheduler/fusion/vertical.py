@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from litz_ir.loops import Pointwise, Reduction
 from litz_ir.symbols import SymbolTable
 from litz_ir.target import Capabilities
-from litz_scheduler.cost import estimate, points
-from litz_scheduler.fusion_candidate import FusionCandidate, ScheduledNode, scheduled_node
+from litz_scheduler.analysis.cost import estimate, points
+from litz_scheduler.analysis.fusion_candidate import FusionCandidate, ScheduledNode, scheduled_node
 from litz_scheduler.legality.axis_alignment import Alignment, alignments, realign
 from litz_scheduler.legality.matmul import shares_nested_reductions
 from litz_scheduler.legality.producer_reads import phase_for, preserves_versions

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from litz_ir.device import CPU, Device
 from litz_ir.loops import LoopGraph, Operation, Pointwise, Reduction
 from litz_ir.passes import PassContext
-from litz_scheduler.cost import body_size, estimate, type_bytes
+from litz_scheduler.analysis.cost import body_size, estimate, type_bytes
+from litz_scheduler.analysis.fusion_candidate import FusionCandidate, ScheduledNode, new_candidate
 from litz_scheduler.fusion.groups import BUFFERS, FusionGroups, Merger
 from litz_scheduler.fusion.vertical import FusedCandidate, try_fuse
-from litz_scheduler.fusion_candidate import FusionCandidate, ScheduledNode, new_candidate
 from litz_scheduler.legality.dependency_tracker import DependencyTracker
 from litz_scheduler.legality.matmul import gpu_kinds, has_nested_reductions, is_matmul
 from litz_scheduler.legality.precedence import Precedence

@@ -18,9 +18,15 @@ from litz_ir.symbols import (
     substitute,
     symbol,
 )
-from litz_scheduler.fusion_candidate import FusionCandidate, ScheduledNode, axes_named, rewritten, sizes_of
-from litz_scheduler.graph_facts import axis_ranges, named
-from litz_scheduler.iteration_space import IterationSpace, refine, space_of
+from litz_scheduler.analysis.fusion_candidate import (
+    FusionCandidate,
+    ScheduledNode,
+    axes_named,
+    rewritten,
+    sizes_of,
+)
+from litz_scheduler.analysis.graph_facts import axis_ranges, named
+from litz_scheduler.analysis.iteration_space import IterationSpace, refine, space_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from litz_ir.loops import (
 )
 from litz_ir.scalar import Expr, Scalar, walk
 from litz_ir.symbols import Size, Symbol, free_symbols
-from litz_scheduler.graph_facts import axes_of, memory_roots, overwritten_by
+from litz_scheduler.analysis.graph_facts import axes_of, memory_roots, overwritten_by
 
 
 class DependencyTracker:

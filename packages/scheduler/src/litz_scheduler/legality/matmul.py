@@ -8,7 +8,7 @@ from litz_ir.contraction import MatmulNest, matmul_nest
 from litz_ir.loops import Operation, Pointwise, Reduction, Scatter
 from litz_ir.passes import PassContext
 from litz_ir.scalar import nested_reductions
-from litz_scheduler.fusion_candidate import ScheduledNode
+from litz_scheduler.analysis.fusion_candidate import ScheduledNode
 
 
 def gpu_kinds(context: PassContext) -> frozenset[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from litz_scheduler.fusion_candidate import ScheduledNode
+from litz_scheduler.analysis.fusion_candidate import ScheduledNode
 
 
 def phase_for(new_node: ScheduledNode, defined: Mapping[str, ScheduledNode]) -> int | None:

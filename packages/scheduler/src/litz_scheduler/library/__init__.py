@@ -1,15 +1,15 @@
 """Passes that choose how contractions run: library routines or generated loops, layouts, frozen parameters."""
 
-from litz_scheduler.library.attention_calls import ATTENTIONS, GRADIENTS
-from litz_scheduler.library.bias import UnfuseBias
-from litz_scheduler.library.channels_last import PropagateChannelsLast
-from litz_scheduler.library.freeze import FreezeParameterLoops
-from litz_scheduler.library.generated_attention import GeneratedAttention
-from litz_scheduler.library.generated_convolutions import GeneratedConvolutions
-from litz_scheduler.library.generated_matmuls import GeneratedMatmuls
-from litz_scheduler.library.leading_dimension import PadLeadingDimension
-from litz_scheduler.library.linear import LinearMatmuls
-from litz_scheduler.library.prepacked_convolutions import PrepackConvolutions
+from litz_scheduler.library.attention.attention_calls import ATTENTIONS, GRADIENTS
+from litz_scheduler.library.attention.generated_attention import GeneratedAttention
+from litz_scheduler.library.constants.freeze import FreezeParameterLoops
+from litz_scheduler.library.convolution.generated_convolutions import GeneratedConvolutions
+from litz_scheduler.library.convolution.prepacked_convolutions import PrepackConvolutions
+from litz_scheduler.library.layout.channels_last import PropagateChannelsLast
+from litz_scheduler.library.matmul.bias import UnfuseBias
+from litz_scheduler.library.matmul.generated_matmuls import GeneratedMatmuls
+from litz_scheduler.library.matmul.leading_dimension import PadLeadingDimension
+from litz_scheduler.library.matmul.linear import LinearMatmuls
 
 __all__ = [
     "ATTENTIONS",

@@ -9,7 +9,7 @@ from litz_ir.loops import Axis
 from litz_ir.plan import Accumulate, Kernel, Phase, Statement, Store
 from litz_ir.scalar import Expr, Load, Masked, NestedReduction, Scalar, indirects_in, walk
 from litz_ir.symbols import Size, substitute, symbol
-from litz_scheduler.loop_order import bodies_of, stores_of
+from litz_scheduler.analysis.loop_order import bodies_of, stores_of
 
 
 @dataclass(frozen=True, slots=True)

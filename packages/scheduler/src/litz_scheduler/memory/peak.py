@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from litz_ir.symbols import Size, SymbolTable
-from litz_scheduler.cost import estimate
+from litz_scheduler.analysis.cost import estimate
 
 
 @dataclass(slots=True)

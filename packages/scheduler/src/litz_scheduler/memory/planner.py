@@ -10,7 +10,7 @@ from litz_ir.fused import Decision
 from litz_ir.loops import Output
 from litz_ir.plan import Allocate, Free, Kernel, Placement, Step, Storage
 from litz_ir.symbols import SymbolTable
-from litz_scheduler.cost import estimate
+from litz_scheduler.analysis.cost import estimate
 from litz_scheduler.memory.peak import LiveBlock, live_bytes
 from litz_scheduler.memory.runs import LaunchRuns, find_runs
 from litz_scheduler.memory.slots import LiveInterval, SlotRequests, slot_requests

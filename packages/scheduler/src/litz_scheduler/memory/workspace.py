@@ -17,8 +17,8 @@ from litz_ir.dtypes import bf16, f32
 from litz_ir.loops import Ref, TensorType
 from litz_ir.plan import CallStep, Placement, Plan, RegionStep, Step
 from litz_ir.symbols import SymbolTable
-from litz_scheduler.cost import estimate
-from litz_scheduler.library.convolution_layouts import WIDE_FILTER, WIDE_FILTER_SUMS
+from litz_scheduler.analysis.cost import estimate
+from litz_scheduler.library.layout.convolution_layouts import WIDE_FILTER, WIDE_FILTER_SUMS
 from litz_scheduler.memory.slots import placement_bytes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from litz_ir.fused import FusedGraph
 from litz_ir.loops import Assert, Call, Operation, Region
-from litz_scheduler.graph_facts import overwritten_by
+from litz_scheduler.analysis.graph_facts import overwritten_by
 from litz_scheduler.legality.dependency_tracker import DependencyTracker
 
 _OWN = ("aten", "prims")

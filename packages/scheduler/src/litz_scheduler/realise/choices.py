@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from litz_ir.fused import Decision
 from litz_ir.loops import LoopGraph, Pointwise, Value, View
 from litz_ir.passes import PassContext
-from litz_scheduler.cost import body_cost, body_size, estimate, load_count, points, type_bytes
-from litz_scheduler.graph_facts import (
+from litz_scheduler.analysis.cost import body_cost, body_size, estimate, load_count, points, type_bytes
+from litz_scheduler.analysis.graph_facts import (
     Materialization,
     VersionDeadlines,
     axes_of,

@@ -38,7 +38,7 @@ from litz_ir.scalar import (
 )
 from litz_ir.scalar import index as index_expression
 from litz_ir.symbols import Simplifier, Size, symbol
-from litz_scheduler.graph_facts import axes_of, axis_ranges, is_identity, named, viewed
+from litz_scheduler.analysis.graph_facts import axes_of, axis_ranges, is_identity, named, viewed
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.realise.choices import InlineDecisions
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from litz_ir.loops import Operation, Pointwise, Reduction, Scan, Scatter, View, stride_order
 from litz_ir.scalar import Checked, Expr, indirects, loads, unconditional_loads, walk
 from litz_ir.symbols import Size, Symbol, free_symbols
-from litz_scheduler.graph_facts import VersionDeadlines, axes_of, is_identity
+from litz_scheduler.analysis.graph_facts import VersionDeadlines, axes_of, is_identity
 
 MAX_READERS = 8
 """Readers are counted up to this number; values with more are treated alike."""

@@ -10,8 +10,8 @@ from torch.fx.node import map_arg
 from torch.nn import Module
 from torch.utils._python_dispatch import _disable_current_modes
 
+from litz_lowering.contexts.inputs import attribute
 from litz_lowering.fx_passes.attention.forms import value_of
-from litz_lowering.inputs import attribute
 
 _LARGEST = 1 << 24
 """Largest number of elements of a tensor that is computed at compile time."""

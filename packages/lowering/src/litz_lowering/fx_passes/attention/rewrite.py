@@ -16,6 +16,7 @@ from torch.nn import Module
 
 from litz_ir.fused import Decision
 from litz_ir.passes import PassContext
+from litz_lowering.contexts.origins import origin_of
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.attention.branches import (
     ORIGINAL,
@@ -31,7 +32,6 @@ from litz_lowering.fx_passes.attention.constants import KnownTensors
 from litz_lowering.fx_passes.attention.forms import ATTENTION, SOFTMAX, value_of
 from litz_lowering.fx_passes.attention.matched import Attention, Refused, attention_of
 from litz_lowering.fx_passes.patterns import Match, Mismatch, find
-from litz_lowering.origins import origin_of
 
 STAGE = "rewrite"
 """Stage of the pass's decisions: one for each attention that matched, or nearly did."""

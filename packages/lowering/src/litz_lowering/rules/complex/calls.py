@@ -7,8 +7,8 @@ from typing import Any
 from litz_ir.contraction import CONVOLUTION, CONVOLUTION_BACKWARD, operand_a
 from litz_ir.loops import ContractionCall, Extern
 from litz_ir.symbols import mul, product
-from litz_lowering.context import Complex, LoweringContext, Tensor
-from litz_lowering.registry import complex_rule
+from litz_lowering.contexts.context import Complex, LoweringContext, Tensor
+from litz_lowering.contexts.registry import complex_rule
 
 _REASON = "Fourier transforms run in a library"
 

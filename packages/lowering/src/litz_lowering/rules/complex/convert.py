@@ -6,10 +6,10 @@ import warnings
 from typing import Any
 
 from litz_ir.scalar import Expr
-from litz_lowering.context import Axes, Complex, Declined, LoweringContext, Tensor
-from litz_lowering.registry import complex_rule
+from litz_lowering.contexts.context import Axes, Complex, Declined, LoweringContext, Tensor
+from litz_lowering.contexts.registry import complex_rule
 from litz_lowering.rules.complex.numbers import complex_pointwise, operand, truth
-from litz_lowering.rules.slice_scatter import in_place_of
+from litz_lowering.rules.indexing.slice_scatter import in_place_of
 
 DISCARDS = "Casting complex values to real discards the imaginary part"
 """Warning of eager."""

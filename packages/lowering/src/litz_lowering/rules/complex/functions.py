@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 
 from litz_ir.dtypes import f64
-from litz_lowering.rules import formula as f
+from litz_lowering.expressions import formula as f
+from litz_lowering.expressions.formula import Num, where
 from litz_lowering.rules.complex.numbers import Cx, choose
-from litz_lowering.rules.formula import Num, where
 
 _copysign = f.binary("copysign")
 _HALF_PI = math.pi / 2

@@ -10,9 +10,9 @@ from litz_ir.dtypes import DType, b1, compute_dtype
 from litz_ir.loops import TensorType
 from litz_ir.scalar import Expr, build
 from litz_ir.symbols import Size, Term
-from litz_lowering.context import Axes, Complex, LoweringContext, Tensor
-from litz_lowering.rules import formula as f
-from litz_lowering.rules.formula import Num
+from litz_lowering.contexts.context import Axes, Complex, LoweringContext, Tensor
+from litz_lowering.expressions import formula as f
+from litz_lowering.expressions.formula import Num
 
 
 @dataclass(frozen=True, slots=True, eq=False)

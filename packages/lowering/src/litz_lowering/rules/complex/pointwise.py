@@ -8,9 +8,10 @@ from typing import Any
 
 from litz_ir.dtypes import compute_dtype
 from litz_ir.scalar import Expr, build
-from litz_lowering.context import Axes, Complex, LoweringContext, Tensor
-from litz_lowering.registry import REGISTRY, RuleResult, complex_rule
-from litz_lowering.rules import formula as f
+from litz_lowering.contexts.context import Axes, Complex, LoweringContext, Tensor
+from litz_lowering.contexts.registry import REGISTRY, RuleResult, complex_rule
+from litz_lowering.expressions import formula as f
+from litz_lowering.expressions.formula import Num
 from litz_lowering.rules.complex import functions as fn
 from litz_lowering.rules.complex.numbers import (
     Cx,
@@ -21,8 +22,7 @@ from litz_lowering.rules.complex.numbers import (
     promoted_part,
     truth,
 )
-from litz_lowering.rules.formula import Num
-from litz_lowering.rules.pointwise import nan_to_num as real_nan_to_num
+from litz_lowering.rules.elementwise.pointwise import nan_to_num as real_nan_to_num
 
 ComplexFormula = Callable[..., Cx | Num]
 

@@ -9,16 +9,16 @@ from litz_ir.dtypes import DType, b1, compute_dtype
 from litz_ir.loops import ReductionName, UserCombiner
 from litz_ir.scalar import Expr, Param, build
 from litz_ir.symbols import minimum
-from litz_lowering.context import Axes, Complex, Declined, LoweringContext, Tensor
-from litz_lowering.registry import RuleResult, complex_rule
-from litz_lowering.rules import formula as f
-from litz_lowering.rules import reduce as real
+from litz_lowering.contexts.context import Axes, Complex, Declined, LoweringContext, Tensor
+from litz_lowering.contexts.registry import RuleResult, complex_rule
+from litz_lowering.contexts.values import rejoined
+from litz_lowering.expressions import formula as f
+from litz_lowering.expressions.formula import Num
 from litz_lowering.rules.complex.numbers import Cx, as_complex, complex_pointwise, truth
-from litz_lowering.rules.formula import Num
-from litz_lowering.rules.reduce import Dims, count, finished
-from litz_lowering.rules.variance import moments
-from litz_lowering.rules.view import dimension, dimensions
-from litz_lowering.values import rejoined
+from litz_lowering.rules.indexing.view import dimension, dimensions
+from litz_lowering.rules.reductions import reduce as real
+from litz_lowering.rules.reductions.reduce import Dims, count, finished
+from litz_lowering.rules.reductions.variance import moments
 
 
 def _sum(

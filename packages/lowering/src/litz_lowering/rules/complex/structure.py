@@ -15,11 +15,11 @@ from litz_ir.dtypes import DType
 from litz_ir.loops import Combiner, Layout, ReductionName, ScatterMode, TensorType, contiguous
 from litz_ir.scalar import Expr, build, substitute_expr
 from litz_ir.symbols import Size, floordiv, mul, symbol
-from litz_lowering.context import Axes, Complex, Declined, LoweringContext, Tensor
-from litz_lowering.registry import REGISTRY, Rule, RuleResult, complex_rule
-from litz_lowering.rules import slice_scatter, view
+from litz_lowering.contexts.context import Axes, Complex, Declined, LoweringContext, Tensor
+from litz_lowering.contexts.registry import REGISTRY, Rule, RuleResult, complex_rule
+from litz_lowering.expressions.formula import Num
 from litz_lowering.rules.complex.numbers import Cx, as_complex, complex_pointwise, either, operand
-from litz_lowering.rules.formula import Num
+from litz_lowering.rules.indexing import slice_scatter, view
 
 PART = "part.of.pair"
 """Symbol of the part while a rule builds its bodies."""

@@ -11,12 +11,12 @@ from litz_ir.dtypes import f32
 from litz_ir.loops import Axis, LoopGraph
 from litz_ir.scalar import Expr, FullRange, QueryKeyPoint, build
 from litz_ir.symbols import Size
-from litz_lowering.context import Axes, Lowered, LoweringContext, Tensor
-from litz_lowering.registry import rule
+from litz_lowering.contexts.context import Axes, Lowered, LoweringContext, Tensor
+from litz_lowering.contexts.registry import rule
+from litz_lowering.contexts.values import Subgraph, axes_of
 from litz_lowering.rules.flex_attention.blocks import ListedBlocks, keys_of, queries_of
 from litz_lowering.rules.flex_attention.captured import CapturedGradients
 from litz_lowering.rules.flex_attention.scores import LN2, FlexScores
-from litz_lowering.values import Subgraph, axes_of
 
 ScoreFactor = Callable[[QueryKeyPoint, Sequence[Axis]], Expr]
 """Factor of a query and a key in a sum, in a loop over axes."""

@@ -9,7 +9,7 @@ from typing import Any
 from litz_ir.dtypes import i32, i64
 from litz_ir.scalar import Expr, FullRange, Indirect, SummedPosition, build
 from litz_ir.symbols import Size, add, floordiv, minimum, mul
-from litz_lowering.values import Tensor
+from litz_lowering.contexts.values import Tensor
 
 _OF_KEYS, _OF_QUERIES = 2, 6
 """Positions in a block mask of the lists of key blocks, and of query blocks: counts and indices of partially

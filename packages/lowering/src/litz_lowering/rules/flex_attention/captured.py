@@ -10,12 +10,12 @@ from litz_ir.dtypes import f32
 from litz_ir.loops import Axis, LoopGraph, TensorType
 from litz_ir.scalar import Expr, FullRange, QueryKeyPoint, SummedPosition, build, map_indirects
 from litz_ir.symbols import Simplifier, Size, add, free_symbols, minimum
-from litz_lowering.context import Axes, LoweringContext, Tensor
+from litz_lowering.contexts.context import Axes, LoweringContext, Tensor
+from litz_lowering.contexts.values import axes_of, terms_of
 from litz_lowering.rules.flex_attention.blocks import ListedBlocks, keys_of, queries_of
 from litz_lowering.rules.flex_attention.functions import CAPTURED_READS, CapturedRead, element_of
 from litz_lowering.rules.flex_attention.scores import FlexScores
-from litz_lowering.rules.scatter import combine_dtype, zeros
-from litz_lowering.values import axes_of, terms_of
+from litz_lowering.rules.indexing.scatter import combine_dtype, zeros
 
 FIRST = 3
 """Position of the first captured tensor's gradient among the results."""

@@ -9,11 +9,11 @@ from typing import Any
 
 from litz_ir.dtypes import f32
 from litz_ir.scalar import Expr, FullRange, Heads, QueryKeyPoint, attention, build
-from litz_lowering.context import Axes, Lowered, LoweringContext, Tensor
-from litz_lowering.registry import rule
+from litz_lowering.contexts.context import Axes, Lowered, LoweringContext, Tensor
+from litz_lowering.contexts.registry import rule
+from litz_lowering.contexts.values import Subgraph, axes_of
 from litz_lowering.rules.flex_attention.blocks import ListedBlocks, keys_of
 from litz_lowering.rules.flex_attention.scores import LN2, FlexScores
-from litz_lowering.values import Subgraph, axes_of
 
 
 @rule("higher_order.flex_attention")

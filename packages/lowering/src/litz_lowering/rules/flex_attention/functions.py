@@ -22,7 +22,7 @@ from litz_ir.scalar import (
     transform,
 )
 from litz_ir.symbols import Range, Simplifier, Size, add, floordiv, maximum, minimum, mod, mul
-from litz_lowering.values import Lowered, Tensor
+from litz_lowering.contexts.values import Lowered, Tensor
 
 CAPTURED_READS = "litz.captured_reads"
 """Key in ``meta`` of an attention's gradient for the :class:`CapturedRead` records of its joint graph."""

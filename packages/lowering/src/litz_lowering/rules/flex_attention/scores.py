@@ -9,10 +9,10 @@ from litz_ir.dtypes import f32
 from litz_ir.loops import Axis, LoopGraph
 from litz_ir.scalar import Expr, Heads, NestedReduction, QueryKeyPoint, build, substitute_expr
 from litz_ir.symbols import Range, Size, extent, floordiv, symbol
-from litz_lowering.context import LoweringContext
+from litz_lowering.contexts.context import LoweringContext
+from litz_lowering.contexts.subgraphs import OutputRequirements
+from litz_lowering.contexts.values import Lowered, Subgraph, Tensor
 from litz_lowering.rules.flex_attention.functions import compose_function
-from litz_lowering.subgraphs import OutputRequirements
-from litz_lowering.values import Lowered, Subgraph, Tensor
 
 LN2 = math.log(2)
 """Natural logarithm of 2. Logarithms are passed in base 2."""

@@ -1,0 +1,1 @@
+"""Fused attention: its loop and its accumulators."""

@@ -1,0 +1,267 @@
+"""The loop of a fused attention kernel over blocks of keys: QK^T, P, and PV if there is a V."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+from litz_codegen_triton.emit.attention.accumulators import OnlineSoftmax, ScoreStore, ScoreSum, WeightedSum
+from litz_codegen_triton.emit.bodies.body import TileEmitter
+from litz_codegen_triton.emit.indexing.coordinates import TileIndices, unflattened
+from litz_codegen_triton.emit.indexing.one_dimensional import one_dimensional_terms
+from litz_codegen_triton.emit.loops.fused_attention import (
+    MIN_TILE_SIZE,
+    SOFTMAX,
+    Conditions,
+    FusedAttention,
+    conditions,
+    p_operand_of,
+    qk_operands,
+    v_operand_of,
+)
+from litz_codegen_triton.emit.loops.tiles import InnerLoop, next_power_of_two
+from litz_codegen_triton.emit.matmul.operand import operand_tile, tile_range
+from litz_codegen_triton.emit.source.powers import in_powers_of_two
+from litz_codegen_triton.emit.source.text import EmittedValue
+from litz_ir.dtypes import DType, f32
+from litz_ir.loops import Axis
+from litz_ir.plan import Accumulate, Store
+from litz_ir.scalar import Expr, NestedReduction, substitute_expr
+from litz_ir.symbols import Size, bounds, product, symbol
+
+SUBSCRIPTS = ("[None, :]", "[:, None]")
+"""Subscripts that put a one-dimensional index along the second and along the first dimension of a tile."""
+
+
+class AttentionEmitter:
+    """Writes the phase of a fused attention kernel.
+
+    Dimensions of tiles are the rows ``y``, the columns ``x``, the summed points ``r`` and the points ``e`` of a nested
+    reduction. The output is (``y``, ``x``), P is (``y``, ``r``), V is (``r``, ``x``), Q is (``y``, ``e``) and K is
+    (``e``, ``r``). ``r`` and ``e`` have two indices each, since they are the second dimension of one tile and the first
+    of another; ``y`` and ``r`` have a third, one-dimensional one for values that vary along that dimension alone.
+    """
+
+    def __init__(
+        self, body: TileEmitter, coordinates: TileIndices, found: FusedAttention, inner: InnerLoop
+    ) -> None:
+        self.body = body
+        self.coordinates = coordinates
+        self.found = found
+        self.inner = inner
+        names = coordinates.indices
+        self.summed = coordinates.summed
+        self.serial_index = names[f"s{found.phase}"]
+        self.vector_index = coordinates.index("keys", inner.size).name
+        rows = {names["y"]: names["rows"]}
+        if found.row_block:
+            rows[names["qrow"]] = names["qrows"]
+        self.one_dimensional: Mapping[str, Mapping[str, str]] = {
+            "y": rows,
+            "r": {self.summed[0]: self.vector_index},
+        }
+        self.statements: Sequence[Accumulate | Store] = ()
+        self.v_tiles: dict[Expr, EmittedValue] = {}
+        self.tails: tuple[EmittedValue, ...] = ()
+        self.nested_ranges: dict[int, tuple[EmittedValue, EmittedValue]] = {}
+
+    def write(self, statements: Sequence[Accumulate | Store], stages: int) -> None:
+        """Write the loop and define the results; ``stages`` is ``num_stages`` of the loop."""
+        body, writer = self.body, self.body.writer
+        statements = self.statements = [_in_powers_of_two(each) for each in statements]
+        p_operands = [p_operand_of(statement) for statement in statements]
+        v_operands = [v for v in map(v_operand_of, statements) if v is not None]
+        nested = conditions((*p_operands, *v_operands))
+        assert nested is not None, "the matcher takes nested reductions with one set of conditions each"
+        q_tiles = [self._q_tile(each) for each in nested]
+        writers = [self._writer(statement) for statement in statements]
+        spans = [tile_range(body, "rspan", "RBLOCK", along) for along in (*SUBSCRIPTS, "")]
+        offset, length = writer.names.fresh("roffset"), self._length()
+        writer.open(f"for {offset} in tl.range(0, {length}, RBLOCK, num_stages={stages}):")
+        least = bounds(self.inner.size, body.setting.ranges).low
+        body.load_depth = 0 if least is not None and least > 0 else writer.depth
+        self._move(offset, spans)
+        for (each, under), q in zip(nested.items(), q_tiles):
+            self._nested_reduction(each, under, q)
+        known = {letter: frozenset(names) for letter, names in self.one_dimensional.items()}
+        for expr, letter in one_dimensional_terms(p_operands, known).items():
+            self._vector(expr, letter)
+        for statement_writer in writers:
+            self._step(statement_writer)
+        body.load_depth = 0
+        writer.close()
+        for statement_writer in writers:
+            statement_writer.end()
+
+    def _writer(self, statement: Accumulate | Store) -> WeightedSum | ScoreSum | ScoreStore:
+        """Return the writer of a statement; making it writes the accumulators."""
+        if isinstance(statement, Store):
+            return ScoreStore(statement)
+        v = v_operand_of(statement)
+        if v is None:
+            return ScoreSum(self.body, statement)
+        kind = OnlineSoftmax if statement.combiner == SOFTMAX else WeightedSum
+        return kind(self.body, statement, self._precision(v.dtype))
+
+    def _step(self, writer: WeightedSum | ScoreSum | ScoreStore) -> None:
+        """Write a statement's part of the iteration."""
+        with self._over("y", "r"):
+            if not isinstance(writer, WeightedSum):
+                writer.step(self.body)
+                return
+            p = writer.probabilities()
+        writer.step(p, self._v_tile(writer.value))
+
+    # --- the summed points of a tile ---
+
+    def _length(self) -> str:
+        """Return the number of points that the loop sums, up to the loop bound if there is one."""
+        body, count = self.body, self.coordinates.loop_bound
+        sizes = [*(axis.size for axis in self.inner.serial), self.inner.size]
+        if count is None:
+            return body.index.unit(product(sizes)).text
+        value = body.value(count)
+        assert not value.dims, "all rows of a tile have the same loop bound"
+        number = f"{body.typed(value, count.dtype)}.to({body.index.type})"
+        known = f"tl.minimum({number}, {body.index.unit(sizes[0]).text})"
+        each = body.index.unit(product(sizes[1:])).text
+        return body.writer.define("length", f"{known} * {each}", frozenset(), 0).text
+
+    def _move(self, offset: str, spans: Sequence[EmittedValue]) -> None:
+        """Define the indices of the summed points for the tile at ``offset``, and the masks of its tail."""
+        body, inner, depth = self.body, self.inner, self.body.writer.depth
+        start = f"{offset} + "
+        size = body.index.unit(inner.size).text
+        if inner.serial:
+            serial = body.writer.define("rserial", f"{offset} // {size}", frozenset(), depth)
+            body.index.symbols[self.serial_index] = serial
+            start = "" if inner.size == inner.block else f"{offset} % {size} + "
+        tails = []
+        for name, each in zip((*self.summed, self.vector_index), spans):
+            index = each
+            if start:
+                index = body.writer.define("rindex", start + each.text, each.dims, depth)
+            body.index.symbols[name] = index
+            if not (isinstance(inner.size, int) and inner.size % inner.block == 0):
+                tails.append(body.writer.define("rmask", f"{index.text} < {size}", index.dims, depth))
+        self.tails = tuple(tails)
+
+    @contextmanager
+    def _over(self, *letters: str, points: int = 0) -> Iterator[None]:
+        """Set the dimensions and masks of the tiles written meanwhile; ``points`` is the size of ``e``."""
+        blocks = {"e": str(_tile_size(points)), "r": "RBLOCK", **dict(self.body.setting.dims)}
+        tails, outside = self.body.masks.tails, dict(self.body.masks.tails)
+        # Of the three masks of r the first is for tiles with r second, the next with r first, the last with r alone.
+        if "r" in letters and self.tails:
+            tails["r"] = self.tails[2 if len(letters) == 1 else letters.index("r") == 0]
+        if letters == ("y",) and "y" in tails:
+            rows = self.body.index.symbols[self.coordinates.indices["rows"]]
+            size = self.body.index.unit(self.coordinates.tiles.outer[-2].size).text
+            tails["y"] = self.body.writer.define("ymask", f"{rows.text} < {size}", rows.dims, 0)
+        if "e" in letters and _tile_size(points) != points:
+            index = self._nested_range(points)[letters.index("e") == 0]
+            tails["e"] = self.body.writer.define("emask", f"{index.text} < {points}", index.dims, 0)
+        with self.body.over(tuple((letter, blocks[letter]) for letter in letters)):
+            yield
+        tails.clear()
+        tails.update(outside)
+
+    # --- operands ---
+
+    def _precision(self, dtype: DType) -> str:
+        """Return the argument of ``tl.dot`` that sets the precision of operands of a dtype; empty for the default."""
+        return f', input_precision="{self.found.precision}"' if dtype == f32 else ""
+
+    def _nested_range(self, points: int) -> tuple[EmittedValue, EmittedValue]:
+        """Return the index of ``e`` along the second dimension of a tile, and along the first."""
+        if points not in self.nested_ranges:
+            second, first = (
+                tile_range(self.body, "espan", str(_tile_size(points)), along) for along in SUBSCRIPTS
+            )
+            self.nested_ranges[points] = (second, first)
+        return self.nested_ranges[points]
+
+    def _over_tile(self, operand: Expr, nested: NestedReduction, number: int) -> Expr:
+        """Rewrite Q (``number`` 0) or K (1) of a nested reduction over the index of ``e`` in its tile."""
+        points = _points(nested)
+        index = self.coordinates.index(f"e{points}_{number}", points)
+        self.body.index.symbols[index.name] = self._nested_range(points)[number]
+        return substitute_expr(operand, unflattened(index, [Axis(*axis) for axis in nested.axes]))
+
+    def _qk_operands(self, nested: NestedReduction) -> tuple[Expr, Expr]:
+        """Return Q and K of a nested reduction over tile indices."""
+        found = qk_operands(nested, frozenset((self.summed[0], self.serial_index)))
+        assert found is not None, "the matcher takes nested reductions that are matmuls"
+        return found
+
+    def _q_tile(self, nested: NestedReduction) -> EmittedValue:
+        """Load Q, which is the same for all summed points."""
+        q, _ = self._qk_operands(nested)
+        with self._over("y", "e", points=_points(nested)):
+            return operand_tile(self.body, "q", self._over_tile(q, nested, 0))
+
+    def _nested_reduction(self, nested: NestedReduction, under: Conditions, q: EmittedValue) -> None:
+        """Write QK^T of a block, and remember it as the value of the nested reduction."""
+        body, depth = self.body, self.body.writer.depth
+        each, k = self._qk_operands(nested)
+        text = f"tl.dot({q.text}, {self._k_tile(nested, k, under)}{self._precision(each.dtype)})"
+        body.writer.remember(nested, body.writer.define("qk", text, frozenset("yr"), depth))
+
+    def _vector(self, expr: Expr, letter: str) -> None:
+        """Write an expression that varies along one dimension as a one-dimensional tile, and remember its value."""
+        body, along = self.body, SUBSCRIPTS[letter == "y"]
+        indices = self.one_dimensional[letter].items()
+        moved = substitute_expr(expr, {name: symbol(other) for name, other in indices})
+        with self._over(letter):
+            value = body.value(moved)
+        if value.dims:
+            vector = body.writer.define(value.text, f"{value.text}{along}", value.dims, value.depth)
+            body.writer.remember(expr, vector)
+
+    def _k_tile(self, nested: NestedReduction, k: Expr, under: Conditions) -> str:
+        """Load K of a block; where K is also the V of a statement, transpose the tile of V instead."""
+        body = self.body
+        columns, _ = self._columns()
+        same = substitute_expr(k, unflattened(columns, [Axis(*axis) for axis in nested.axes]))
+        if not under and self._columns()[1] == _points(nested):
+            for statement in self.statements:
+                if v_operand_of(statement) == same:
+                    return f"tl.trans({self._v_tile(same).text})"
+        with self._over("e", "r", points=_points(nested)), ExitStack() as stack:
+            for condition in under:
+                stack.enter_context(body.under(condition, body.value(condition)))
+            return operand_tile(body, "k", self._over_tile(k, nested, 1)).text
+
+    def _columns(self) -> tuple[Size, Size]:
+        """Return the index of the columns, and their number where one tile has them all, else 0."""
+        dim = self.coordinates.tiles.outer[-1]
+        return symbol(self.coordinates.indices["x"]), dim.size if dim.block_count == 1 else 0
+
+    def _v_tile(self, v: Expr) -> EmittedValue:
+        """Load V of a block, once for all statements that multiply with it."""
+        if v not in self.v_tiles:
+            moved = substitute_expr(v, {self.summed[0]: symbol(self.summed[1])})
+            with self._over("r", "x"):
+                self.v_tiles[v] = operand_tile(self.body, "v", moved)
+        return self.v_tiles[v]
+
+
+def _in_powers_of_two(statement: Accumulate | Store) -> Accumulate | Store:
+    """Rewrite ``exp`` in the P operand as ``exp2`` where that is safe."""
+    p = in_powers_of_two(p_operand_of(statement))
+    if isinstance(statement, Store):
+        return replace(statement, value=p)
+    return replace(statement, values=(p, *statement.values[1:]))
+
+
+def _points(nested: NestedReduction) -> int:
+    """Return the number of points of a nested reduction, which is an integer."""
+    size = product(size for _, size in nested.axes)
+    assert isinstance(size, int), "the matcher takes nested reductions of constant size"
+    return size
+
+
+def _tile_size(points: int) -> int:
+    """Return the extent of the dimension of a tile that holds ``points`` points."""
+    return max(MIN_TILE_SIZE, next_power_of_two(points))

@@ -1,0 +1,1 @@
+"""Loop bodies: expressions, stores and atomic operations on tiles."""

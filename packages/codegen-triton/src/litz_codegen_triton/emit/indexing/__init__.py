@@ -1,0 +1,1 @@
+"""Indices, coordinates, masks and vector accesses of tiles."""

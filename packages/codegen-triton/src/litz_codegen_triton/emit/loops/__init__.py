@@ -1,0 +1,1 @@
+"""Inner loops: tiles, contractions and attention as they are recognised in a kernel."""

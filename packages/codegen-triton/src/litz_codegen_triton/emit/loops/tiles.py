@@ -1,0 +1,268 @@
+"""Tilings of scheduled kernels: the schedule with axes instead of names, and the sizes that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from litz_codegen_triton.emit.loops.attention_scores import score_kernel
+from litz_codegen_triton.emit.loops.contraction import Contraction, contraction
+from litz_codegen_triton.emit.loops.fused_attention import FusedAttention, fused_attention
+from litz_ir.errors import CodegenError
+from litz_ir.loops import Axis
+from litz_ir.plan import Attention, InnerTile, Kernel, LookbackScan, Matmul, Operand, Tile, TileLoops
+from litz_ir.symbols import Size, SymbolTable, cdiv, mul, product
+
+WARP = 32
+"""Threads of a warp."""
+
+CHUNK_ALIGNMENT = 16
+"""Elements of which a thread block's chunk of a row is a multiple, so that vectorised accesses of it are aligned."""
+
+
+@dataclass(frozen=True, slots=True)
+class TileDim:
+    """One dimension of the tile of outer points."""
+
+    letter: str
+    """``x``, ``y`` or ``z``, from the fastest dimension."""
+
+    axes: tuple[Axis, ...]
+    """Outer axes of the dimension, flattened in row-major order."""
+
+    block: int
+    """Points of the tile along the dimension; with 1 its index is a scalar."""
+
+    @property
+    def size(self) -> Size:
+        """Points of the dimension."""
+        return product(axis.size for axis in self.axes)
+
+    @property
+    def block_count(self) -> Size:
+        """Tiles along the dimension."""
+        return self.size if self.block == 1 else cdiv(self.size, self.block)
+
+
+@dataclass(frozen=True, slots=True)
+class InnerLoop:
+    """The cover of a phase's own axes."""
+
+    serial: tuple[Axis, ...]
+    """Axes that a loop around the tile visits point by point."""
+
+    axes: tuple[Axis, ...]
+    """Axes that the tile covers, flattened in row-major order."""
+
+    block: int
+    """Points of the tile along ``axes``."""
+
+    persistent: bool
+    """True where the tile holds all points at once; False for a loop over tiles."""
+
+    cluster_size: int = 1
+    """Thread blocks that have one chunk of ``axes`` each."""
+
+    @property
+    def size(self) -> Size:
+        """Points of ``axes``."""
+        return product(axis.size for axis in self.axes)
+
+    @property
+    def points_per_cta(self) -> Size:
+        """Points of ``axes`` that a thread block has; the last ones of a cluster may have fewer, or none."""
+        if self.cluster_size == 1:
+            return self.size
+        unit = CHUNK_ALIGNMENT if self.persistent else self.block
+        return mul(cdiv(cdiv(self.size, self.cluster_size), unit), unit)
+
+    @property
+    def even(self) -> bool:
+        """True where all thread blocks of a cluster have the same number of points."""
+        return self.size == mul(self.points_per_cta, self.cluster_size)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """The tiles of a kernel."""
+
+    outer: tuple[TileDim, ...]
+    """Dimensions of the tile of outer points, the slowest first; ``y`` and ``x`` of a matmul or attention are its rows
+    and columns."""
+
+    inner: tuple[InnerLoop | None, ...]
+    """Cover of each phase's own axes; ``None`` for a phase of one point. The serial axes of an attention have one point
+    in each tile of the others."""
+
+    warps: int
+    """Warps of a thread block."""
+
+    contraction: Contraction | None = None
+    """Matmul that the kernel computes with ``tl.dot``, if it does."""
+
+    stages: int = 1
+    """Software pipelining stages of a loop that uses ``tl.dot``, or that only accumulates."""
+
+    attention: FusedAttention | None = None
+    """Attention that the kernel computes with ``tl.dot``, if it does."""
+
+    cluster_size: int = 1
+    """Thread blocks of a cluster, which reduce each tile of outer points."""
+
+    lookback: int = 0
+    """Points of a row that a thread block of a look-back scan has; 0 for other kernels."""
+
+    max_grid_size: int = 0
+    """Most thread blocks of a persistent matmul; 0 for one thread block a tile."""
+
+    descriptors: tuple[Operand, ...] = ()
+    """Operands of a matmul that are read through tensor descriptors."""
+
+    prefetch: tuple[int, ...] = ()
+    """Numbers of the phases whose loads are issued first."""
+
+    @property
+    def uses_dot(self) -> bool:
+        """True for a matmul or attention, which uses ``tl.dot``."""
+        return self.contraction is not None or self.attention is not None
+
+    @property
+    def points_per_thread(self) -> int:
+        """Outer points of a tile that a thread has, rounded up."""
+        return -(-prod(dim.block for dim in self.outer) // (WARP * self.warps))
+
+    @property
+    def grid_size(self) -> Size:
+        """Thread blocks of a launch; 0 where an outer axis is empty."""
+        count = mul(self.ctas_per_tile, self.tile_count)
+        return min(count, self.max_grid_size) if self.max_grid_size and isinstance(count, int) else count
+
+    @property
+    def tile_count(self) -> Size:
+        """Tiles of outer points."""
+        return product(dim.block_count for dim in self.outer)
+
+    @property
+    def ctas_per_tile(self) -> Size:
+        """Thread blocks that have one tile of outer points: those of a cluster, or the segments of a scanned row."""
+        if not self.lookback:
+            return self.cluster_size
+        (inner,) = self.inner
+        assert inner is not None, "a look-back scan has an axis of its own"
+        return cdiv(inner.size, self.lookback)
+
+
+def tiling(kernel: Kernel) -> Tiling:
+    """Return the tiling of a scheduled kernel.
+
+    Raises ``CodegenError`` for a kernel that is not scheduled, or whose schedule has a form that the kernel does not.
+    """
+    match kernel.schedule:
+        case TileLoops():
+            return _loops(kernel, kernel.schedule)
+        case Matmul():
+            return _matmul(kernel, kernel.schedule)
+        case Attention():
+            return _attention(kernel, kernel.schedule)
+        case LookbackScan():
+            return _lookback_scan(kernel, kernel.schedule)
+    raise CodegenError(
+        f"kernel {kernel.name} is not scheduled for a GPU", hint="schedule its plan with the target first"
+    )
+
+
+def _loops(kernel: Kernel, schedule: TileLoops) -> Tiling:
+    pointwise = [p.axes for p, each in zip(kernel.phases, schedule.inner, strict=True) if each is None]
+    known = _by_name(kernel.outer, *pointwise)
+    letters = "zyx"[-len(schedule.outer) :]
+    outer = tuple(_dim(letter, tile, known) for letter, tile in zip(letters, schedule.outer))
+    inner = tuple(
+        None if each is None else _inner(each, _by_name(phase.axes), schedule.cluster)
+        for phase, each in zip(kernel.phases, schedule.inner, strict=True)
+    )
+    return Tiling(
+        outer,
+        inner,
+        schedule.warps,
+        stages=schedule.stages,
+        cluster_size=schedule.cluster,
+        prefetch=schedule.prefetch,
+    )
+
+
+def _matmul(kernel: Kernel, schedule: Matmul) -> Tiling:
+    found = contraction(kernel, SymbolTable(kernel.symbols))
+    if found is None:
+        raise CodegenError(f"kernel {kernel.name} is scheduled as a matmul, which it is not")
+    axes = _by_name(kernel.outer, kernel.phases[found.phase].axes)
+    tile = InnerTile(schedule.summed.axes, schedule.summed.block)
+    return Tiling(
+        _rows_and_columns(schedule, axes),
+        _in_phase(kernel, found.phase, _inner(tile, axes, 1)),
+        schedule.warps,
+        found,
+        schedule.stages,
+        max_grid_size=schedule.grid,
+        descriptors=schedule.descriptors,
+        prefetch=schedule.prefetch,
+    )
+
+
+def _attention(kernel: Kernel, schedule: Attention) -> Tiling:
+    known = SymbolTable(kernel.symbols)
+    found = fused_attention(kernel, known) or score_kernel(kernel, known)
+    if found is None:
+        raise CodegenError(f"kernel {kernel.name} is scheduled as attention, which it is not")
+    axes = _by_name(kernel.outer, kernel.phases[found.phase].axes)
+    outer = _rows_and_columns(schedule, axes)
+    inner = _in_phase(kernel, found.phase, _inner(schedule.summed, axes, 1))
+    return Tiling(
+        outer,
+        inner,
+        schedule.warps,
+        attention=found,
+        stages=schedule.stages,
+        prefetch=schedule.prefetch,
+    )
+
+
+def _lookback_scan(kernel: Kernel, schedule: LookbackScan) -> Tiling:
+    """Return the tiling of a look-back scan: one segment of one row for each thread block."""
+    (phase,) = kernel.phases
+    outer = (TileDim("x", kernel.outer, 1),) if kernel.outer else ()
+    inner = InnerLoop((), phase.axes, schedule.segment, False)
+    return Tiling(outer, (inner,), schedule.warps, lookback=schedule.segment)
+
+
+def _rows_and_columns(schedule: Matmul | Attention, known: Mapping[str, Axis]) -> tuple[TileDim, ...]:
+    batch = (_dim("z", Tile(schedule.batch), known),) if schedule.batch else ()
+    return (*batch, _dim("y", schedule.rows, known), _dim("x", schedule.columns, known))
+
+
+def _in_phase(kernel: Kernel, number: int, inner: InnerLoop) -> tuple[InnerLoop | None, ...]:
+    """Return the covers of all phases: ``inner`` for phase ``number``, none for the others."""
+    return tuple(inner if phase == number else None for phase in range(len(kernel.phases)))
+
+
+def _inner(tile: InnerTile, known: Mapping[str, Axis], cluster_size: int) -> InnerLoop:
+    return InnerLoop(
+        _axes(tile.serial, known), _axes(tile.axes, known), tile.block, tile.persistent, cluster_size
+    )
+
+
+def _dim(letter: str, tile: Tile, known: Mapping[str, Axis]) -> TileDim:
+    return TileDim(letter, _axes(tile.axes, known), tile.block)
+
+
+def _axes(names: Sequence[str], known: Mapping[str, Axis]) -> tuple[Axis, ...]:
+    return tuple(known[name] for name in names)
+
+
+def _by_name(*nests: Sequence[Axis]) -> dict[str, Axis]:
+    return {axis.name: axis for axes in nests for axis in axes}
+
+
+def next_power_of_two(number: int) -> int:
+    """Return the smallest power of two that is at least ``number``, and at least 1."""
+    return 1 << max(0, number - 1).bit_length()

@@ -1,0 +1,1 @@
+"""Matmuls by tensor cores: operands, descriptors and `tl.dot`."""

@@ -1,0 +1,1 @@
+"""Reductions, scans, clusters and look-back scans."""

@@ -1,0 +1,1 @@
+"""Source text: the writer, casts, spellings of scalar operations, comments."""

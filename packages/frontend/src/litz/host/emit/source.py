@@ -1,0 +1,297 @@
+"""The host program of a plan as readable Python: allocations, segments, calls, results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from litz.host.emit.arguments import argument_code, output_code
+from litz.host.emit.code import Code, assigned, code, joined, listed, tuple_of, with_drops
+from litz.host.emit.names import Names
+from litz.host.emit.scalars import scalar_code
+from litz.host.emit.segments import Segments
+from litz.host.emit.tensors import TensorVariables, complex_strides
+from litz.host.program import HostProgram
+from litz.host.torch_types import COMPLEX_DTYPES, TORCH_DTYPES
+from litz_ir.loops import (
+    Argument,
+    ComplexValue,
+    Input,
+    ObjectInput,
+    Ref,
+    ScalarInput,
+    TensorType,
+    Value,
+    load_names,
+    references,
+)
+from litz_ir.plan import (
+    Allocate,
+    CallStep,
+    CheckStep,
+    DefineStep,
+    Launch,
+    Plan,
+    RegionStep,
+    Step,
+    written_buffers,
+)
+from litz_ir.scalar import Expr
+
+
+def host_program(plan: Plan, name: str = "call", *, inner: bool = False) -> HostProgram:
+    """Return the host program of ``plan``; ``inner`` for the plan of a subgraph, which a higher-order operator
+    calls.
+
+    Raises :class:`CodegenError` for steps that the host cannot express.
+    """
+    return _Writer(plan, name, inner).write()
+
+
+class _Writer:
+    """Writes the host program of one plan."""
+
+    def __init__(self, plan: Plan, name: str, inner: bool) -> None:
+        self.plan = plan
+        self.inner = inner
+        self.name = name
+        self.lines: list[Code] = []
+        self.names = Names(value.name for value in plan.constants)
+        self.tensors = TensorVariables(plan, self.names, self.lines)
+        kernels = {kernel.name: kernel for kernel in plan.kernels}
+        self.segments = Segments(kernels, self.names, self.tensors, self.lines)
+        self.externs: dict[str, str] = {}
+        self.branches: dict[str, HostProgram] = {}
+        self.defined = {i.symbol for i in plan.inputs if isinstance(i, ScalarInput) and i.symbol is not None}
+        self.unchecked: list[tuple[str, CallStep]] = []
+        self.read = {name for step in plan.steps for name in _read(step)}
+        self.read.update(placement.base for _, placement in plan.buffers if placement.base is not None)
+        for info in plan.symbols:
+            self.names.symbol(info.name)
+        for subplan in plan.subplans:
+            function = self.names.function(subplan.name)
+            self.branches[subplan.name] = host_program(subplan, function, inner=True)
+
+    def write(self) -> HostProgram:
+        """Return the host program."""
+        self._arguments(self.plan.inputs)
+        for step in self.plan.steps:
+            self._step(step)
+        self.segments.flush()
+        self._settle()
+        self._line("return {}", tuple_of(self._results()))
+        body = "\n".join(f"    {line}" for line in with_drops(self.lines))
+        return HostProgram(
+            self.name,
+            f"def {self.name}(args):\n{body}\n",
+            tuple(self.segments.done),
+            tuple(self.externs.items()),
+            tuple((value.name, self.names.value(value.name).text) for value in self.plan.constants),
+            tuple(self.branches.values()),
+            frozenset(
+                self.branches[name].name
+                for step in self.plan.steps
+                if isinstance(step, RegionStep) and step.kind == "frozen"
+                for name in step.plans
+            ),
+        )
+
+    def _results(self) -> list[Code]:
+        """Return the results; values over one tensor become two, since autograd tracks gradients by tensor."""
+        owners: dict[Code, str] = {}
+        results: list[Code] = []
+        for output in self.plan.outputs:
+            result = output_code(output, self.names, self.tensors)
+            if isinstance(output, Ref) and owners.setdefault(result, output.name) != output.name:
+                result = code("{}.detach()", result)
+            results.append(result)
+        return results
+
+    def _line(self, template: str, *parts: Code | str | int) -> None:
+        """Append a line."""
+        self.lines.append(code(template, *parts))
+
+    def _argument(self, argument: Argument) -> Code:
+        """Return an argument as Python."""
+        return argument_code(argument, self.names, self.tensors)
+
+    # --- arguments and results ------------------------------------------------------------------------------
+
+    def _arguments(self, inputs: Iterable[Input]) -> None:
+        """Emit the unpacking of the arguments."""
+        targets = [self._input(item) for item in inputs]
+        if targets:
+            self.lines.append(assigned(targets, Code("args")))
+        # Otherwise the caller's list would keep inputs alive after their last use.
+        self._line("args.clear()")
+        if self.inner:
+            self._numbers(inputs)
+        for name, whole in self.tensors.wholes.items():
+            self._line("{} = pairs({})", self.names.value(name), whole)
+
+    def _input(self, item: Input) -> Code:
+        """Return the variable that an argument is assigned to."""
+        match item:
+            case ComplexValue():
+                whole = self.tensors.whole(item.name)
+                self.tensors.made(item.name)
+                return whole
+            case Value():
+                return self.tensors.made(item.name)
+            case ScalarInput(symbol=str() as bound):
+                return Code(self.names.symbol(bound))
+            case ScalarInput() | ObjectInput():
+                return self.names.value(item.name)
+
+    def _numbers(self, inputs: Iterable[Input]) -> None:
+        """Emit conversions of scalar inputs, which higher-order operators pass as tensors of one element."""
+        for item in inputs:
+            if isinstance(item, ScalarInput) and item.symbol is not None:
+                name = self.names.symbol(item.symbol)
+                self._line("{} = {}({})", name, item.kind, name)
+
+    def _settle(self) -> None:
+        """Emit copies back to complex inputs that were overwritten, where their pairs are a copy."""
+        given = [item for item in self.plan.inputs if isinstance(item, ComplexValue)]
+        changed = written_buffers(self.plan) if given else frozenset()
+        for item in given:
+            if item.name in changed:
+                self._line("settle({}, {})", self.tensors.wholes[item.name], self.names.value(item.name))
+
+    # --- steps ----------------------------------------------------------------------------------------------
+
+    def _step(self, step: Step) -> None:
+        """Emit a step."""
+        if isinstance(step, Launch):
+            self.segments.launch(step)
+            return
+        self.segments.flush()
+        match step:
+            case Allocate():
+                self.tensors.allocate(step.storage)
+            case CallStep():
+                self._call(step)
+            case DefineStep():
+                self._define(step)
+            case CheckStep():
+                condition = scalar_code(step.condition, self.names, self.tensors.tensor)
+                self._line("if not {}:\n        raise {}({!r})", condition, step.error, step.message)
+            case RegionStep():
+                self._region(step)
+
+    def _call(self, step: CallStep) -> None:
+        """Emit a call."""
+        function = self.externs[step.target] = self.names.routine(step.target)
+        arguments = [self._argument(argument) for argument in step.arguments]
+        arguments += [code("{}={}", key, self._argument(value)) for key, value in step.attributes]
+        call = code("{}({})", function, joined(arguments))
+        targets = [self.tensors.result(name, step.pairs) for name in step.results]
+        if step.unpack or not targets:
+            self.lines.append(assigned(targets, call))
+        else:
+            self._line("{} = {}", targets[0], call)
+        if None in step.results:
+            self._line("del _")
+        for name in step.pairs:
+            # Results that only the caller reads keep their conjugate bit.
+            if name in self.read:
+                whole = self.tensors.wholes[name]
+                self._line("{} = plain({})", whole, whole)
+        if step.reason:
+            own = [name for name in step.results if name is not None]
+            self.unchecked += [(name, step) for name in own if self.tensors.placements[name].base is None]
+        checked = self._check_results()
+        for name in step.pairs:
+            if name not in checked:
+                self._as_pairs(name)
+
+    def _check_results(self) -> set[str]:
+        """Emit checks of operators' results against their meta kernels, which later steps rely on; return the names
+        checked.
+
+        Results of data-dependent sizes wait until these are defined.
+        """
+        checked = {name for name, _ in self.unchecked if self._is_defined(self.tensors.placements[name].type)}
+        for name, step in self.unchecked:
+            if name in checked:
+                self._check_result(name, step)
+        self.unchecked = [(name, step) for name, step in self.unchecked if name not in checked]
+        return checked
+
+    def _check_result(self, name: str, step: CallStep) -> None:
+        """Emit the check of one result."""
+        type_ = self.tensors.placements[name].type
+        value, shape, strides = self.names.value(name), type_.shape, type_.layout.strides
+        dtype = TORCH_DTYPES[type_.dtype]
+        if name in step.pairs:
+            value, shape, strides = self.tensors.wholes[name], shape[:-1], complex_strides(strides)
+            dtype = COMPLEX_DTYPES[type_.dtype]
+        sizes, steps = self.names.terms(shape), self.names.terms(strides)
+        check = code("{} = promised({}, {}, {}, {}, {!r})", value, value, sizes, steps, dtype, step.target)
+        if step.target.startswith("aten.") and name not in step.pairs:
+            # ATen operators return tensors, nearly always as their meta kernels say: an inline test is faster.
+            asked = code("{}.stride() != {} or {}.shape != {}", value, steps, value, sizes)
+            check = code("if {} or {}.dtype is not {}:\n        {}", asked, value, dtype, check)
+        self.lines.append(check)
+        if name in step.pairs:
+            self._as_pairs(name)
+
+    def _as_pairs(self, name: str) -> None:
+        """Emit the pairs of a complex result, if a step reads them."""
+        if name in self.read:
+            self._line("{} = view_as_real({})", self.names.value(name), self.tensors.wholes[name])
+
+    def _is_defined(self, type_: TensorType) -> bool:
+        """Report whether all symbols of a type are defined."""
+        terms = (*type_.shape, *type_.layout.strides)
+        return all(isinstance(term, int) or term.free_symbols <= self.defined for term in terms)
+
+    def _define(self, step: DefineStep) -> None:
+        """Emit the definition of a symbol."""
+        self._line("{} = {}", self.names.symbol(step.symbol), self._source(step))
+        self.defined.add(step.symbol)
+        self._check_results()
+
+    def _source(self, step: DefineStep) -> Code:
+        """Return the value of a symbol."""
+        if isinstance(step.source, Expr):
+            return scalar_code(step.source, self.names, self.tensors.tensor)
+        kind, value, dim = step.source
+        buffer = self.names.value(value)
+        return buffer if kind == "argument" else code("{}.{}({})", buffer, kind, dim)
+
+    def _region(self, step: RegionStep) -> None:
+        """Emit a higher-order operator or frozen region."""
+        functions = [self.branches[name].name for name in step.plans]
+        targets = [self.tensors.result(name) for name in step.results]
+        if step.kind in ("cond", "invoke", "frozen"):
+            # Called directly, so that only the list refers to the arguments.
+            arguments = [self._argument(argument) for argument in step.arguments]
+            chosen = Code(functions[0])
+            if step.kind == "cond":
+                chosen = code("({} if {} else {})", functions[0], arguments.pop(0), functions[1])
+            call = code("{}([{}])", chosen, joined(arguments))
+        else:
+            parts = joined(self._argument_group(argument) for argument in step.arguments)
+            call = code("run_region({!r}, ({}), ({},))", step.kind, listed(functions), parts)
+        self.lines.append(assigned(targets, call))
+
+    def _argument_group(self, argument: Argument) -> Code:
+        """Return a group of a loop's arguments: carried values, scanned ones, or others."""
+        assert isinstance(argument, tuple)
+        return tuple_of(map(self._argument, argument))
+
+
+def _read(step: Step) -> Iterable[str]:
+    """Return the values that a step reads, or whose sizes it reads."""
+    match step:
+        case Launch():
+            return step.buffers
+        case CallStep():
+            return references((*step.arguments, *(value for _, value in step.attributes)))
+        case RegionStep():
+            return references(step.arguments)
+        case CheckStep():
+            return load_names((step.condition,))
+        case DefineStep():
+            return load_names((step.source,)) if isinstance(step.source, Expr) else (step.source[1],)
+    return ()

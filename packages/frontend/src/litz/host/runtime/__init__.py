@@ -1,0 +1,1 @@
+"""Functions and memory that host programs use when they run."""

@@ -1,0 +1,55 @@
+"""Devices of a graph, and calls on the GPU that it was compiled for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from litz.host.runtime.load import HostFunction
+
+
+def first_gpu(devices: Iterable[torch.device]) -> AbstractContextManager[object]:
+    """Return a context in which the first GPU among some devices is current; without effect where there is none."""
+    found = next((each for each in devices if each.type == "cuda"), None)
+    if found is None or found.index is None or not torch.cuda.is_available():
+        return contextlib.nullcontext()
+    return torch.cuda.device(found.index)
+
+
+def on_current_device(call: HostFunction) -> HostFunction:
+    """Return a call that runs with the present current GPU as current, on which its kernels are loaded."""
+    ordinal, current = torch.cuda.current_device(), torch.cuda.current_device
+
+    def run(args: list[Any]) -> Sequence[Any]:
+        if current() == ordinal:
+            return call(args)
+        with torch.cuda.device(ordinal):
+            return call(args)
+
+    return run
+
+
+def device_kinds(gm: GraphModule) -> tuple[str, ...]:
+    """Return the device kinds of the tensors of a graph and its subgraphs; ``cpu`` where there are none."""
+    kinds = dict.fromkeys(tensor.device.type for tensor in tensors_of(gm))
+    return tuple(kinds) or ("cpu",)
+
+
+def tensors_of(gm: GraphModule) -> Iterable[torch.Tensor]:
+    """Return example values of all tensors of a graph and its subgraphs."""
+    graphs = (module.graph for module in gm.modules() if isinstance(module, GraphModule))
+    return (tensor for graph in graphs for node in graph.nodes for tensor in _tensors(node.meta.get("val")))
+
+
+def _tensors(value: object) -> Iterable[torch.Tensor]:
+    """Yield the tensors in a nested value."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _tensors(item)

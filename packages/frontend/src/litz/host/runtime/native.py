@@ -1,0 +1,141 @@
+"""Segments of a host program as callables over compiled kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from litz.host.program import Segment
+from litz.host.runtime.extents import extents
+from litz.host.runtime.gpus import ONE_GPU, Gpus, SegmentCall
+from litz.host.runtime.load import SegmentBinder
+from litz.targets import TargetSet, devices_of
+from litz_ir.device import Device
+from litz_ir.errors import CodegenError
+from litz_ir.plan import Kernel, Plan, kernels_in
+from litz_ir.target import (
+    ByteRange,
+    FailureCallback,
+    KernelModule,
+    LaunchFunction,
+    LazyModule,
+    SegmentModule,
+    SourceUnit,
+    raise_failure,
+)
+
+Watch = Callable[[str, LaunchFunction, Sequence[int], Sequence[int | float]], None]
+"""Observer of launches: gets the kernel's name, its launcher, buffer addresses and symbol values before each launch."""
+
+
+def segment_binder(
+    plan: Plan,
+    built: Sequence[tuple[SourceUnit, Path]],
+    targets: TargetSet,
+    gpus: Gpus = ONE_GPU,
+    watch: Watch | None = None,
+    report: FailureCallback = raise_failure,
+) -> SegmentBinder:
+    """Load binaries on the devices of their kernels; return the function that makes a segment callable.
+
+    A segment is called with addresses and symbol values. With a ``watch`` its kernels are launched one by one, each
+    shown to ``watch`` before. ``report`` receives failures inside launches that have a fallback.
+    """
+    kernels = {kernel.name: kernel for kernel in kernels_in(plan)}
+    modules = _modules(plan, built, kernels, targets, gpus)
+    for each in modules.values():
+        if isinstance(each, LazyModule):
+            each.on_failure(report)
+
+    def bind(segment: Segment) -> SegmentCall:
+        module = modules.get(segment.device)
+        if module is None:
+            text = f"{segment.name} launches kernels that no source defines"
+            raise CodegenError(text, hint="report the plan's text form")
+        with gpus.current(segment.device):
+            ranges = _extents(module, segment, kernels)
+            if watch is None and isinstance(module, SegmentModule):
+                call = _one_call(module, segment, ranges)
+            else:
+                call = _one_by_one(module, segment, ranges, watch or _ignore)
+        return gpus.with_current(segment.device, call)
+
+    return bind
+
+
+def _modules(
+    plan: Plan,
+    built: Sequence[tuple[SourceUnit, Path]],
+    kernels: Mapping[str, Kernel],
+    targets: TargetSet,
+    gpus: Gpus,
+) -> dict[Device, KernelModule]:
+    """Return the kernels of each device, loaded there."""
+    own: dict[Device, list[tuple[SourceUnit, Path]]] = {}
+    for each, devices in zip(built, devices_of([unit for unit, _ in built], plan), strict=True):
+        for device in devices:
+            own.setdefault(device, []).append(each)
+    modules: dict[Device, KernelModule] = {}
+    for device, pairs in own.items():
+        units, binaries = zip(*pairs, strict=True)
+        with gpus.current(device):
+            modules[device] = targets[device].load(units, binaries, kernels)
+    return modules
+
+
+def _ignore(
+    kernel: str, function: LaunchFunction, addresses: Sequence[int], symbols: Sequence[int | float]
+) -> None:
+    """Observe nothing."""
+
+
+def _extents(
+    module: KernelModule, segment: Segment, kernels: Mapping[str, Kernel]
+) -> list[Sequence[ByteRange | None]]:
+    """Return the byte ranges of each launch's buffers, for modules that may need them."""
+    if isinstance(module, LazyModule):
+        return list(extents(segment, kernels))
+    return [[None] * len(buffer_positions) for _, buffer_positions, _ in segment.launches]
+
+
+def _launcher(module: KernelModule, kernel: str, ranges: Sequence[ByteRange | None]) -> LaunchFunction:
+    """Return the launcher of one kernel of a segment."""
+    if isinstance(module, SegmentModule):
+        return module.segment([kernel], extents=ranges).run
+    return module.function(kernel)
+
+
+def _one_call(
+    module: SegmentModule, segment: Segment, ranges: Sequence[Sequence[ByteRange | None]]
+) -> SegmentCall:
+    """Return a segment as one native call."""
+    names = [kernel for kernel, _, _ in segment.launches]
+    run = module.segment(names, segment.waits, [each for own in ranges for each in own]).run
+    order = [k for _, buffer_positions, _ in segment.launches for k in buffer_positions]
+    chosen = [k for _, _, symbol_positions in segment.launches for k in symbol_positions]
+    if order == list(range(len(order))) and not chosen:
+        return run
+
+    def call(addresses: Sequence[int], symbols: Sequence[int | float] = ()) -> None:
+        run([addresses[k] for k in order], [symbols[k] for k in chosen])
+
+    return call
+
+
+def _one_by_one(
+    module: KernelModule, segment: Segment, ranges: Sequence[Sequence[ByteRange | None]], watch: Watch
+) -> SegmentCall:
+    """Return a segment as a call per kernel."""
+    launches = zip(segment.launches, ranges, strict=True)
+    steps = [
+        (kernel, _launcher(module, kernel, own), buffer_positions, symbol_positions)
+        for (kernel, buffer_positions, symbol_positions), own in launches
+    ]
+
+    def call(addresses: Sequence[int], symbols: Sequence[int | float] = ()) -> None:
+        for kernel, function, buffer_positions, symbol_positions in steps:
+            buffers, values = [addresses[k] for k in buffer_positions], [symbols[k] for k in symbol_positions]
+            watch(kernel, function, buffers, values)
+            function(buffers, values)
+
+    return call

@@ -1,0 +1,1 @@
+"""Failures, their reports and repros."""

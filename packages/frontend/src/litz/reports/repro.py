@@ -1,0 +1,205 @@
+"""Reports of failures on disk: one folder each, with the graph, a script that repeats the failure, and the
+traceback.
+
+Only their owner can read them, since they contain parts of a program.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import tempfile
+import traceback
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+import torch
+from torch.fx import GraphModule
+
+import litz_ir
+from litz.reports.failures import GraphSource
+from litz.reports.fx_source import graph_source
+from litz.settings import Config
+from litz_ir.loops import LoopGraph
+from litz_ir.origin import describe_locations
+from litz_lowering import origin_of
+
+FOLDER = "reports"
+"""Name of the folder of all reports, in the cache."""
+
+MAX_REPORTS = 50
+"""Number of reports in a folder; older ones are deleted."""
+
+SHOWN = 3
+"""Most of the user's lines that a report names for a failure without a node."""
+
+LEFT_OUT = ("fallback", "cache", "cache_dir")
+"""Options that a repro sets by itself."""
+
+
+def source_lines(gm: GraphModule, names: frozenset[str] = frozenset()) -> Sequence[str]:
+    """Return the user's first source lines behind a graph, or behind its nodes of these ``names``."""
+    nodes = (node for node in gm.graph.nodes if node.op not in ("placeholder", "output"))
+    return describe_locations(origin_of(node) for node in nodes if not names or node.name in names)[:SHOWN]
+
+
+def write_report(
+    config: Config, source: GraphSource, error: Exception, text: str, loops: LoopGraph | None
+) -> Path:
+    """Return the folder of a failure's report, and write it unless it exists; raise ``OSError`` and others."""
+    code = source.gm.code
+    digest = hashlib.sha256(f"{text}\0{code}".encode()).hexdigest()[:16]
+    root = _root(config)
+    folder = root / digest
+    if not folder.exists():
+        unfinished = Path(tempfile.mkdtemp(dir=root, prefix=".writing-"))
+        for name, content in _files(config, source, error, text, loops).items():
+            (unfinished / name).write_text(content, encoding="utf-8")
+        try:
+            os.rename(unfinished, folder)
+        except OSError:
+            if not folder.exists():
+                raise
+            shutil.rmtree(unfinished, ignore_errors=True)  # another process was faster
+        _delete_old(root)
+    return folder
+
+
+def _root(config: Config) -> Path:
+    """Return the folder of all reports: in the cache, or a temporary one without a cache of this user."""
+    if config.cache:
+        root = config.cache_root() / FOLDER
+        try:
+            root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if root.stat().st_uid == os.getuid():
+                root.chmod(0o700)
+                return root
+        except OSError:
+            pass  # a cache that cannot be used is reported where it is opened
+    return _temporary()
+
+
+@functools.cache
+def _temporary() -> Path:
+    """Return a folder for the reports of this process, which is not deleted at its end."""
+    return Path(tempfile.mkdtemp(prefix="litz-reports-"))
+
+
+def _delete_old(root: Path) -> None:
+    """Delete all but the newest reports."""
+    found = sorted(root.iterdir(), key=lambda each: each.stat().st_mtime, reverse=True)
+    for old in found[MAX_REPORTS:]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _files(
+    config: Config, source: GraphSource, error: Exception, text: str, loops: LoopGraph | None
+) -> dict[str, str]:
+    """Return the files of a report by name."""
+    files = {"error.txt": f"{text}\n\n{''.join(traceback.format_exception(error))}\n{_machine()}\n"}
+    try:
+        files["graph.py"] = graph_source(source.gm)
+        files["repro.py"] = _script(config, source)
+    except TypeError as problem:
+        files["graph.txt"] = f"# no repro: {problem}\n{source.gm.code}"
+    if loops is not None:
+        files["loops.txt"] = litz_ir.to_text(loops)
+    return files
+
+
+def _machine() -> str:
+    """Return versions and platform in one line."""
+    return f"torch {torch.__version__}, Python {platform.python_version()}, {platform.platform()}"
+
+
+def _script(config: Config, source: GraphSource) -> str:
+    """Return the script that repeats a failure."""
+    changed = {each.name: getattr(config, each.name) for each in fields(Config)}
+    default = Config()
+    options = {
+        name: value
+        for name, value in changed.items()
+        if name not in LEFT_OUT and value != getattr(default, name)
+    }
+    # Subgraphs of higher-order operators need metadata of their own, which AOTAutograd makes.
+    through_aot = source.captured or any(node.op == "get_attr" for node in source.gm.graph.nodes)
+    return _SCRIPT.format(
+        name=source.name,
+        options=options,
+        names={
+            "frozen": sorted(source.frozen),
+            "donated": sorted(source.donated),
+            "saved": sorted(source.saved),
+        },
+        compiled=_THROUGH_AOT if through_aot else _INNER.format(name=source.name),
+        calls=8 if config.autotune or config.cuda_graphs else 1,
+    )
+
+
+_SCRIPT = '''"""Repeat the failure that error.txt describes: python repro.py
+
+Compile the graph {name} of graph.py, which raises the failure, and call it with random elements.
+"""
+
+import graph
+import torch
+from torch._dynamo.source import ConstantSource
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+import litz
+from litz.cache.artifacts import ArtifactCache
+from litz.capture.graph_fallback import compile_or_fall_back
+
+OPTIONS = litz.config.current().replaced({{**{options}, "fallback": "error", "cache": False}})
+NAMES = {{name: frozenset(nodes) for name, nodes in {names}.items()}}
+
+
+def example(mode, value, name):
+    """Return the fake tensor or symbol of an input during compilation."""
+    source = ConstantSource(name)
+    if type(value) is int:
+        symbol = mode.shape_env.create_symbol(value, source, DimDynamic.DUCK)
+        return mode.shape_env.create_symintnode(symbol, hint=value, source=source)
+    if not isinstance(value, torch.Tensor):
+        return value
+    sizes = [DimDynamic.DUCK if k in value.dynamic else DimDynamic.STATIC for k in range(value.dim())]
+    return mode.from_tensor(value, symbolic_context=StatelessSymbolicContext(sizes), source=source)
+
+
+gm, inputs = graph.graph(), graph.INPUTS
+{compiled}
+for _ in range({calls}):
+    results = compiled(*inputs)
+found = [each for each in results if isinstance(each, torch.Tensor) and each.requires_grad]
+torch.autograd.backward([each.sum() for each in found])
+print("no failure:", ", ".join(str(getattr(each, "shape", each)) for each in results))
+'''
+
+_INNER = """
+with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True) as mode:
+    given = [example(mode, each, f"input_{{k}}") for k, each in enumerate(inputs)]
+    FakeTensorProp(gm, mode).propagate_dont_convert_inputs(*given)
+call = compile_or_fall_back(gm, "{name}", OPTIONS, ArtifactCache.open(OPTIONS), **NAMES).call
+inputs = [each.detach() if isinstance(each, torch.Tensor) else each for each in inputs]
+
+
+def compiled(*given):
+    with torch.no_grad():
+        return call(list(given))
+
+
+""".lstrip("\n")
+
+_THROUGH_AOT = """
+given = inputs
+if any(type(each) is int or getattr(each, "dynamic", ()) for each in inputs):
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    given = [example(mode, each, f"input_{k}") for k, each in enumerate(inputs)]
+compiled = litz.compile_fx(gm, given, config=OPTIONS)
+""".strip("\n")

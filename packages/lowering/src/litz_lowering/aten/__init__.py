@@ -1,0 +1,1 @@
+"""Fallbacks to ATen and their reasons."""

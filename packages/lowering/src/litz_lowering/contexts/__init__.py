@@ -1,0 +1,1 @@
+"""The context that rules get, and the graph builder, values and registry behind it."""

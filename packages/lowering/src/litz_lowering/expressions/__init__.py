@@ -1,0 +1,1 @@
+"""Scalar formulas, index maps and window geometry that rules are built from."""

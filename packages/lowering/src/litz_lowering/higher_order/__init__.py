@@ -1,0 +1,1 @@
+"""Higher-order operators: control flow, FlexAttention, gradients of captured tensors."""

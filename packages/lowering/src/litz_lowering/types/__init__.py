@@ -1,0 +1,1 @@
+"""Dtypes, devices and symbols of torch as litz has them."""

@@ -1,0 +1,1 @@
+"""Facts about loop graphs: costs, readers, iteration spaces, loop orders, fusion candidates."""

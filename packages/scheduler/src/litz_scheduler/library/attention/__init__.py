@@ -1,0 +1,1 @@
+"""Attention: as calls or as loops, forward and backward."""

@@ -1,0 +1,151 @@
+"""Attention and its gradients as loops on a GPU, on request, so that they fuse with producers and consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from litz_ir.dtypes import f32
+from litz_ir.fused import Decision
+from litz_ir.loops import (
+    Axis,
+    ContractionCall,
+    LoopGraph,
+    NamedCombiner,
+    Operation,
+    Pointwise,
+    Reduction,
+    Value,
+    tensor_type,
+)
+from litz_ir.passes import PassContext
+from litz_ir.scalar import Load, QueryKeyPoint, cast, const, index, masked, normalized, op, where
+from litz_ir.symbols import Size, symbol
+from litz_scheduler.library.attention.attention_calls import (
+    ATTENTIONS,
+    GRADIENTS,
+    AttentionCall,
+    attention_call,
+    gradient_call,
+)
+from litz_scheduler.library.attention.attention_gradients import attention_gradient_loops
+from litz_scheduler.library.attention.attention_scores import AttentionScores, axes_of, loop
+from litz_scheduler.options import SchedulerOptions
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedAttention:
+    """Replace calls of fused attention on a GPU by softmax-weighted sums, which keep no scores in memory.
+
+    Gradients become sums over keys and over queries that recompute the scores. A call with dropout, with a bias of
+    unknown semantics, or with f32 operands that would be rounded is left to the library.
+    """
+
+    options: SchedulerOptions = field(default_factory=SchedulerOptions)
+    """``generated_matmuls`` turns the pass on and selects the calls."""
+    name: str = "generated-attention"
+    """The name of the pass."""
+    ulp: int = 64
+    """The bound on changed results, in ULP."""
+
+    def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
+        if not self.options.generated_matmuls:
+            return data
+        values = data.values()
+        operations: list[Operation] = []
+        for operation in data.operations:
+            loops: tuple[Operation, ...] = ()
+            if isinstance(operation, ContractionCall) and self._is_requested(operation, context):
+                loops = self._loops(operation, values)
+            if loops:
+                context.decide(Decision("library", operation.name, "generate", "library.generated"))
+            operations.extend(loops or (operation,))
+        return data.with_operations(tuple(operations))
+
+    def _loops(self, operation: ContractionCall, values: Mapping[str, Value]) -> tuple[Operation, ...]:
+        """Return the loops that replace a call; empty where it remains."""
+        if operation.target in GRADIENTS:
+            gradient = gradient_call(operation, values)
+            return (
+                ()
+                if gradient is None or self._rounds_operands(gradient.call)
+                else attention_gradient_loops(operation, gradient)
+            )
+        call = attention_call(operation, values)
+        return () if call is None or self._rounds_operands(call) else _as_loops(operation, call)
+
+    def _rounds_operands(self, call: AttentionCall) -> bool:
+        return call.query.type.dtype == f32 and self.options.matmul_precision != "ieee"
+
+    def _is_requested(self, operation: ContractionCall, context: PassContext) -> bool:
+        if operation.target not in ATTENTIONS and operation.target not in GRADIENTS:
+            return False
+        if not self.options.generates(operation.name, operation.origin.node):
+            return False
+        machine = context.machine(operation.results[0].type.device)
+        return machine is not None and machine.sm_count > 0 and machine.nested_reductions
+
+
+def _as_loops(operation: Operation, call: AttentionCall) -> tuple[Operation, ...]:
+    """Return the loops of the output and the logsumexp, and zeros for unspecified results."""
+    output, logsumexp, *unspecified = operation.results
+    loops = _SoftmaxLoops(operation, call)
+    zeros = (loop(operation, result, const(0, result.type.dtype)) for result in unspecified)
+    return loops.reduction(), loops.values(output), loops.logsumexp(logsumexp), *zeros
+
+
+class _SoftmaxLoops:
+    """The online softmax over the keys of each row, and the loops that read its results."""
+
+    def __init__(self, operation: Operation, call: AttentionCall) -> None:
+        self.operation = operation
+        self.call = call
+        self.scores = AttentionScores(call)
+        self.heads = self.scores.heads()
+        batch, _, queries, _ = call.query.type.shape
+        device = operation.results[0].type.device
+
+        def value(name: str, width: Size) -> Value:
+            shape = (batch, *self.heads.sizes, queries, width)
+            return Value(f"{operation.name}.{name}", tensor_type(f32, *shape, device=device))
+
+        self.maximum, self.total = value("max", 1), value("total", 1)
+        self.weighted = value("sum", call.value.type.shape[3])
+
+    def reduction(self) -> Reduction:
+        """Return the reduction to the maximum, total and softmax-weighted sum of V of each row of scores."""
+        scores, keys = self.scores, self.scores.keys()
+        axes = axes_of(self.weighted.type)
+        summed = tuple(Axis(f"r{k}", size) for k, size in enumerate(keys.sizes))
+        b, *indices, m, d = (symbol(axis.name) for axis in axes)
+        head, kv_head = self.heads.at(indices)
+        key_position = keys.at(b, head, m, tuple(symbol(axis.name) for axis in summed))
+        point = QueryKeyPoint(b, head, kv_head, m, key_position.position)
+        score = key_position.or_else(scores.score(point), const(float("-inf"), f32))
+        value = key_position.read(cast(scores.of_key(self.call.value, point, d), f32), const(0.0, f32))
+        return Reduction(
+            results=(self.maximum, self.total, self.weighted), axes=axes, reduce_axes=summed,
+            combiner=NamedCombiner("softmax_sum"), bodies=(score, value), origin=self.operation.origin,
+        )  # fmt: skip
+
+    def values(self, result: Value) -> Pointwise:
+        """Return the loop of the output: the weighted sum over the total, rounded; zero in rows without keys."""
+        axes = axes_of(result.type)
+        b, h, m, d = (symbol(axis.name) for axis in axes)
+        at = (b, *self.heads.divided(h), m)
+        body = normalized(Load(self.weighted.name, (*at, d), f32), Load(self.total.name, (*at, 0), f32))
+        return loop(self.operation, result, cast(body, result.type.dtype))
+
+    def logsumexp(self, result: Value) -> Pointwise:
+        """Return the loop of the logsumexp; infinity in rows that only pad the tensor."""
+        axes = axes_of(result.type)
+        b, h, m, *_ = (symbol(axis.name) for axis in axes)
+        at = (b, *self.heads.divided(h), m, 0)
+        maximum, total = (Load(each.name, at, f32) for each in (self.maximum, self.total))
+        body = op("add", maximum, op("log", total))
+        if self.call.empty_logsumexp > 0:
+            body = where(op("gt", total, const(0.0, f32)), body, const(self.call.empty_logsumexp, f32))
+        queries = self.call.query.type.shape[2]
+        if axes[2].size != queries:
+            body = masked(op("lt", index(m), index(queries)), body, const(float("inf"), f32))
+        return loop(self.operation, result, body)

@@ -1,0 +1,1 @@
+"""Convolutions: as calls, as loops, and with prepacked weights."""

@@ -1,0 +1,148 @@
+"""Convolutions and their gradients as loops on a GPU, on request: implicit GEMM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from litz_ir.contraction import Convolution, ConvolutionCall, convolution_call
+from litz_ir.dtypes import bf16, f16, f32
+from litz_ir.fused import Decision
+from litz_ir.loops import Axis, LoopGraph, NamedCombiner, Operation, Pointwise, Reduction, TensorType, Value
+from litz_ir.origin import Origin
+from litz_ir.passes import PassContext
+from litz_ir.scalar import Expr, Load, cast, const, masked, op
+from litz_ir.symbols import Size, symbol
+from litz_scheduler.legality.matmul import gpu_kinds
+from litz_scheduler.library.convolution.convolution_loops import ConvolutionSum, convolution_sum
+from litz_scheduler.options import SchedulerOptions
+
+OPERAND_DTYPES = (bf16, f16, f32)
+"""The dtypes of operands that every library accumulates in f32."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedConvolutions:
+    """Replace convolutions on a GPU, transposed ones and gradients included, by f32 sums and their epilogues.
+
+    The sums run over channels, filter points or output points; padding counts as zero. All requested gradients of one
+    call are replaced together. Depthwise convolutions remain calls, because they are not matmuls.
+    """
+
+    options: SchedulerOptions = field(default_factory=SchedulerOptions)
+    """``generated_matmuls`` turns the pass on and selects the calls; ``convolution_precision`` sets the rounding of
+    f32 operands."""
+    name: str = "generated-convolutions"
+    """The name of the pass."""
+    ulp: int = 64
+    """The bound on changed results, in ULP."""
+
+    def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
+        if not self.options.generated_matmuls:
+            return data
+        kinds, values = gpu_kinds(context), data.values()
+        operations: list[Operation] = []
+        for operation in data.operations:
+            call = None
+            if self.options.generates(operation.origin.node, *(value.name for value in operation.results)):
+                call = convolution_call(operation, values)
+            if call is None or not _suits(call, kinds):
+                operations.append(operation)
+                continue
+            operations.extend(self._loops(call, operation.origin))
+            context.decide(Decision("library", operation.name, "generate", "library.generated"))
+        return data.with_operations(tuple(operations))
+
+    def _loops(self, call: ConvolutionCall, origin: Origin) -> tuple[Operation, ...]:
+        """Return the loops that replace a call."""
+        operations: list[Operation] = []
+        for each in call.convolutions:
+            rounded = each.input.type.dtype == f32 and self.options.convolution_precision == "tf32"
+            sum_ = convolution_sum(each, "mul_tf32" if rounded else "mul")
+            operations.extend(_sum_loops(sum_, each.result, call.bias, origin))
+        if call.bias_gradient is not None:
+            operations.extend(_channel_sums(*call.bias_gradient, origin))
+        return tuple(operations)
+
+
+def _suits(call: ConvolutionCall, kinds: frozenset[str]) -> bool:
+    """Return whether loops can compute a call as matmuls, on a device of one of these kinds."""
+    devices = {each.result.type.device.kind for each in call.convolutions}
+    return bool(devices) and devices <= kinds and all(map(_is_matmul, call.convolutions))
+
+
+def _is_matmul(convolution: Convolution) -> bool:
+    types = (convolution.input.type, convolution.output.type, convolution.weight.type)
+    if len({type_.dtype for type_ in types}) != 1 or types[0].dtype not in OPERAND_DTYPES:
+        return False
+    rows, columns, *_ = types[-1].shape
+    return convolution.groups == 1 or (columns != 1 and rows != convolution.groups)
+
+
+def _sum_loops(
+    sum_: ConvolutionSum, result: Value, bias: Value | None, origin: Origin
+) -> tuple[Operation, ...]:
+    """Return the f32 sum, and the loops that add the bias, round it once and write the result.
+
+    The rounding runs over the axes of the sum where these differ from the elements of the result.
+    """
+    type_, points = result.type, tuple(symbol(axis.name) for axis in sum_.axes)
+    axes = _axes(type_)
+    own = tuple(symbol(axis.name) for axis in axes)
+    unchanged = bias is None and type_.dtype == f32
+    total = Value(f"{result.name}.sum", sum_.type_of(type_, f32))
+    if unchanged and sum_.exact and sum_.index == own:
+        total = result
+    operations: list[Operation] = [
+        Reduction(
+            results=(total,),
+            axes=sum_.axes,
+            reduce_axes=sum_.summed,
+            combiner=NamedCombiner("sum"),
+            bodies=(sum_.body,),
+            origin=origin,
+        )
+    ]
+    if total is result:
+        return tuple(operations)
+    if sum_.exact or unchanged:
+        body = _rounded(Load(total.name, sum_.index, f32), bias, own[1], type_)
+        empty: Expr = const(0.0, type_.dtype)
+    else:
+        value = Value(f"{result.name}.rounded", sum_.type_of(type_, type_.dtype))
+        body = _rounded(Load(total.name, points, f32), bias, sum_.channel, type_)
+        operations.append(Pointwise(results=(value,), axes=sum_.axes, bodies=(body,), origin=origin))
+        body = Load(value.name, sum_.index, type_.dtype)
+        empty = _rounded(const(0.0, f32), bias, own[1], type_)
+    operations.append(
+        Pointwise(results=(result,), axes=axes, bodies=(masked(sum_.in_bounds, body, empty),), origin=origin)
+    )
+    return tuple(operations)
+
+
+def _rounded(total: Expr, bias: Value | None, channel: Size, type_: TensorType) -> Expr:
+    """Return a sum plus the bias of its channel, rounded to the dtype of ``type_``."""
+    if bias is not None:
+        total = op("add", total, cast(Load(bias.name, (channel,), bias.type.dtype), f32))
+    return cast(total, type_.dtype)
+
+
+def _channel_sums(result: Value, source: Value, origin: Origin) -> tuple[Operation, ...]:
+    """Return the loops of a bias gradient: the f32 sum over each channel of ``source``, rounded once."""
+    batch, _, *rest = source.type.shape
+    axes = _axes(result.type)
+    summed = (Axis("n", batch), *(Axis(f"y{k}", size) for k, size in enumerate(rest)))
+    point = (symbol("n"), symbol(axes[0].name), *(symbol(axis.name) for axis in summed[1:]))
+    dtype = result.type.dtype
+    total = result if dtype == f32 else Value(f"{result.name}.sum", replace(result.type, dtype=f32))
+    reduction = Reduction(
+        results=(total,), axes=axes, reduce_axes=summed, combiner=NamedCombiner("sum"),
+        bodies=(cast(Load(source.name, point, source.type.dtype), f32),), origin=origin,
+    )  # fmt: skip
+    if total is result:
+        return (reduction,)
+    body = cast(Load(total.name, (symbol(axes[0].name),), f32), dtype)
+    return reduction, Pointwise(results=(result,), axes=axes, bodies=(body,), origin=origin)
+
+
+def _axes(type_: TensorType) -> tuple[Axis, ...]:
+    return tuple(Axis(f"i{k}", size) for k, size in enumerate(type_.shape))

@@ -1,0 +1,1 @@
+"""Memory layouts of images: channels-last propagation and its minimum cut."""

@@ -1,0 +1,1 @@
+"""Matmuls: as calls of a library or as loops."""

@@ -1,0 +1,136 @@
+"""Matmuls on a GPU as loops, on request, so that prologues and epilogues fuse with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from litz_ir.contraction import F8, MATMULS, MatmulCall, matmul_call
+from litz_ir.dtypes import f32
+from litz_ir.fused import Decision
+from litz_ir.loops import (
+    Axis,
+    ContractionCall,
+    LoopGraph,
+    NamedCombiner,
+    Operation,
+    Pointwise,
+    Reduction,
+    TensorType,
+    Value,
+)
+from litz_ir.passes import PassContext
+from litz_ir.scalar import Expr, Load, cast, const, op
+from litz_ir.symbols import Size, SymbolTable, symbol
+from litz_ir.target import Capabilities
+from litz_scheduler.library.matmul.grouped_gemm import grouped_gemm_loops, row_groups_of
+from litz_scheduler.options import SchedulerOptions
+
+NOTES: Mapping[str, str] = MappingProxyType({"mul_tf32": "TF32", "mul_f8": "fp8", "mul_f8_fast": "fp8, fast"})
+"""The note on precision in the explanation of a generated matmul, by the scalar operation that multiplies."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedMatmuls:
+    """Replace matmuls on a GPU by sums and pointwise epilogues.
+
+    The accumulator is f32, or i32 for integers; the result is rounded once, as a library does.
+    """
+
+    options: SchedulerOptions = field(default_factory=SchedulerOptions)
+    """``generated_matmuls`` turns the pass on and selects the calls; ``matmul_precision`` sets the rounding of f32
+    operands."""
+    name: str = "generated-matmuls"
+    """The name of the pass."""
+    ulp: int = 64
+    """The bound on changed results, in ULP."""
+
+    def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
+        if not self.options.generated_matmuls:
+            return data
+        devices = {device.kind: known for device, known in context.capabilities.items() if known.sm_count > 0}
+        values = data.values()
+        operations: list[Operation] = []
+        for operation in data.operations:
+            multiply, loops = self._loops(operation, values, devices, data.symbols)
+            if loops:
+                note = NOTES.get(multiply, "")
+                decision = Decision("library", operation.name, "generate", "library.generated", note=note)
+                context.decide(decision)
+            operations.extend(loops or (operation,))
+        return data.with_operations(tuple(operations))
+
+    def _loops(
+        self,
+        operation: Operation,
+        values: Mapping[str, Value],
+        devices: Mapping[str, Capabilities],
+        symbols: SymbolTable,
+    ) -> tuple[str, tuple[Operation, ...]]:
+        """Return the scalar operation that multiplies, and the loops that replace a call; no loops where it remains."""
+        if not isinstance(operation, ContractionCall) or not self._is_requested(operation):
+            return "", ()
+        device = devices.get(operation.results[0].type.device.kind)
+        call = matmul_call(operation, values)
+        if device is None or call is None:
+            return "", ()
+        multiply = self._multiplication(call, device)
+        if call.offsets is None:
+            return multiply, _matmul_loops(operation, call, multiply)
+        groups = row_groups_of(operation, call, symbols)
+        return multiply, () if groups is None else grouped_gemm_loops(groups, call, multiply)
+
+    def _is_requested(self, operation: ContractionCall) -> bool:
+        return operation.target in MATMULS and self.options.generates(operation.name, operation.origin.node)
+
+    def _multiplication(self, call: MatmulCall, device: Capabilities) -> str:
+        """Return the scalar operation that multiplies elements with the precision of a library's matmul."""
+        dtype = call.a.type.dtype
+        if dtype in F8 and device.fp8_matmul:
+            return "mul_f8_fast" if call.fast else "mul_f8"
+        return "mul_tf32" if dtype == f32 and self.options.matmul_precision == "tf32" else "mul"
+
+
+def _matmul_loops(operation: ContractionCall, call: MatmulCall, multiply: str) -> tuple[Operation, ...]:
+    """Return the sum over K, and the loop that applies the epilogue and rounds once."""
+    type_, epilogue = call.result.type, call.epilogue
+    layout = replace(type_.layout, fixed=False)
+    total = Value(f"{operation.name}.sum", replace(type_, dtype=call.accumulator, layout=layout))
+    if epilogue.is_identity and type_.dtype == call.accumulator:
+        return (_sum(operation, call, call.result, multiply),)
+    axes = _axes(type_)
+    points = tuple(symbol(axis.name) for axis in axes)
+    body: Expr = Load(total.name, points, call.accumulator)
+    if epilogue.alpha != 1:
+        body = op("mul", body, const(epilogue.alpha, f32))
+    for scale in epilogue.scales:
+        body = op("mul", body, _broadcast(scale, points))
+    if epilogue.bias is not None:
+        bias = _broadcast(epilogue.bias, points)
+        body = op("add", body, bias if epilogue.beta == 1 else op("mul", bias, const(epilogue.beta, f32)))
+    rounded = Pointwise(
+        results=operation.results, axes=axes, bodies=(cast(body, type_.dtype),), origin=operation.origin
+    )
+    return _sum(operation, call, total, multiply), rounded
+
+
+def _sum(operation: ContractionCall, call: MatmulCall, total: Value, multiply: str) -> Reduction:
+    """Return the sum over K of A times B, multiplied by the scalar operation ``multiply``."""
+    nest = call.nest(multiply)
+    return Reduction(
+        results=(total,), axes=nest.outer, reduce_axes=nest.k, combiner=NamedCombiner("sum"), bodies=(nest.summand,),
+        origin=operation.origin,
+    )  # fmt: skip
+
+
+def _axes(type_: TensorType) -> tuple[Axis, ...]:
+    return tuple(Axis(f"i{k}", size) for k, size in enumerate(type_.shape))
+
+
+def _broadcast(value: Value, points: tuple[Size, ...]) -> Expr:
+    """Return the f32 element of a value at a point of the result, with PyTorch's broadcasting."""
+    shape = value.type.shape
+    own = points[len(points) - len(shape) :]
+    index = tuple(0 if size == 1 else at for size, at in zip(shape, own, strict=True))
+    return cast(Load(value.name, index, value.type.dtype), f32)

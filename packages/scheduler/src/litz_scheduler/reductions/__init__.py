@@ -1,0 +1,1 @@
+"""Passes that merge and divide reductions and scans."""

@@ -1,0 +1,361 @@
+"""Splitting of reductions with few results into two steps, so that all CPU threads or all SMs of a GPU take part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from litz_ir.contraction import MatmulNest
+from litz_ir.dtypes import DType
+from litz_ir.fused import Decision
+from litz_ir.loops import (
+    Axis,
+    LoopGraph,
+    NamedCombiner,
+    Operation,
+    Reduction,
+    UserCombiner,
+    Value,
+    contiguous,
+)
+from litz_ir.passes import PassContext
+from litz_ir.scalar import (
+    Expr,
+    Load,
+    Masked,
+    Op,
+    Param,
+    cast,
+    const,
+    index,
+    loads,
+    masked,
+    op,
+    substitute_expr,
+    where,
+)
+from litz_ir.symbols import Size, add, coefficient, floordiv, mod, mul, product, symbol
+from litz_ir.target import Capabilities
+from litz_scheduler.analysis.cost import body_cost, estimate, load_count, points
+from litz_scheduler.analysis.graph_facts import element_of
+from litz_scheduler.legality.matmul import gpu_kinds, matmul_of
+from litz_scheduler.options import SchedulerOptions
+from litz_scheduler.schedules.cluster_size import CTAS_PER_SM, MIN_COLUMN_TILE, max_cluster_size
+
+SPLIT = (
+    "sum", "prod", "min", "max", "any", "all", "xor", "argmin", "argmax", "welford", "online_softmax",
+    "softmax_sum",
+)  # fmt: skip
+"""The combiners whose partial results can be combined; those of the last three need another combiner."""
+
+SPLITS_PER_THREAD = 16
+"""The number of splits aimed at for each thread: enough to even out threads of unequal speed."""
+
+SLAB, TALL_COLUMN, TALL_RATIO = 256 << 10, 512, 4
+"""Splitting of columns on a CPU: the bytes that one split reads, so that they fit in a cache; the fewest elements of a
+column that is split; and the fewest elements of a column as a multiple of those of a row."""
+
+MIN_MATMUL_TILE, MIN_SPLIT, MIN_SCORED_SPLIT = 64, 1024, 256
+"""Split-K: the smallest M and N of an efficient tile, the fewest elements of K in a split, and the fewest where each
+element is itself a nested reduction, as in attention."""
+
+SPLIT_K_RATIO = 4
+"""The least ratio of K to the larger of M and N for split-K; below it the second step costs more than is gained."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitReductions:
+    """Replace long reductions by parallel reductions of their splits and a reduction of the partial results."""
+
+    options: SchedulerOptions = field(default_factory=SchedulerOptions)
+    """``cpu_split_bytes`` and ``gpu_split_bytes`` bound the size of a split; a split that a cluster could reduce is not
+    made."""
+    name: str = "split-reductions"
+    """The name of the pass."""
+    ulp: int = 64
+    """The bound on changed results, in ULP."""
+
+    def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
+        operations: list[Operation] = []
+        for operation in data.operations:
+            steps = self._split(operation, data, context) if isinstance(operation, Reduction) else ()
+            operations += steps or (operation,)
+            if steps:
+                note = f"{math.prod(axis.size for axis in steps[1].reduce_axes)} splits"
+                context.decide(Decision("split", operation.name, "split", "split.threads", note=note))
+        return data.with_operations(tuple(operations))
+
+    def _split(self, operation: Reduction, graph: LoopGraph, context: PassContext) -> tuple[Reduction, ...]:
+        """Return the two steps of a reduction; empty where it is not split."""
+        machine = context.machine(operation.results[0].type.device)
+        if (
+            machine is None
+            or not isinstance(operation.combiner, NamedCombiner)
+            or operation.combiner.name not in SPLIT
+        ):
+            return ()
+        matmul = matmul_of(operation, gpu_kinds(context))
+        if matmul is not None and matmul.nested:
+            limit = _split_k(matmul, graph, machine)
+            return _split_nested(operation, limit) if limit > 1 else ()
+        if not isinstance(points(operation.reduce_axes), int):
+            return ()
+        if matmul is not None:
+            along_outer, limit = True, _split_k(matmul, graph, machine)
+        else:
+            along_outer = (machine.sm_count > 0 or _is_tall(operation)) and reads_columns(operation, graph)
+            limit = (self._splits_on_gpu if machine.sm_count else self._splits_on_cpu)(
+                operation, graph, machine, along_outer
+            )
+        if limit < 2:
+            return ()
+        division = _divide(operation.reduce_axes, limit)
+        if matmul is not None and _leaves_idle(division, limit):
+            division = _divide_flattened(operation.reduce_axes, limit, MIN_MATMUL_TILE)
+        return _in_two_steps(operation, division, along_outer) if division.splits > 1 else ()
+
+    def _splits_on_cpu(
+        self, operation: Reduction, graph: LoopGraph, machine: Capabilities, along_outer: bool
+    ) -> int:
+        """Return the most splits that are worthwhile on the threads of a CPU."""
+        outer, inner = estimate(points(operation.axes), graph.symbols), _inner(operation)
+        if along_outer:
+            nbytes = inner * outer * load_count(*operation.bodies) * operation.results[0].type.dtype.itemsize
+            return nbytes // SLAB
+        if machine.threads < 2 or outer >= 2 * machine.threads or outer == machine.threads:
+            return 0
+        worthwhile = min(inner // 2, inner * _element_bytes(operation) // self.options.cpu_split_bytes)
+        return min(SPLITS_PER_THREAD * machine.threads // max(outer, 1), worthwhile)
+
+    def _splits_on_gpu(
+        self, operation: Reduction, graph: LoopGraph, machine: Capabilities, along_outer: bool
+    ) -> int:
+        """Return the most splits that are worthwhile on the SMs of a GPU."""
+        tile = MIN_COLUMN_TILE if along_outer else 1
+        ctas = -(-estimate(points(operation.axes), graph.symbols) // tile)
+        inner, limit = _inner(operation), max_cluster_size(machine, self.options)
+        if ctas >= 2 * machine.sm_count:
+            return 0
+        if not along_outer and 1 < limit and inner <= limit * self.options.long_row:
+            return 0  # a cluster reduces the row, with a share of it in the registers of each CTA
+        # Loads count once whatever is computed from them, so that reductions of one tensor are split equally and fuse.
+        nbytes = inner * tile * load_count(*operation.bodies) * operation.results[0].type.dtype.itemsize
+        worthwhile = min(inner // 2, nbytes // self.options.gpu_split_bytes)
+        splits = min(CTAS_PER_SM * machine.sm_count // max(ctas, 1), worthwhile)
+        return 0 if splits <= limit else splits
+
+
+def _split_k(matmul: MatmulNest, graph: LoopGraph, machine: Capabilities) -> int:
+    """Return the most splits of K that are worthwhile; 0 where a matmul has enough tiles for all SMs."""
+    batch, m, n, k = (
+        estimate(points(axes), graph.symbols) for axes in (matmul.batch, matmul.m, matmul.n, matmul.k)
+    )
+    tiles = batch * -(-m // MIN_MATMUL_TILE)
+    tiles *= 1 if matmul.nested else -(-n // MIN_MATMUL_TILE)
+    if 2 * tiles > machine.sm_count or k < SPLIT_K_RATIO * max(m, n):
+        return 0
+    return min(machine.sm_count // max(tiles, 1), k // (MIN_SCORED_SPLIT if matmul.nested else MIN_SPLIT))
+
+
+def _inner(operation: Reduction) -> int:
+    """Return the number of elements that are reduced to one, which is static."""
+    inner = points(operation.reduce_axes)
+    assert isinstance(inner, int)
+    return inner
+
+
+def _is_tall(operation: Reduction) -> bool:
+    """Return whether columns have many more elements than rows."""
+    outer = points(operation.axes)
+    return isinstance(outer, int) and _inner(operation) >= max(TALL_COLUMN, TALL_RATIO * outer)
+
+
+def _element_bytes(operation: Reduction) -> int:
+    """Return the time for one element, in bytes that can be read in it."""
+    width = sum(value.type.dtype.itemsize for value in operation.results)
+    return max(load_count(*operation.bodies) * width, body_cost(*operation.bodies) // 4, 1)
+
+
+def reads_columns(operation: Reduction, graph: LoopGraph) -> bool:
+    """Return whether loads are more often contiguous along the outer axes than along the reduced ones."""
+    types = {name: value.type for name, value in graph.values().items()}
+    balance = 0
+    for load in loads(*operation.bodies):
+        offset = types[load.buffer].layout.element(load.index)
+        balance += any(coefficient(offset, axis.name) == 1 for axis in operation.axes)
+        balance -= any(coefficient(offset, axis.name) == 1 for axis in operation.reduce_axes)
+    return balance > 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Division:
+    """A division of reduced axes into splits."""
+
+    split_axes: tuple[Axis, ...]
+    """The axes that number the splits."""
+    inner_axes: tuple[Axis, ...]
+    """The axes over the elements of a split."""
+    mapping: dict[str, Size]
+    """The original axes as terms over the new ones; axes that are unchanged are left out."""
+    in_range: Expr | None = None
+    """The condition that a point lies on the original axes, where the last split is shorter."""
+
+    @property
+    def splits(self) -> int:
+        """The number of splits."""
+        return math.prod(map(_size, self.split_axes))
+
+
+def _divide(axes: tuple[Axis, ...], limit: int, free: int | None = None) -> _Division:
+    """Divide the leading axes into up to ``limit`` equal splits.
+
+    The splits consist of whole axes, at most ``free`` of them, and of a divisor of the next axis.
+    """
+    count, whole, last = 1, 0, len(axes) if free is None else free
+    while whole < last and count * _size(axes[whole]) <= limit:
+        count *= _size(axes[whole])
+        whole += 1
+    split_axes, rest = axes[:whole], axes[whole:]
+    divisor = next((n for n in range(limit // count, 1, -1) if rest and _size(rest[0]) % n == 0), 1)
+    if divisor == 1:
+        return _Division(split_axes, rest, {})
+    split, inner = Axis(f"{rest[0].name}_split", divisor), Axis(rest[0].name, _size(rest[0]) // divisor)
+    mapping: dict[str, Size] = {inner.name: add(mul(symbol(split.name), inner.size), symbol(inner.name))}
+    return _Division((*split_axes, split), (inner, *rest[1:]), mapping)
+
+
+def _leaves_idle(division: _Division, limit: int) -> bool:
+    """Return whether a division has less than three quarters of ``limit`` splits, so that SMs would be idle."""
+    return 4 * division.splits < 3 * limit
+
+
+def _divide_flattened(axes: tuple[Axis, ...], limit: int, multiple: int = 1) -> _Division:
+    """Divide the flattened axes, of any sizes, into ``limit`` splits.
+
+    Where sizes are static, splits have a multiple of ``multiple`` points and may be fewer.
+    """
+    total = product(axis.size for axis in axes)
+    size = floordiv(add(total, limit - 1), limit)
+    if isinstance(total, int) and isinstance(size, int):
+        size = -(-size // multiple) * multiple
+        limit = -(-total // size)
+    split, inner = Axis(f"{axes[0].name}_split", limit), Axis(axes[0].name, size)
+    at = add(mul(symbol(split.name), size), symbol(inner.name))
+    in_range = op("lt", index(at), index(total))
+    mapping: dict[str, Size] = {}
+    for axis in axes[:0:-1]:
+        mapping[axis.name], at = mod(at, axis.size), floordiv(at, axis.size)
+    return _Division((split,), (inner,), {**mapping, axes[0].name: at}, in_range)
+
+
+def _split_nested(operation: Reduction, limit: int) -> tuple[Reduction, ...]:
+    """Return the two steps of a reduction of nested reductions, whose tiles lie along the last reduced axis."""
+    axes = operation.reduce_axes
+    # With a block mask the last two axes are blocks and positions in a block, which are not separated.
+    in_blocks = any(isinstance(node, Masked) for body in operation.bodies for node in (body, *body.children))
+    known = all(isinstance(axis.size, int) for axis in axes)
+    division = _divide(axes, limit, len(axes) - 2 if in_blocks else None) if known else None
+    if (
+        (division is None or _leaves_idle(division, limit))
+        and len(axes) == 1
+        and operation.combiner == NamedCombiner("softmax_sum")
+    ):
+        division = _divide_flattened(axes, limit)
+    return _in_two_steps(operation, division, True) if division is not None and division.splits > 1 else ()
+
+
+def _masked(in_range: Expr, bodies: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Return bodies that give the identity of the combiner where ``in_range`` does not hold.
+
+    They are the score and value of a softmax-weighted sum, or the one body of a sum: a multiplication.
+    """
+    if len(bodies) == 2:
+        score, value = bodies
+        return masked(in_range, score, const(-math.inf, score.dtype)), masked(
+            in_range, value, const(0.0, value.dtype)
+        )
+    (body,) = bodies
+    assert isinstance(body, Op)
+    return (op(body.name, *(masked(in_range, each, const(0.0, each.dtype)) for each in body.args)),)
+
+
+def _size(axis: Axis) -> int:
+    assert isinstance(axis.size, int)
+    return axis.size
+
+
+def _in_two_steps(
+    operation: Reduction, division: _Division, along_outer: bool
+) -> tuple[Reduction, Reduction]:
+    """Return the reduction of each split and the reduction of the partial results.
+
+    The partial results are numbered by their last axes, or by their first where loads are contiguous along the outer
+    axes (``along_outer``).
+    """
+    axes = (*division.split_axes, *operation.axes) if along_outer else (*operation.axes, *division.split_axes)
+    split_sizes = tuple(axis.size for axis in division.split_axes)
+    partial: list[Value] = []
+    for value in operation.results:
+        shape = (*split_sizes, *value.type.shape) if along_outer else (*value.type.shape, *split_sizes)
+        partial.append(
+            Value(f"{value.name}.partial", replace(value.type, shape=shape, layout=contiguous(shape)))
+        )
+    bodies = tuple(substitute_expr(body, division.mapping) for body in operation.bodies)
+    if division.in_range is not None:
+        bodies = _masked(division.in_range, bodies)
+    first = replace(
+        operation, results=tuple(partial), axes=axes, reduce_axes=division.inner_axes, bodies=bodies
+    )
+    point = tuple(symbol(axis.name) for axis in axes)
+    loaded = tuple(Load(value.name, element_of(value, point), value.type.dtype) for value in partial)
+    second = replace(operation, reduce_axes=division.split_axes, bodies=loaded)
+    assert isinstance(operation.combiner, NamedCombiner)
+    merged = _MERGE_COMBINERS.get(operation.combiner.name)
+    if merged is not None:
+        second = replace(second, combiner=merged(tuple(value.type.dtype for value in partial)))
+    return first, second
+
+
+def _merge_welford(dtypes: tuple[DType, ...]) -> UserCombiner:
+    """Return the combiner of (mean, sum of squared differences, count) by Chan, Golub and LeVeque."""
+    parameters = [Param(k, dtype) for k, dtype in enumerate((*dtypes, *dtypes))]
+    mean, squares, count, other_mean, other_squares, other_count = parameters
+    zero, one = const(0, count.dtype), const(1, count.dtype)
+    total = op("add", count, other_count)
+    share = op(
+        "div", cast(other_count, mean.dtype), cast(where(op("eq", total, zero), one, total), mean.dtype)
+    )
+    difference = op("sub", other_mean, mean)
+    correction = op("mul", op("mul", difference, difference), op("mul", cast(count, mean.dtype), share))
+    merged = (
+        op("add", mean, op("mul", difference, share)),
+        op("add", op("add", squares, other_squares), cast(correction, squares.dtype)),
+        total,
+    )
+    return UserCombiner(merged, tuple(const(0, dtype) for dtype in dtypes), tuple(parameters[:3]))
+
+
+def _merge_softmax(dtypes: tuple[DType, ...]) -> UserCombiner:
+    """Return the combiner of (maximum, sums of exponentials relative to it)."""
+    count = len(dtypes)
+    parameters = [Param(k, dtype) for k, dtype in enumerate((*dtypes, *dtypes))]
+    maximum, other_maximum = parameters[0], parameters[count]
+    lowest = const(-math.inf, maximum.dtype)
+    new_maximum = op("maximum", maximum, other_maximum)
+    # Where both maxima are minus infinity all sums are zero and need no scale.
+    base = where(op("eq", new_maximum, lowest), const(0.0, maximum.dtype), new_maximum)
+    scales = [op("exp", op("sub", each, base)) for each in (maximum, other_maximum)]
+    sums = [
+        op("add", op("mul", first, scales[0]), op("mul", second, scales[1]))
+        for first, second in zip(parameters[1:count], parameters[count + 1 :], strict=True)
+    ]
+    zeros = (const(0.0, dtype) for dtype in dtypes[1:])
+    return UserCombiner((new_maximum, *sums), (lowest, *zeros), tuple(parameters[:count]))
+
+
+_MERGE_COMBINERS: Mapping[str, Callable[[tuple[DType, ...]], UserCombiner]] = MappingProxyType(
+    {"welford": _merge_welford, "online_softmax": _merge_softmax, "softmax_sum": _merge_softmax}
+)
+"""Combiners of partial results, where they differ from those of elements."""

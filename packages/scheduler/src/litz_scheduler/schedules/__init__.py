@@ -1,0 +1,1 @@
+"""Schedules of kernels: tiles, cluster sizes, look-back scans."""

@@ -1,0 +1,146 @@
+"""Cluster size of GPU reductions: the thread blocks (CTAs) that reduce one outer point with a cross-CTA reduction.
+
+Clusters have two uses. A row that fits in the registers of several CTAs but not of one is read once instead of twice,
+unless it stays in the L2 cache. And where there are fewer outer points than CTAs that fill the SMs, a cluster needs one
+kernel instead of the two of a split reduction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from litz_ir.contraction import matmul_nest
+from litz_ir.loops import Axis, NamedCombiner
+from litz_ir.plan import Accumulate, can_use_cluster
+from litz_ir.scalar import Load
+from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols
+from litz_ir.target import Capabilities
+from litz_scheduler.analysis.cost import estimate, points
+from litz_scheduler.analysis.loop_order import LoopNest, nodes_of, stores_of
+from litz_scheduler.options import SchedulerOptions
+
+CTAS_PER_SM = 4
+"""The number of CTAs aimed at for each SM."""
+
+MIN_COLUMN_TILE = 32
+"""The fewest results that a CTA computes at once where results, not reduced elements, are contiguous in memory."""
+
+REGISTER_MARGIN = 2
+"""The register capacity of a CTA over the elements of a row that each CTA of a cluster holds.
+
+At two, several CTAs fit on an SM, and some load while others wait at a cluster barrier. Where this needs too large a
+cluster, reading the row twice is faster.
+"""
+
+MIN_ELEMENTS_PER_CTA = 16
+"""The fewest elements for each CTA of a cluster, per CTA of the cluster: none is empty even though chunks start at
+multiples of 16 bytes."""
+
+
+def max_cluster_size(capabilities: Capabilities, options: SchedulerOptions) -> int:
+    """Return the largest cluster that device and options allow; 1 where CTAs cannot synchronise."""
+    return min(capabilities.max_cluster_size, options.max_cluster_size)
+
+
+def chosen_cluster_size(
+    nest: LoopNest, capabilities: Capabilities, symbols: SymbolTable, options: SchedulerOptions
+) -> int:
+    """Return the cluster size of a nest; 1 where one CTA reduces each outer point."""
+    limit, inner = max_cluster_size(capabilities, options), points(nest.inner)
+    if limit < 2 or not isinstance(inner, int) or not can_use_cluster(nest.phases):
+        return 1
+    statements = [each for phase in nest.phases for each in phase.statements]
+    if any(
+        isinstance(each, Accumulate) and not isinstance(each.combiner, NamedCombiner) for each in statements
+    ):
+        return 1  # a user-given combiner need not accept its identity as either argument
+    if any(isinstance(each, Accumulate) and _is_matmul(each, nest) for each in statements):
+        return 1
+    while limit > 1 and inner < MIN_ELEMENTS_PER_CTA * limit * limit:
+        limit //= 2
+    along_outer = _is_contiguous_outside(nest, symbols)
+    outer = estimate(points(nest.outer), symbols)
+    reread_bytes = inner * _reread_bytes(nest) * min(outer, capabilities.sm_count)
+    if not along_outer and inner > options.long_row and reread_bytes > capabilities.l2_bytes:
+        cluster = _power_of_two(-(-inner * REGISTER_MARGIN // options.long_row))
+        if cluster <= limit and -(-inner // cluster) * max(1, _row_count(nest) - 2) <= options.long_row:
+            return cluster
+    ctas = -(-outer // (MIN_COLUMN_TILE if along_outer else 1))
+    if ctas >= 2 * capabilities.sm_count:
+        return 1
+    nbytes = (
+        inner * (MIN_COLUMN_TILE if along_outer else 1) * sum(node.dtype.itemsize for node in _loads(nest))
+    )
+    cluster = min(CTAS_PER_SM * capabilities.sm_count // max(ctas, 1), nbytes // options.gpu_split_bytes)
+    return _power_of_two(min(cluster, limit) + 1) // 2 if cluster > 1 else 1
+
+
+def _is_matmul(statement: Accumulate, nest: LoopNest) -> bool:
+    """Return whether a statement is a matmul, which is tiled by other rules."""
+    return matmul_nest(statement.combiner, statement.values, nest.outer, nest.inner) is not None
+
+
+def _power_of_two(number: int) -> int:
+    """Return the smallest power of two that is at least ``number``."""
+    return 1 << (number - 1).bit_length()
+
+
+def _loads(nest: LoopNest) -> tuple[Load, ...]:
+    """Return the distinct loads of the phases with inner axes."""
+    found = {
+        (node.buffer, node.index): node
+        for phase in nest.phases
+        if phase.axes
+        for node in nodes_of(phase.statements)
+        if isinstance(node, Load)
+    }
+    return tuple(found.values())
+
+
+def _reread_bytes(nest: LoopNest) -> int:
+    """Return the bytes, for each point of a row, that phases read again after earlier phases read or wrote them.
+
+    Loads that do not depend on the row are left out: they stay in caches.
+    """
+    outer = {axis.name for axis in nest.outer}
+    touched: set[tuple[str, Size]] = set()
+    reread: dict[tuple[str, Size], int] = {}
+    for phase in nest.phases:
+        if phase.axes:
+            loads = [node for node in nodes_of(phase.statements) if isinstance(node, Load)]
+            read = {(node.buffer, node.index[0]): node.dtype.itemsize for node in loads}
+            reread |= {each: read[each] for each in touched.intersection(read)}
+            touched |= {*read, *(target for each in phase.statements for target in stores_of(each))}
+    return sum(nbytes for (_, offset), nbytes in reread.items() if free_symbols(offset) & outer)
+
+
+def _offsets(nest: LoopNest) -> tuple[Size, ...]:
+    """Return the distinct offsets that the phases with inner axes load and store."""
+    stored = (
+        term
+        for phase in nest.phases
+        if phase.axes
+        for each in phase.statements
+        for _, term in stores_of(each)
+    )
+    return tuple(dict.fromkeys([*(node.index[0] for node in _loads(nest)), *stored]))
+
+
+def _row_count(nest: LoopNest) -> int:
+    """Return the number of different rows that a CTA keeps in registers."""
+    inner = {axis.name for axis in nest.inner}
+    return sum(bool(free_symbols(offset) & inner) for offset in _offsets(nest))
+
+
+def _is_contiguous_outside(nest: LoopNest, symbols: SymbolTable) -> bool:
+    """Return whether more accesses are contiguous along an outer axis than along an inner one, weighted by elements."""
+    balance = 0
+    for offset in _offsets(nest):
+        names = free_symbols(offset)
+        touched = estimate(points(axis for axis in nest.outer + nest.inner if axis.name in names), symbols)
+        balance += touched * (_unit(nest.outer, offset) - _unit(nest.inner, offset))
+    return balance > 0
+
+
+def _unit(axes: Sequence[Axis], offset: Size) -> bool:
+    return any(coefficient(offset, axis.name) == 1 for axis in axes)

@@ -1,0 +1,131 @@
+"""Schedules of kernels: parallel and vector axes on a CPU; cluster size and look-back scan on a GPU."""
+
+from __future__ import annotations
+
+from litz_ir.loops import Axis
+from litz_ir.plan import CpuLoops, ScanStore, Schedule, TileRequest
+from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols
+from litz_ir.target import Capabilities
+from litz_scheduler.analysis.cost import estimate, points
+from litz_scheduler.analysis.loop_order import LoopNest, loads_of, stores_of
+from litz_scheduler.options import Lanes, SchedulerOptions
+from litz_scheduler.schedules.cluster_size import chosen_cluster_size
+from litz_scheduler.schedules.lookback_scan import lookback_of
+
+LANE_BYTES = 4
+"""Bytes of a vector lane: those of f32, the most common compute dtype."""
+
+
+def schedule_nest(
+    nest: LoopNest,
+    traffic: int,
+    work: int,
+    capabilities: Capabilities,
+    symbols: SymbolTable,
+    options: SchedulerOptions,
+    has_scratch: bool = False,
+) -> Schedule:
+    """Return the schedule of a loop nest.
+
+    On a CPU it has the parallel axes, the vector axis and the grain. On a device with thread blocks it is a request of
+    a cluster size and the segment of a look-back scan; the device's target decides the rest. ``traffic`` is in bytes,
+    ``work`` in adds. ``has_scratch``: the nest has scratch arrays for each outer point, so that outer points cannot be
+    vectorised.
+    """
+    if capabilities.max_tile_elements:
+        cluster = chosen_cluster_size(nest, capabilities, symbols, options)
+        return TileRequest(cluster, lookback_of(nest, capabilities, symbols, options))
+    vector = _vector_axis(nest, capabilities, symbols, options.lanes, has_scratch)
+    parallel = _parallel_axes(nest, capabilities, symbols)
+    grain = _grain(nest, parallel, traffic, work, symbols, options)
+    return CpuLoops(parallel=parallel, vector=vector, unroll=options.unroll, grain=grain)
+
+
+def _vector_axis(
+    nest: LoopNest, capabilities: Capabilities, symbols: SymbolTable, wanted: Lanes, has_scratch: bool
+) -> str | None:
+    if not capabilities.vector_bytes or wanted == "none":
+        return None
+    lanes = capabilities.vector_bytes // LANE_BYTES
+    candidates = [axes[-1] for axes in (nest.inner, nest.outer) if axes]
+    if has_scratch:
+        candidates = [a for a in candidates if a in nest.inner]
+    scans = any(isinstance(s, ScanStore) for p in nest.phases for s in p.statements)
+    if scans:
+        candidates = [a for a in candidates if a not in nest.inner]
+    if wanted != "best":
+        candidates = [a for a in candidates if (a in nest.inner) == (wanted == "inner")] or candidates
+    scores = {axis.name: _efficiency(nest, axis, lanes, symbols) for axis in candidates}
+    best = max(scores, key=lambda name: scores[name], default=None)
+    return best if best is not None and scores[best] >= MIN_EFFICIENCY else None
+
+
+STRIDED, SCATTERED = 0.15, 0.08
+"""The throughput of strided loads and of gathers, as a fraction of that of contiguous vector loads."""
+
+MAX_UNROLLED = 2
+"""The longest axis that the compiler unrolls, such as real and imaginary values; it is not vectorised."""
+
+MIN_EFFICIENCY = 0.02
+"""The fraction of contiguous vector throughput below which vector code is no faster than scalar code."""
+
+
+def _efficiency(nest: LoopNest, axis: Axis, lanes: int, symbols: SymbolTable) -> float:
+    """Return the fraction of contiguous vector throughput that accesses reach when ``axis`` is vectorised.
+
+    Accesses count by how often each happens. Lanes of the last register that an axis does not fill are lost.
+    """
+    total = reached = 0.0
+    for phase in nest.phases:
+        weight = float(max(estimate(points(phase.axes), symbols), 1)) if phase.axes else 1.0
+        stored = [term for statement in phase.statements for _, term in stores_of(statement)]
+        for term in (*stored, *loads_of(phase.statements)):
+            total += weight
+            reached += weight * _access(term, axis)
+    size = max(estimate(axis.size, symbols), 1)
+    if size <= MAX_UNROLLED and isinstance(axis.size, int):
+        return 0.0
+    filled = size / (-(-size // lanes) * lanes)
+    return filled * (reached / total if total else 1.0)
+
+
+def _access(term: Size, axis: Axis) -> float:
+    if axis.name not in free_symbols(term):
+        return 1.0
+    slope = coefficient(term, axis.name)
+    if slope == 1:
+        return 1.0
+    return STRIDED if slope is not None else SCATTERED
+
+
+def _parallel_axes(nest: LoopNest, capabilities: Capabilities, symbols: SymbolTable) -> tuple[str, ...]:
+    """Return the fewest leading outer axes with at least eight points for each thread.
+
+    The last axis, which may be vectorised, is left out where those before it suffice.
+    """
+    if capabilities.threads < 2:
+        return ()
+    names: list[str] = []
+    total = 1
+    for axis in nest.outer:
+        if total >= 8 * capabilities.threads:
+            break
+        names.append(axis.name)
+        total *= max(estimate(axis.size, symbols), 1)
+    return tuple(names)
+
+
+def _grain(
+    nest: LoopNest,
+    parallel: tuple[str, ...],
+    traffic: int,
+    work: int,
+    symbols: SymbolTable,
+    options: SchedulerOptions,
+) -> int:
+    """Return the fewest parallel points for a thread: those that move ``serial_bytes`` or take as long to compute."""
+    count = estimate(points(a for a in nest.outer if a.name in parallel), symbols)
+    if count <= 0:
+        return 1
+    bytes_per_point = max(traffic, work // 4, 1) / count
+    return max(1, int(options.serial_bytes / bytes_per_point))
