@@ -1,4 +1,4 @@
-"""What the cost model could have decided instead: each row forces one of its decisions one way."""
+"""Alternatives to the cost model's decisions: each row forces one decision one way."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ ALTERNATIVES: tuple[Alternative, ...] = (
     Alternative("no lanes", "lanes", "lanes=none"),
     Alternative("lanes inside", "lanes", "lanes=inner"),
     Alternative("lanes outside", "lanes", "lanes=outer"),
-    Alternative("two registers", "registers side by side", "unroll=2"),
-    Alternative("four registers", "registers side by side", "unroll=4"),
+    Alternative("two registers", "independent accumulators", "unroll=2"),
+    Alternative("four registers", "independent accumulators", "unroll=4"),
     Alternative("one thread", "threads", f"serial_bytes={ANY_SIZE}"),
     Alternative("threads early", "threads", "serial_bytes=4096"),
-    Alternative("products by ATen", "library for products", "linear_flops=0"),
-    Alternative("products by linear", "library for products", "linear_flops=1"),
+    Alternative("matmul by ATen", "library for matmul", "linear_flops=0"),
+    Alternative("matmul by linear", "library for matmul", "linear_flops=1"),
     Alternative("convolutions by ATen", "library for convolutions", "prepack_convolutions=0"),
     Alternative("images as in eager", "layout of images", "channels_last=eager"),
-    Alternative("weights as they are", "packed weights", prepack_weights=False),
+    Alternative("weights as they are", "prepacked weights", prepack_weights=False),
 )

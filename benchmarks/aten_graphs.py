@@ -57,17 +57,17 @@ def family(build: Family) -> Family:
     return build
 
 
-def _turn(graph: AtenGraph, value: Node, turn: int) -> Node:
-    """One of several pointwise operations on f32, in turn, no two alike but every third, which is an exponential."""
-    match turn % 6:
+def _pointwise(graph: AtenGraph, value: Node, number: int) -> Node:
+    """Add the pointwise operation ``number`` on f32: every third is an exponential, all others differ."""
+    match number % 6:
         case 0:
-            return graph.call(aten.mul.Tensor, value, 0.5 + turn / 65536)
+            return graph.call(aten.mul.Tensor, value, 0.5 + number / 65536)
         case 1:
-            return graph.call(aten.add.Tensor, value, 1.0 + turn / 65536)
+            return graph.call(aten.add.Tensor, value, 1.0 + number / 65536)
         case 3:
             return graph.call(aten.neg.default, value)
         case 4:
-            return graph.call(aten.sub.Tensor, value, 0.25 + turn / 65536)
+            return graph.call(aten.sub.Tensor, value, 0.25 + number / 65536)
     return graph.call(aten.exp.default, value)
 
 
@@ -76,8 +76,8 @@ def chain(count: int) -> GraphModule:
     """Pointwise operations one after another, every third an exponential."""
     graph = AtenGraph()
     value = graph.input(ROWS, COLUMNS)
-    for turn in range(count):
-        value = _turn(graph, value, turn)
+    for number in range(count):
+        value = _pointwise(graph, value, number)
     return graph.module(value)
 
 
@@ -86,10 +86,10 @@ def reductions(count: int) -> GraphModule:
     """A chain in which every fifth operation is a mean over rows, and the next takes it off."""
     graph = AtenGraph()
     value = graph.input(ROWS, COLUMNS)
-    for turn in range(0, count, 5):
+    for number in range(0, count, 5):
         before = value
         for step in range(3):
-            value = _turn(graph, value, turn + step)
+            value = _pointwise(graph, value, number + step)
         value = graph.call(aten.sub.Tensor, before, graph.call(aten.mean.dim, value, [-1], True))
     return graph.module(value)
 
@@ -100,8 +100,8 @@ def readers(count: int) -> GraphModule:
     graph = AtenGraph()
     value = graph.input(ROWS, COLUMNS)
     found = [
-        graph.call(aten.exp.default, graph.call(aten.mul.Tensor, value, float(turn)))
-        for turn in range(max(count // 2, 1))
+        graph.call(aten.exp.default, graph.call(aten.mul.Tensor, value, float(number)))
+        for number in range(max(count // 2, 1))
     ]
     return graph.module(*found)
 
@@ -111,7 +111,7 @@ def sum_of_readers(count: int) -> GraphModule:
     """Many readers of one value, added up pair by pair."""
     graph = AtenGraph()
     value = graph.input(ROWS, COLUMNS)
-    level = [graph.call(aten.mul.Tensor, value, float(turn)) for turn in range(max((count + 1) // 2, 1))]
+    level = [graph.call(aten.mul.Tensor, value, float(number)) for number in range(max((count + 1) // 2, 1))]
     while len(level) > 1:
         pairs = zip(level[::2], level[1::2])
         level = [graph.call(aten.add.Tensor, *pair) for pair in pairs] + level[len(level) & ~1 :]
@@ -123,9 +123,9 @@ def diamonds(count: int) -> GraphModule:
     """A chain whose every value is read twice by the next one: a walk of all paths would never end."""
     graph = AtenGraph()
     value = graph.input(ROWS, COLUMNS)
-    for turn in range(max(count // 3, 1)):
+    for number in range(max(count // 3, 1)):
         gate = graph.call(aten.sigmoid.default, value)
-        value = graph.call(aten.mul.Tensor, _turn(graph, value, turn), gate)
+        value = graph.call(aten.mul.Tensor, _pointwise(graph, value, number), gate)
     return graph.module(value)
 
 
@@ -134,8 +134,10 @@ def residuals(count: int) -> GraphModule:
     """A chain whose every value is read once more a hundred operations later."""
     graph = AtenGraph()
     values = [graph.input(ROWS, COLUMNS)]
-    for turn in range(max(count // 2, 1)):
-        values.append(graph.call(aten.add.Tensor, _turn(graph, values[-1], turn), values[max(0, turn - 50)]))
+    for number in range(max(count // 2, 1)):
+        values.append(
+            graph.call(aten.add.Tensor, _pointwise(graph, values[-1], number), values[max(0, number - 50)])
+        )
     return graph.module(values[-1])
 
 
@@ -144,14 +146,14 @@ def views(count: int) -> GraphModule:
     """Reshapes, transposes, slices and joins between pointwise operations."""
     graph = AtenGraph()
     value = graph.input(ROWS, COLUMNS)
-    for turn in range(max(count // 9, 1)):
+    for number in range(max(count // 9, 1)):
         rows = graph.call(aten.view.default, value, [ROWS // 4, 4 * COLUMNS])
-        turned = graph.call(aten.permute.default, graph.call(aten.exp.default, rows), [1, 0])
+        transposed = graph.call(aten.permute.default, graph.call(aten.exp.default, rows), [1, 0])
         halves = [
-            graph.call(aten.slice.Tensor, turned, 0, low, low + 2 * COLUMNS) for low in (0, 2 * COLUMNS)
+            graph.call(aten.slice.Tensor, transposed, 0, low, low + 2 * COLUMNS) for low in (0, 2 * COLUMNS)
         ]
         joined = graph.call(aten.cat.default, [halves[1], halves[0]])
-        back = _turn(graph, graph.call(aten.permute.default, joined, [1, 0]), turn)
+        back = _pointwise(graph, graph.call(aten.permute.default, joined, [1, 0]), number)
         dense = graph.call(aten.clone.default, back, memory_format=torch.contiguous_format)
         value = graph.call(aten.view.default, dense, [ROWS, COLUMNS])
     return graph.module(value)
@@ -164,7 +166,7 @@ def layers(count: int) -> GraphModule:
 
 
 def stack(depth: int) -> GraphModule:
-    """`depth` equal layers: product, softmax, residual and layer norm, each with weights of its own."""
+    """`depth` equal layers: matmul, softmax, residual and layer norm, each with weights of its own."""
     graph = AtenGraph()
     value = graph.input(ROWS, COLUMNS)
     weights = [
@@ -172,10 +174,12 @@ def stack(depth: int) -> GraphModule:
         for _ in range(depth)
     ]
     for bias, weight, scale, shift in weights:
-        turned = graph.call(aten.permute.default, weight, [1, 0])
-        product = graph.call(aten.addmm.default, bias, value, turned)
-        weighed = graph.call(aten._softmax.default, graph.call(aten.mul.Tensor, product, 0.125), -1, False)
-        gated = graph.call(aten.mul.Tensor, weighed, graph.call(aten.sigmoid.default, product))
+        transposed = graph.call(aten.permute.default, weight, [1, 0])
+        scores = graph.call(aten.addmm.default, bias, value, transposed)
+        probabilities = graph.call(
+            aten._softmax.default, graph.call(aten.mul.Tensor, scores, 0.125), -1, False
+        )
+        gated = graph.call(aten.mul.Tensor, probabilities, graph.call(aten.sigmoid.default, scores))
         total = graph.call(aten.add.Tensor, value, gated)
         normed = graph.call(aten.native_layer_norm.default, total, [COLUMNS], scale, shift, 1e-5)
         value = graph.call(aten.relu.default, graph.call(operator.getitem, normed, 0))

@@ -1,7 +1,7 @@
-"""Print what litz leaves to ATen on each case, as `litz.explain` says it: a line of JSON for each case and mode.
+"""Print the ATen calls of each case, as `litz.explain` reports them: a line of JSON for each case and mode.
 
-`python benchmarks/calls.py --topics pointwise,reduction --modes infer,train`. What is named beside matrix products,
-convolutions, attention and random streams is work that kernels should do.
+`python benchmarks/calls.py --topics pointwise,reduction --modes infer,train`. Calls other than matmuls, convolutions,
+attention and random numbers are work that generated kernels should do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is timed: small programs bound by memory, blocks of models, and whole models with random weights.
+"""Timed cases: small programs bound by memory, blocks of models, and whole models with random weights.
 
 A case builds its function and arguments afresh, from a seed that the caller sets. Sizes are chosen so that
 one call takes between a fraction of a millisecond and some tens of milliseconds on two cores.
@@ -160,7 +160,7 @@ def column_statistics() -> Program:
 
 @case("reduction")
 def group_norm_silu() -> Program:
-    """What a diffusion model does between convolutions."""
+    """Group norm and SiLU, as between the convolutions of a diffusion model."""
     return lambda x, scale, shift: F.silu(F.group_norm(x, 8, scale, shift)), (
         torch.randn(2, 64, 64, 64),
         torch.randn(64),
@@ -211,7 +211,7 @@ def resize_and_normalise() -> Program:
 
 @case("block")
 def mlp_block() -> Program:
-    """Two matrix products with something to fuse around each."""
+    """Two matmuls with pointwise operations to fuse before and after each."""
     return models.FeedForward(512, 2048), (torch.randn(8, 128, 512),)
 
 

@@ -28,7 +28,7 @@ ROUNDS, STEPS = 30, 4
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one program fared: milliseconds a call, seconds of the first call, error, kernels, ATen calls."""
+    """Result of one program: milliseconds a call, seconds of the first call, error, kernels, ATen calls."""
 
     case: Case
     eager_ms: float
@@ -40,12 +40,12 @@ class Outcome:
 
     @property
     def within(self) -> bool:
-        """Whether the error is within the case's bound; a NaN is not."""
+        """Report that the error is within the case's bound; a NaN is not."""
         return self.error <= self.case.bound
 
 
 def milliseconds(one: Callable[..., Any], other: Callable[..., Any], args: tuple[Any, ...]) -> list[float]:
-    """Return the median time of a call of each, in ms; taken in turns, so that both meet the same machine."""
+    """Return the median time of a call of each, in ms; calls alternate, so that both run under the same load."""
     samples: list[list[float]] = [[], []]
     for _ in range(ROUNDS):
         for index, function in enumerate((one, other)):

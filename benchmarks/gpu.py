@@ -1,10 +1,10 @@
-"""Eager, Inductor and litz side by side on the NVIDIA GPU at hand: `python benchmarks/gpu.py --modes infer,train`.
+"""Compare eager, Inductor and litz on the NVIDIA GPU at hand: `python benchmarks/gpu.py --modes infer,train`.
 
 All backends run in one process, one after another for each case, on fresh cache folders. `infer` and `train` are the
-cases of `cases.py`: a call and the synchronisation after it, on the host's clock. `large` and `products` are the
-programs of `gpu_cases.py`: time between events over a run of calls, and for `large` the bytes of what goes in and out
-divided by it, beside the rate of a copy. `--mode` is handed to `torch.compile` for both; where it tunes, `ready` is the
-time of the first four calls. Exit code 1 when litz fails or is off eager's values.
+cases of `cases.py`: a call and the synchronisation after it, on the host's clock. `large` and `matmuls` are the
+programs of `gpu_cases.py`: time between events over a run of calls, and for `large` the bytes of inputs and outputs
+divided by it, next to the rate of a copy. `--mode` is handed to `torch.compile` for both; where it tunes, `ready` is
+the time of the first four calls. Exit code 1 when litz fails or differs from eager by more than the case's bound.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 from cases import CASES
-from gpu_cases import LARGE, PRODUCTS
+from gpu_cases import LARGE, MATMULS
 from measure import training_step
 from models import relative_error, tensors
 from rich.console import Console
@@ -37,7 +37,7 @@ LARGE_BOUND = 2e-2  # bf16 rounds to eight bits
 READY = 3
 """Calls after the first, in which what is tuned is tuned."""
 
-ON_THE_DEVICE = {"large": LARGE, "products": PRODUCTS}
+ON_THE_DEVICE = {"large": LARGE, "matmuls": MATMULS}
 
 
 def moved(value: Any) -> Any:
@@ -59,21 +59,21 @@ def cloned(args: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def flat(values: Sequence[Any]) -> list[Tensor]:
-    """All tensors in arguments, of which some are lists of tensors."""
+    """Return all tensors in arguments, of which some are lists of tensors."""
     single = (each for value in values for each in (value if isinstance(value, list) else [value]))
     return [each for each in single if isinstance(each, Tensor)]
 
 
-def apart(got: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
-    """The norm of all differences over that of all that was wanted: gradients that are zero but for rounding, such as
-    those of a bias in front of a batch norm, count for what they are."""
+def norm_error(got: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
+    """Return the norm of all differences over the norm of all expected values. Gradients that are zero but for
+    rounding, such as those of a bias in front of a batch norm, then weigh as little as their norm."""
     pairs = [(a.double(), b.double()) for a, b in zip(got, wanted, strict=True)]
     total = sum(float(b.square().sum()) for _, b in pairs)
     return float((sum(float((a - b).square().sum()) for a, b in pairs) / (total + 1e-30)) ** 0.5)
 
 
 def on_the_host(call: Callable[[], Any], seconds: float) -> float:
-    """The median of the seconds of a call and the synchronisation after it."""
+    """Return the median seconds of a call and the synchronisation after it."""
     for _ in range(5):
         call()
     torch.cuda.synchronize()
@@ -88,7 +88,7 @@ def on_the_host(call: Callable[[], Any], seconds: float) -> float:
 
 
 def between_events(call: Callable[[], Any], rounds: int = 15, calls: int = 5) -> float:
-    """The median, over rounds, of the seconds that the device takes for one of several calls."""
+    """Return the median, over rounds, of the device's seconds for one of several calls."""
     for _ in range(3):
         call()
     samples = []
@@ -104,14 +104,14 @@ def between_events(call: Callable[[], Any], rounds: int = 15, calls: int = 5) ->
 
 
 def copy_rate() -> float:
-    """Bytes per second of a copy of 1 GiB, what is read and what is written counted."""
+    """Return the bytes per second of a copy of 1 GiB, counting reads and writes."""
     source = torch.empty(1 << 28, device="cuda")
     target = torch.empty_like(source)
     return 2 * source.nbytes / between_events(lambda: target.copy_(source))
 
 
 class Measured:
-    """A case that is ready: how to call a function once, and how to time that."""
+    """A case on the GPU, with a call of a function and its timing."""
 
     def __init__(self, name: str, mode: str, seconds: float) -> None:
         torch.manual_seed(0)
@@ -122,13 +122,13 @@ class Measured:
         self.bound = LARGE_BOUND if self.large else CASES[name].bound
         self._seconds = seconds
         self._train = training_step(self.program, self.args) if mode == "train" else None
-        self._kept = cloned(self.args)
+        self._saved_args = cloned(self.args)
 
     def once(self, function: Program) -> list[Tensor]:
         """One call: copies of results or gradients, and of what became of the arguments, so that none is held."""
         if self._train is not None:
             return [each.detach().clone() for each in self._train(function)]
-        args = cloned(self._kept)
+        args = cloned(self._saved_args)
         with torch.no_grad():
             return [each.clone() for each in (*tensors(function(*args)), *flat(args))]
 
@@ -144,7 +144,7 @@ class Measured:
 
     def nbytes(self) -> int:
         """Bytes that have to move: arguments are read, results written, as are arguments that change."""
-        before = cloned(self._kept)
+        before = cloned(self._saved_args)
         results = self.once(self.program)
         outs = results[: len(results) - len(flat(before))]
         changed = zip(flat(before), results[len(outs) :], strict=True)
@@ -174,7 +174,7 @@ def measure(name: str, mode: str, compile_mode: str | None, seconds: float) -> R
                 found = case.once(function)
             torch.cuda.synchronize()
             row[f"{backend} ready"] = time.perf_counter() - start
-            row[f"{backend} error"] = (apart if mode == "train" else relative_error)(found, expected)
+            row[f"{backend} error"] = (norm_error if mode == "train" else relative_error)(found, expected)
             del found
             row[backend] = case.seconds(function)
             row[f"{backend} peak"] = torch.cuda.max_memory_allocated()
@@ -193,7 +193,7 @@ def warm_up(compile_mode: str | None) -> None:
 
 
 def broken(rows: Sequence[Row]) -> list[str]:
-    """What litz failed on, and where it is off eager's values."""
+    """Return the cases on which litz failed or differs from eager by more than the bound."""
     found = [f"{row['case']} ({row['mode']}): {row['litz failure']}" for row in rows if "litz failure" in row]
     off = [row for row in rows if not row.get("litz error", 0.0) <= row["bound"]]
     return found + [f"{row['case']} ({row['mode']}): error {row['litz error']:.1e}" for row in off]

@@ -41,7 +41,7 @@ def adam(weights: list[Tensor], gradients: list[Tensor], means: list[Tensor], sq
 
 
 def dequantised(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
-    """A product with weights that are kept as integers of eight bits."""
+    """A matmul with int8 weights, dequantised in the prologue."""
     return F.linear(x, weight.to(x.dtype) * scale)
 
 
@@ -66,7 +66,7 @@ def bytes_(*shape: int) -> Tensor:
     return torch.randint(-127, 128, shape, device="cuda", dtype=torch.int8)
 
 
-PRODUCTS: dict[str, Build] = {
+MATMULS: dict[str, Build] = {
     "linear and GELU": lambda: (
         lambda x, w, b: F.gelu(F.linear(x, w, b)),
         (half(8192, 1024), half(4096, 1024, scale=0.03), half(4096)),
@@ -99,7 +99,7 @@ PRODUCTS: dict[str, Build] = {
     ),
     "capped attention": lambda: (attention, tuple(half(8, 16, 512, 64) for _ in range(3))),
 }
-"""Products in bf16 with what comes before and after them: the device takes longer than the host to ask for them."""
+"""Matmuls in bf16 with a prologue and an epilogue, so large that the device takes longer than the host's launches."""
 
 LARGE: dict[str, Build] = {
     "copy and scale": lambda: (lambda x: x * 2, (normal(ROWS, COLUMNS),)),

@@ -80,10 +80,10 @@ def peak_bytes(call: Callable[[], object]) -> int:
     changes = sorted(
         (event["ts"], event["args"]["Bytes"]) for event in events if event.get("name") == "[memory]"
     )
-    held = peak = 0
+    live = peak = 0
     for _, change in changes:
-        held += change
-        peak = max(peak, held)
+        live += change
+        peak = max(peak, live)
     return peak
 
 
@@ -93,7 +93,7 @@ class Trial:
 
     program: Callable[..., Any]
     args: tuple[Any, ...]
-    kept: tuple[Any, ...]
+    saved_args: tuple[Any, ...]
     step: Step
 
     def observe(self, function: Callable[..., Any]) -> tuple[list[Tensor], float]:
@@ -103,7 +103,7 @@ class Trial:
         taken = time.perf_counter() - start
         seen = [tensor.detach().clone() for tensor in [*results, *tensors(self.args)]]
         with torch.no_grad():
-            for arg, value in zip(self.args, self.kept, strict=True):
+            for arg, value in zip(self.args, self.saved_args, strict=True):
                 if isinstance(arg, Tensor) and not torch.equal(arg, value):
                     arg.copy_(value)
         return seen, taken
@@ -113,9 +113,9 @@ def trial(name: str, mode: str) -> Trial:
     """Build a case from a fixed seed, for inference or training."""
     torch.manual_seed(0)
     program, args = CASES[name].build()
-    kept = tuple(arg.detach().clone() if isinstance(arg, Tensor) else arg for arg in args)
+    saved_args = tuple(arg.detach().clone() if isinstance(arg, Tensor) else arg for arg in args)
     step = training_step(program, args) if mode == "train" else inference_step(args)
-    return Trial(program, args, kept, step)
+    return Trial(program, args, saved_args, step)
 
 
 def measure(name: str, backend: str, mode: str, seconds: float) -> dict[str, Any]:

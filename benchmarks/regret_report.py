@@ -1,4 +1,4 @@
-"""Where the cost model chose wrong: every case beside the best plan that forcing one of its decisions gave."""
+"""Report of the cost model's regret: each case next to the best plan that forcing one decision gave."""
 
 from __future__ import annotations
 

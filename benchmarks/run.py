@@ -1,4 +1,4 @@
-"""Time every case under eager, Inductor and litz side by side.
+"""Time every case under eager, Inductor and litz.
 
 Each case runs under each backend in a process of its own, on a fresh cache folder:
 `python benchmarks/run.py --topics reduction --modes infer,train --warm --out rows.json`. With `--warm` each
@@ -6,7 +6,7 @@ compiled case runs once more on the cache folder that the first process left. Th
 alone, the part of a first call that no backend can shorten. Exit code 1 when litz fails on a case or breaks its
 error bound. With `--regret` litz alone runs, under the plans that its cost model chose and under forced ones
 (`regret.py`); with `--scaling` graphs of up to 10,000 operations are compiled (`scaling.py`). Quote ratios from one
-run on an idle machine, the worst case beside the geometric mean.
+run on an idle machine, the worst case next to the geometric mean.
 """
 
 from __future__ import annotations

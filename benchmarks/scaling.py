@@ -1,7 +1,7 @@
-"""How time grows with the length of a graph: `run.py --scaling` prints it.
+"""Compile time by the length of a graph: `run.py --scaling` prints it.
 
 Families of graphs of 10, 100, 1,000 and 10,000 ATen operations go through lowering, scheduling and source text, in
-processor time, and the exponent of the growth from 100 operations on is fitted. Then the C++ compiler: 1 against 80
+CPU time, and the exponent of the growth from 100 operations on is fitted. Then the C++ compiler: 1 against 80
 equal layers, and a chain of 1,000 against one of 10,000 pointwise operations.
 """
 
@@ -41,7 +41,7 @@ CHAINS = (1_000, 10_000)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One graph: its family, the operations asked for, seconds of processor time by stage, and what came out."""
+    """One graph: its family, the operations asked for, seconds of CPU time by stage, and the counts of its plan."""
 
     family: str
     operations: int
@@ -57,7 +57,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What the C++ compiler took for a graph, in seconds of processor time."""
+    """Seconds of CPU time that the C++ compiler takes for a graph."""
 
     graph: str
     count: int
@@ -67,7 +67,7 @@ class Built:
 
 
 def stages(gm: GraphModule, targets: TargetSet) -> tuple[dict[str, float], tuple[SourceUnit, ...]]:
-    """Return seconds of processor time by stage, and the C++ units."""
+    """Return seconds of CPU time by stage, and the C++ units."""
     seconds: dict[str, float] = {}
 
     def timed(stage: str, work: Callable[[], Any]) -> Any:
@@ -131,7 +131,7 @@ def compiled(targets: TargetSet) -> Iterator[Built]:
 
 def table_of_points(points: Sequence[Point]) -> Table:
     """Return the table of seconds by family and size, with fitted exponents."""
-    table = Table(title="lowering, scheduling and source text: seconds of processor time")
+    table = Table(title="lowering, scheduling and source text: seconds of CPU time")
     sizes = sorted({p.operations for p in points})
     table.add_column("operations", no_wrap=True)
     for heading in (*(f"{size:,}" for size in sizes), "exponent", "kernels", "slowest stage"):
@@ -149,7 +149,7 @@ def table_of_points(points: Sequence[Point]) -> Table:
 
 def table_of_built(rows: Sequence[Built]) -> Table:
     """Return the table of what the C++ compiler took."""
-    table = Table(title="the C++ compiler: seconds of processor time")
+    table = Table(title="the C++ compiler: seconds of CPU time")
     for heading in ("graph", "of", "units", "kernels", "seconds", "over the first"):
         table.add_column(heading, justify="left" if heading == "graph" else "right")
     first: dict[str, float] = {}

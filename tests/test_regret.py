@@ -87,8 +87,8 @@ WITNESSES: Mapping[str, Program] = {
     "four registers": lambda x, y, z: x.exp(),
     "one thread": lambda x, y, z: x.exp(),
     "threads early": lambda x, y, z: x.exp(),
-    "products by ATen": lambda x, y, z: x @ y.t(),
-    "products by linear": lambda x, y, z: x.reshape(2048, 64)[:32] @ y.reshape(2048, 64)[:32].t(),
+    "matmul by ATen": lambda x, y, z: x @ y.t(),
+    "matmul by linear": lambda x, y, z: x.reshape(2048, 64)[:32] @ y.reshape(2048, 64)[:32].t(),
     "convolutions by ATen": Convolved().eval(),
     "images as in eager": each_channel,
     "weights as they are": Convolved().eval(),
@@ -100,8 +100,8 @@ def skip_without_library(alternative: Alternative) -> None:
     """Leave out what forces a library away that this machine does not have."""
     chosen = scheduler_options(Config(), targets_for(("cpu",), Config()))
     missing = {
-        "products by ATen": not chosen.linear_flops,
-        "products by linear": not torch.backends.mkldnn.is_available(),
+        "matmul by ATen": not chosen.linear_flops,
+        "matmul by linear": not torch.backends.mkldnn.is_available(),
         "convolutions by ATen": not chosen.prepack_convolutions,
         "images as in eager": not chosen.prepack_convolutions,
         "weights as they are": not chosen.prepack_convolutions,
