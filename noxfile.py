@@ -123,7 +123,7 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests of every package and those in tests/ that cross packages, in two processes side by side."""
+    """Run the tests of every package and those in tests/ that cross packages, in two processes at once."""
     install_torch(session)
     install(session, *OPINFO)
     install_folders(session, FOLDERS, tested=FOLDERS)
@@ -146,7 +146,7 @@ def tests_pkg(session: nox.Session, pkg: str) -> None:
 @each_package
 def isolated(session: nox.Session, pkg: str) -> None:
     """Build a package's wheel, install it alone, import every module of it, then run its tests on it, in two processes
-    side by side."""
+    at once."""
     extras = EXTRAS.get(pkg, [])
     wheels = build_wheels(session, with_siblings(pkg, [*extras, "test"]))
     if pkg not in TORCH_FREE:
@@ -222,7 +222,7 @@ def minimums(session: nox.Session, pkg: str) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Time every case under eager, Inductor and litz side by side: `nox -s bench -- --help` lists options."""
+    """Time every case under eager, Inductor and litz: `nox -s bench -- --help` lists options."""
     install_torch(session)
     install(session, *MODELS, CHARTS)
     install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
@@ -306,9 +306,9 @@ def replay(session: nox.Session) -> None:
 
 @nox.session
 def gpu(session: nox.Session) -> None:
-    """On a machine with an NVIDIA GPU: the Triton corpus, the table of kernel forms, generated products, a sample of
-    PyTorch's operator database, generated programs, whole models against eager, and, if these are right, the
-    side-by-side benchmark; `-- --help` lists options of the last."""
+    """Run on an NVIDIA GPU the Triton corpus, the table of kernel forms, generated matmuls, a sample of PyTorch's
+    operator database, generated programs, whole models against eager, and, if these are right, the benchmark
+    against Inductor; `-- --help` lists options of the last."""
     install_torch(session)
     install(session, *MODELS, *IMAGES, *OPINFO, *FUZZ)
     install_folders(session, FOLDERS, tested=["codegen-triton", "lowering"])
