@@ -118,11 +118,11 @@ def test_an_index_out_of_range_is_an_index_error(tmp_path: Path) -> None:
     (kernel,) = plan.kernels
     (unit,) = target.emit(plan)
     launch = target.load([unit], [target.build(unit, tmp_path)], {kernel.name: kernel}).function(kernel.name)
-    places, x, o = np.full(100, 360), np.zeros(360, np.float32), np.ones(100, np.float32)
+    indices, x, o = np.full(100, 360), np.zeros(360, np.float32), np.ones(100, np.float32)
     with pytest.raises(IndexError, match="out of range"):
-        launch([places.ctypes.data, x.ctypes.data, o.ctypes.data], [])
-    places[:] = 359
-    launch([places.ctypes.data, x.ctypes.data, o.ctypes.data], [])
+        launch([indices.ctypes.data, x.ctypes.data, o.ctypes.data], [])
+    indices[:] = 359
+    launch([indices.ctypes.data, x.ctypes.data, o.ctypes.data], [])
     assert not o.any()
 
 
@@ -143,8 +143,8 @@ def test_errors_say_what_is_missing(tmp_path: Path) -> None:
 
 def test_the_entry_point_is_a_target_of_its_own_device_kind() -> None:
     with open(PROJECT / "pyproject.toml", "rb") as file:
-        ((name, place),) = tomllib.load(file)["project"]["entry-points"]["litz.targets"].items()
-    module, _, attribute = place.partition(":")
+        ((name, entry_point),) = tomllib.load(file)["project"]["entry-points"]["litz.targets"].items()
+    module, _, attribute = entry_point.partition(":")
     target = getattr(import_module(module), attribute)()
     assert isinstance(target, Target)
     assert target.name == name == target.capabilities().device.kind

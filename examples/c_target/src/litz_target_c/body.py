@@ -189,7 +189,7 @@ class Body:
 
 
 def _first(expr: Expr) -> Iterator[Expr]:
-    """What must be known before ``expr``; what a mask guards is computed behind the mask."""
+    """Yield the operands to compute before ``expr``; a masked operand is computed behind its mask."""
     if isinstance(expr, Masked):
         yield from (expr.cond, expr.other)
     elif isinstance(expr, Checked):

@@ -40,9 +40,9 @@ UPDATES: Mapping[str, str] = MappingProxyType(
 
 
 def running_values(name: str, dtypes: Sequence[DType]) -> list[tuple[str, str]]:
-    """Type and first value of what the combination ``name`` keeps over values of ``dtypes``; each becomes a result.
+    """Return C type and identity of each accumulator of the combiner ``name`` over values of ``dtypes``.
 
-    Sums and products of floats run in ``double``, bools are counted.
+    Each accumulator becomes a result. Floats are summed and multiplied in ``double``, bools are counted.
     """
     own = c_type(dtypes[0])
     match name:

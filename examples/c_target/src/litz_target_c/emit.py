@@ -96,16 +96,16 @@ class _Writer:
                     body.scalars[name] = text
 
     def point(self, phase: Phase, states: _States) -> None:
-        """All statements at one point: whatever is stored is stored after everything has been read."""
+        """Emit all statements at one point: stores come after all loads."""
         body, stores = self.body, []
         for statement in phase.statements:
             if isinstance(statement, Store):
-                place = f"{body.buffers[statement.buffer]}[{body.term(statement.offset)}]"
+                element = f"{body.buffers[statement.buffer]}[{body.term(statement.offset)}]"
                 text = body.value(statement.value)
                 if statement.mode != "set":
                     dtype = statement.value.dtype
-                    text = SPELLINGS[_COMBINING[statement.mode]].for_dtype(dtype).format(place, text)
-                stores.append(f"{place} = {text};")
+                    text = SPELLINGS[_COMBINING[statement.mode]].for_dtype(dtype).format(element, text)
+                stores.append(f"{element} = {text};")
                 continue
             self.update(statement.combiner, states[statement], [body.value(v) for v in statement.values])
             if isinstance(statement, ScanStore):

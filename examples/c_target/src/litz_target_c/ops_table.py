@@ -1,4 +1,4 @@
-"""How types, literals and each scalar operation are spelled in C.
+"""C spellings of types, literals and each scalar operation.
 
 Arguments are names or literals, so a spelling may repeat them; the result is assigned to a variable of its own type,
 which converts it. Functions of ``math.h`` compute in ``double``: a ``float`` result is then rounded once.
