@@ -1,7 +1,7 @@
-"""ReLUs that let through what those of another run did.
+"""ReLUs whose masks come from another run.
 
 A rounding that carries one operand across zero moves gradients a hundred times as far as all other roundings together,
-in eager too, so a judge of gradients compares runs once more with the signs of the most exact one.
+in eager too. A judge of gradients therefore compares runs once more with the masks of the most exact run.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ Signs = Mapping[str, Tensor]
 """Masks of the positive operands of each ReLU, by the module's name."""
 
 
-class HeldRelu(nn.Module):
-    """A ReLU that lets through what another run lets through."""
+class MaskedRelu(nn.Module):
+    """A ReLU that masks its operand as another run did."""
 
     def __init__(self, positive: Tensor) -> None:
         super().__init__()
@@ -29,8 +29,8 @@ class HeldRelu(nn.Module):
 
 
 @contextmanager
-def recorded_signs(model: nn.Module) -> Iterator[dict[str, Tensor]]:
-    """Note in the block which operands of the model's ReLUs are positive; a module that is called twice is left out."""
+def observed_relu_signs(model: nn.Module) -> Iterator[dict[str, Tensor]]:
+    """Collect the masks of positive operands of the model's ReLUs within the block, without modules called twice."""
     signs: dict[str, Tensor] = {}
     calls: dict[str, int] = {}
 
@@ -55,10 +55,10 @@ def recorded_signs(model: nn.Module) -> Iterator[dict[str, Tensor]]:
 
 @contextmanager
 def fixed_relu_signs(model: nn.Module, signs: Signs) -> Iterator[None]:
-    """Let the model's ReLUs in the block let through what those of a recorded run did."""
+    """Give the model's ReLUs the masks of another run within the block."""
     replaced = {name: model.get_submodule(name) for name in signs}
     for name, positive in signs.items():
-        model.set_submodule(name, HeldRelu(positive))
+        model.set_submodule(name, MaskedRelu(positive))
     yield
     for name, module in replaced.items():
         model.set_submodule(name, module)

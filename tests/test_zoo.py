@@ -17,7 +17,7 @@ from zoo.judge import difference
 from zoo.report import line, page
 from zoo.row import Outcome, Row, read
 from zoo.shrinking import shrunk
-from zoo.worker import judged, reference, right_with_held_signs
+from zoo.worker import judged, reference, right_with_fixed_signs
 
 import litz
 
@@ -129,7 +129,7 @@ def test_gradients_are_judged_with_the_signs_of_relus_held(factor: float, tmp_pa
     with litz.config.patch(cache_dir=str(tmp_path)):
         said = difference(run(built.model, built.inputs, "training", wrap), expected, exact, list)
         assert said is not None and "weight: value" in said
-        assert right_with_held_signs(built, "training", ("wrong", said)) == (factor == 1.0)
+        assert right_with_fixed_signs(built, "training", ("wrong", said)) == (factor == 1.0)
 
 
 class Otherwise(nn.Module):

@@ -1,4 +1,4 @@
-"""DLRM: embedding bags, a bottom and a top MLP, and the products of each pair of features between them."""
+"""DLRM: embedding bags, a bottom and a top MLP, and the dot products of each pair of features between them."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ class DLRM(nn.Module):
         dense = self.bottom(numbers)
         bags = [table(categories[index]) for index, table in enumerate(self.tables)]
         features = torch.stack([dense, *(bag.to(dense.dtype) for bag in bags)], 1)
-        products = torch.bmm(features, features.transpose(1, 2))[:, self.row, self.column]
-        result: Tensor = self.top(torch.cat([dense, products], 1)).squeeze(1)
+        dots = torch.bmm(features, features.transpose(1, 2))[:, self.row, self.column]
+        result: Tensor = self.top(torch.cat([dense, dots], 1)).squeeze(1)
         return result

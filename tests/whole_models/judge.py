@@ -58,7 +58,7 @@ class Finding:
 
     @property
     def wrong(self) -> bool:
-        """Whether the tensor is out of its bounds."""
+        """Report that the tensor is out of its bounds."""
         return self.fault != ""
 
     def describe(self) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch._dynamo
 from filelock import FileLock
-from fixed_relu_signs import fixed_relu_signs, recorded_signs
+from fixed_relu_signs import fixed_relu_signs, observed_relu_signs
 from torch import Tensor
 
 import litz
@@ -95,14 +95,14 @@ def cell(runner: Runner, dtype: str, fuse: bool, alone: AbstractContextManager[A
     row |= verdict_of(findings)
     if row["wrong"] and runner.mode == "train" and not narrow:
         with alone:
-            row |= with_held_signs(runner, row, fuse)
+            row |= with_fixed_signs(runner, row, fuse)
     return row
 
 
-def with_held_signs(runner: Runner, row: Row, fuse: bool) -> Row:
-    """Judge again with ReLUs that let through what they do in the f64 run; empty where the model has none."""
+def with_fixed_signs(runner: Runner, row: Row, fuse: bool) -> Row:
+    """Judge again with the ReLU masks of the f64 run; empty where the model has no ReLU."""
     twin = runner.in_double()
-    with recorded_signs(twin.sample.model) as signs:
+    with observed_relu_signs(twin.sample.model) as signs:
         exact = twin.run(twin.program, narrow=False)
     del twin
     if not signs:

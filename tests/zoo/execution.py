@@ -16,7 +16,7 @@ from zoo.judge import Leaves
 Mode = Literal["inference", "training"]
 MODES: tuple[Mode, ...] = ("inference", "training")
 Wrap = Callable[[torch.nn.Module], Callable[..., Any]]
-"""Makes of a model what is called in its place."""
+"""Wraps a model in the function that is called for it."""
 
 
 class InDouble(TorchFunctionMode):
@@ -53,7 +53,7 @@ def run(model: torch.nn.Module, inputs: Inputs, mode: Mode, wrap: Wrap = lambda 
 
 
 def _step(model: torch.nn.Module, call: Callable[..., Any], inputs: Inputs) -> dict[str, torch.Tensor]:
-    """One step of training, whose loss weighs every element of the results at random."""
+    """Run one step of training, whose loss is a sum of the results with random weights."""
     torch.manual_seed(SEED)
     result = call(**inputs)
     leaves = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
@@ -72,14 +72,14 @@ def _step(model: torch.nn.Module, call: Callable[..., Any], inputs: Inputs) -> d
 
 
 def other_values(inputs: Inputs) -> Inputs:
-    """Return inputs of the same kind: integers are turned round, floats are negated."""
+    """Return inputs of the same shapes and dtypes: integers reversed, floats negated."""
 
-    def turned(leaf: Any) -> Any:
+    def changed(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         return -leaf if leaf.is_floating_point() else leaf.roll(1)
 
-    return pytree.tree_map(turned, inputs)  # type: ignore[no-any-return]
+    return pytree.tree_map(changed, inputs)  # type: ignore[no-any-return]
 
 
 def in_double(model: torch.nn.Module, inputs: Inputs, mode: Mode) -> Leaves:

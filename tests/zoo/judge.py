@@ -21,7 +21,7 @@ LARGEST = 1e30
 """Beyond that a number stands for infinity, as in a mask."""
 
 Leaves = Mapping[str, torch.Tensor]
-"""What a run left, by label: `output 0`, `gradient layer.weight`, `buffer norm.running_mean`."""
+"""Tensors after a run, by label: `output 0`, `gradient layer.weight`, `buffer norm.running_mean`."""
 
 
 def kind_of(label: str) -> str:

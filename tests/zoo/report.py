@@ -1,4 +1,4 @@
-"""What a run found: a line for each case as it comes, and a page of tables."""
+"""Report of a run: a line for each case as it ends, and a page of tables."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ def page(rows: Iterable[Row], introduction: str) -> str:
         ran = [row for row in found if row.case.library == library and row.outcomes]
         if ran:
             parts += [f"## {library}", _table(ran)]
-    for title, notes in (("against single precision", "single"), ("with the signs of ReLUs held", "held")):
+    for title, notes in (
+        ("against single precision", "single"),
+        ("with the signs of ReLUs fixed", "free_signs"),
+    ):
         noted = [
             f"- {row.case.library} `{row.case.name}`, {mode}: {_inline(getattr(outcome, notes))}"
             for row in found
@@ -78,12 +81,12 @@ def _differs(row: Row) -> list[Outcome]:
     return [outcome for outcome in row.outcomes.values() if outcome.verdict != PASSED]
 
 
-def _reasons(rows: list[Row], besides: tuple[str, ...]) -> list[str]:
+def _reasons(rows: list[Row], omitted: tuple[str, ...]) -> list[str]:
     return [
         f"- {row.case.library} `{row.case.name}`, {mode}: {outcome.verdict}: {_inline(outcome.reason)}"
         for row in rows
         for mode, outcome in row.outcomes.items()
-        if outcome.verdict not in besides
+        if outcome.verdict not in omitted
     ]
 
 

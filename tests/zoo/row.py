@@ -1,4 +1,4 @@
-"""What becomes of a case, as data and as JSON lines."""
+"""The outcome of a case, as data and as JSON lines."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Outcome:
     `verdict` is `pass`; `differs without litz` (in the same way under `aot_eager`); `wrong`; `raises`; `fell back`
     (right, because litz failed and left a graph or an operation to ATen); `crash`; `timeout`. `fallbacks` counts the
     operations that ran as their ATen routine by reason, `seconds` is the first call's time. Where the reference was
-    single precision, `single` says in what double precision took another way; where gradients are right with the signs
-    of ReLUs held alone, `held` says in what they differ with signs free.
+    single precision, `single` says in what double precision took another way; where gradients are right only with the
+    signs of ReLUs fixed, `free_signs` says in what they differ with signs free.
     """
 
     verdict: str
@@ -33,7 +33,7 @@ class Outcome:
     fallbacks: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     single: str = ""
-    held: str = ""
+    free_signs: str = ""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Row:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
 
     def passed(self) -> bool:
-        """Whether nothing in it is litz's fault."""
+        """Report that litz is at fault in no mode."""
         return all(outcome.verdict in GOOD for outcome in self.outcomes.values())
 
     def to_line(self) -> str:

@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def cases(options: argparse.Namespace) -> list[Case]:
-    """Return the cases that the options ask for, the libraries in turn."""
+    """Return the cases that the options ask for, alternating between the libraries."""
     number, of = map(int, options.shard.split("/"))
     patterns = options.only.split(",")
     found = []
@@ -49,7 +49,7 @@ def cases(options: argparse.Namespace) -> list[Case]:
 
 
 def _again(which: str | None, row: Row) -> bool:
-    """Whether a case that has a row already is run once more."""
+    """Report that a case which has a row already is run once more."""
     found = {"failed": not row.passed(), "eager": bool(row.eager_error), "all": True}
     return which is not None and found[which]
 

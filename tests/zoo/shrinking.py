@@ -17,7 +17,7 @@ def shrunk(config_class: Any, family: Mapping[str, Any]) -> Any:
         if field.name in family and field.name not in parts:
             chosen[field.name] = family[field.name]
         elif field.name in parts and parts[field.name] is not None:
-            part = _part(parts[field.name], field, family.get(field.name, {}))
+            part = _small_config(parts[field.name], field, family.get(field.name, {}))
             if part is not None:
                 chosen[field.name] = part
         else:
@@ -27,8 +27,8 @@ def shrunk(config_class: Any, family: Mapping[str, Any]) -> Any:
     return config_class(**chosen)
 
 
-def _part(part_class: Any, field: Any, family: Mapping[str, Any]) -> Any:
-    """Return a part's small configuration; classes that only tell others apart have no fields of their own."""
+def _small_config(part_class: Any, field: Any, family: Mapping[str, Any]) -> Any:
+    """Return a small nested configuration; classes that only choose between others have no fields of their own."""
     named: str = getattr(part_class, "__name__", "")
     if not dataclasses.is_dataclass(part_class) or named in ("AutoConfig", "PreTrainedConfig"):
         return None

@@ -144,4 +144,4 @@ INPUTS: tuple[tuple[str, ...], ...] = (
     ("inputs",),
     (),
 )
-"""Which inputs are tried together, in this order, of those that the model takes; what it requires is always there."""
+"""Sets of inputs to try, in this order, among those that a model takes; required inputs are always there."""

@@ -19,7 +19,7 @@ SIDES = (64, 96, 128, 160, 224, 256)
 """Sides of images, the smallest first."""
 
 SHRUNK: tuple[dict[str, Any], ...] = ({"img_size": 64, "depth": 2}, {"img_size": 64}, {"depth": 2}, {})
-"""What is tried of a model's entry point, so that it has a small image and few blocks."""
+"""Arguments to try on a model's entry point, so that it has a small image and few blocks."""
 
 
 def names() -> list[str]:

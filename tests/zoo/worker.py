@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
-from fixed_relu_signs import fixed_relu_signs, recorded_signs
+from fixed_relu_signs import fixed_relu_signs, observed_relu_signs
 from opinfo.watching import Made, Watcher
 
 import litz
@@ -64,9 +64,9 @@ def judged(built: Built, mode: Mode, expected: Leaves) -> Outcome:
     with watcher.watching() as made:
         found = _difference(built, mode, expected, exact, functools.partial(spent.compiled, backend=watcher))
     verdict, reason = (PASSED, "") if found is None else found
-    held = ""
-    if found is not None and right_with_held_signs(built, mode, found):
-        verdict, reason, held = PASSED, "", reason
+    free_signs = ""
+    if found is not None and right_with_fixed_signs(built, mode, found):
+        verdict, reason, free_signs = PASSED, "", reason
     left = made.fell_back()
     if verdict == PASSED and left is not None:
         verdict, reason = "fell back", left
@@ -79,7 +79,7 @@ def judged(built: Built, mode: Mode, expected: Leaves) -> Outcome:
             verdict, reason = ELSEWHERE, f"{reason}; aot_eager: {other[1]}"
     kernels, fallbacks = made.kernels(), _fallbacks(made)
     return Outcome(
-        verdict, reason, len(made.compiled), kernels, fallbacks, round(spent.seconds, 2), single, held
+        verdict, reason, len(made.compiled), kernels, fallbacks, round(spent.seconds, 2), single, free_signs
     )
 
 
@@ -118,11 +118,11 @@ def _difference(
     return None if found is None else ("wrong", found)
 
 
-def right_with_held_signs(built: Built, mode: Mode, found: tuple[str, str]) -> bool:
-    """Whether gradients that are off are right where ReLUs let through what they do in double precision."""
+def right_with_fixed_signs(built: Built, mode: Mode, found: tuple[str, str]) -> bool:
+    """Report that wrong gradients are right with the ReLU masks of double precision."""
     if found[0] != "wrong" or not found[1].startswith("gradient"):
         return False
-    with recorded_signs(built.model) as signs:
+    with observed_relu_signs(built.model) as signs:
         in_double(built.model, built.inputs, mode)
     if not signs:
         return False
