@@ -1,4 +1,4 @@
-"""What module programs have besides views and writes: operations with ordered effects, and products of matrices."""
+"""Statements of module programs other than views and writes: operations with ordered effects, and matmuls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from differential.scope import Scope
 from differential.statements import Proposal, kind
 
 NOTED: list[tuple[int, Tensor]] = []
-"""What ``differential::noted`` was given since somebody emptied the list, in order."""
+"""Arguments of ``differential::noted`` since the list was emptied, in order."""
 
 
 @torch.library.custom_op("differential::noted", mutates_args=())
@@ -96,7 +96,7 @@ def convolved(scope: Scope, name: str, x: Tensor) -> Proposal | None:
 
 @kind("product", 8, lambda t: is_inexact(t.dtype))
 def of_parameters(scope: Scope, name: str, x: Tensor) -> Proposal:
-    """Arithmetic that may depend on parameters alone."""
+    """Arithmetic whose operands may all be parameters."""
     other = operand(scope, name)
     text = scope.one(
         (f"({name} * 2 - {other})", f"({name} + 1).to(torch.float64)", f"{name}.mT.contiguous()")

@@ -22,14 +22,14 @@ DTYPES = (
     torch.bool, torch.uint8,
 )  # fmt: skip
 COMPLEX = (torch.complex64, torch.complex64, torch.complex64, torch.complex128, torch.float32, torch.bool)
-"""What complex programs are made of."""
+"""Dtypes of the inputs of complex programs."""
 MODES: tuple[Mode, ...] = ("plain",) * 9 + ("no_grad",) * 3 + ("inference",) * 3 + ("grad",) * 5
 ATTEMPTS = 60
 LARGEST = 20_000
 REFUSALS = (RuntimeError, IndexError, ValueError, TypeError)
 IN_PLACE_VIEW = re.compile(r"squeeze_\(|transpose_\(|\.t_\(")
 DECIDES = re.compile(r"amin|amax|minimum|maximum|relu|clamp|abs|sign_?\(")
-"""What chooses by values, at least in its gradient."""
+"""Operations that select by value, at least in their gradient."""
 COPIES = re.compile(r"\.(clone|flip|roll|sum)\(| [!=<>]=? ")
 
 
@@ -51,12 +51,12 @@ def generate(
     scope = Scope(choose)
     mode = scope.one(MODES)
     bases, inputs = _arguments(scope, mode, dtypes)
-    draft = Program(bases, inputs, (), (), mode, dynamic=scope.chance(15))
-    with draft.surroundings(), warnings.catch_warnings():
+    blank = Program(bases, inputs, (), (), mode, dynamic=scope.chance(15))
+    with blank.surroundings(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        growth = _Growth(scope, draft, families)
+        growth = _Growth(scope, blank, families)
         growth.run(choose(4, 11))
-    return Program(bases, inputs, tuple(growth.statements), growth.outputs(), mode, draft.dynamic)
+    return Program(bases, inputs, tuple(growth.statements), growth.outputs(), mode, blank.dynamic)
 
 
 # --- inputs ---------------------------------------------------------------------------------------------
@@ -133,17 +133,17 @@ def _laid_out(scope: Scope, shape: tuple[int, ...]) -> tuple[tuple[int, ...], in
 class _Growth:
     """A program as it grows, beside the tensors that eager computed for it."""
 
-    def __init__(self, scope: Scope, draft: Program, families: Mapping[str, int]) -> None:
+    def __init__(self, scope: Scope, blank: Program, families: Mapping[str, int]) -> None:
         self.scope = scope
         self.statements: list[Statement] = []
         self.punned: set[int] = set()
-        given = draft.arguments()
-        scope.tensors.update((item.name, tensor) for item, tensor in zip(draft.inputs, given.inputs))
+        given = blank.arguments()
+        scope.tensors.update((item.name, tensor) for item, tensor in zip(blank.inputs, given.inputs))
         self.inputs = tuple(scope.tensors)
-        self.dynamic, self.mode = draft.dynamic, draft.mode
+        self.dynamic, self.mode = blank.dynamic, blank.mode
         # torch itself fails to give back views of arguments that alias one another.
         self.hidden = (
-            {storage_of(t) for t in scope.tensors.values()} if len(draft.inputs) > len(draft.bases) else set()
+            {storage_of(t) for t in scope.tensors.values()} if len(blank.inputs) > len(blank.bases) else set()
         )
         self.kinds: dict[str, list[Kind]] = {family: [] for family in families}
         for family, weight, make in KINDS:
@@ -198,16 +198,18 @@ class _Growth:
         result = namespace[name]
         if result.numel() > LARGEST:
             return statement.target is not None
-        home = storage_of(result)
+        storage_id = storage_of(result)
         if not rough and not _plain(result):
-            if home in self.punned:
+            if storage_id in self.punned:
                 return False
             rough = True
         scope.tensors[name] = result
         if rough:
-            scope.rough.add(home)
-        if any(scope[other].dtype != result.dtype and storage_of(scope[other]) == home for other in used):
-            self.punned.add(home)
+            scope.rough.add(storage_id)
+        if any(
+            scope[other].dtype != result.dtype and storage_of(scope[other]) == storage_id for other in used
+        ):
+            self.punned.add(storage_id)
         self.statements.append(statement)
         return True
 
@@ -215,8 +217,8 @@ class _Growth:
         """True when what is written is defined: no element twice, none read at another place than it is written."""
         assert statement.writes is not None
         target = self.scope[statement.writes]
-        home = storage_of(target)
-        if rough and (home in self.punned or not is_inexact(target.dtype)):
+        storage_id = storage_of(target)
+        if rough and (storage_id in self.punned or not is_inexact(target.dtype)):
             return False
         region = _region(statement, target)
         places = _places(region)
@@ -225,7 +227,7 @@ class _Growth:
         touched = set(places)
         for name in used:
             other = self.scope[name]
-            if storage_of(other) != home:
+            if storage_of(other) != storage_id:
                 continue
             for found in re.finditer(rf"\b{name}\b", statement.text[statement.text.find(name) + 1 :]):
                 rest = statement.text[statement.text.find(name) + 1 :][found.end() :]
@@ -243,7 +245,7 @@ def _indices(statement: Statement, scope: Scope) -> list[str]:
 
 
 def _region(statement: Statement, target: torch.Tensor) -> torch.Tensor:
-    """What an assignment to a basic subscript writes, or the whole target."""
+    """Return the elements that an assignment to a basic subscript writes, or the whole target."""
     found = re.match(r"\w+\[([^a-z]*)\] \S?= ", statement.text.replace("None", "..."))
     if found is None or "..." in found[1]:
         return target
@@ -253,11 +255,11 @@ def _region(statement: Statement, target: torch.Tensor) -> torch.Tensor:
 
 def _places(tensor: torch.Tensor) -> list[int]:
     """The bytes of the storage at which the elements start, and the last byte of each."""
-    spots = torch.zeros((), dtype=torch.int64)
+    offsets = torch.zeros((), dtype=torch.int64)
     for size, stride in zip(tensor.shape, tensor.stride()):
-        spots = spots.unsqueeze(-1).add(torch.arange(size).mul(int(stride)))
+        offsets = offsets.unsqueeze(-1).add(torch.arange(size).mul(int(stride)))
     width = tensor.element_size()
-    starts = spots.flatten().add(int(tensor.storage_offset())).mul(width)
+    starts = offsets.flatten().add(int(tensor.storage_offset())).mul(width)
     found: list[int] = (starts.unsqueeze(-1) + torch.arange(width)).flatten().tolist()
     return found
 

@@ -27,7 +27,7 @@ SHIFTS = (0, 3)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run gave and left behind."""
+    """Results and side effects of a run."""
 
     results: tuple[torch.Tensor, ...]
     given: Arguments
@@ -36,8 +36,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Who is at fault, and how the compiled program differs from eager. ``rejected``: eager refuses the program;
-    ``torch``: the program is as wrong under ``aot_eager``, which no backend can mend."""
+    """The party at fault, and the difference between the compiled program and eager. ``rejected``: eager refuses the
+    program; ``torch``: the program is as wrong under ``aot_eager``, which no backend can mend."""
 
     fault: Fault
     message: str = ""
@@ -108,7 +108,7 @@ class _Written(Program):
 
 
 def _difference(program: Program, backend: str, wanted: Sequence[Outcome]) -> str | None:
-    """How the program compiled by ``backend`` differs from eager, in words; ``None`` when it does not."""
+    """Describe the difference of the program compiled by ``backend`` from eager; ``None`` where there is none."""
     torch._dynamo.reset()
     with litz.config.patch(cache=False), complaints() as said:
         try:
@@ -168,7 +168,7 @@ def _run(program: Program, function: Callable[..., tuple[torch.Tensor, ...]], sh
 
 
 def _compare(mine: Outcome, theirs: Outcome, least: float) -> str | None:
-    """How two runs differ; ``least`` is the smallest tolerance for floats."""
+    """Describe the difference of two runs; ``least`` is the smallest tolerance for floats."""
     if len(mine.results) != len(theirs.results):
         return f"{len(mine.results)} results, eager has {len(theirs.results)}"
     named = [(f"result {k}", a, b) for k, (a, b) in enumerate(zip(mine.results, theirs.results))]
@@ -201,7 +201,7 @@ def _kind(a: torch.Tensor, b: torch.Tensor) -> str | None:
 
 
 def values_differ(a: torch.Tensor, b: torch.Tensor, least: float) -> str | None:
-    """How the elements of two tensors differ beyond rounding, in words; ``least`` is the smallest tolerance."""
+    """Describe the difference of two tensors' elements beyond rounding; ``least`` is the smallest tolerance."""
     a, b = a.detach(), b.detach()
     if a.shape != b.shape or a.dtype != b.dtype:
         return f"{a.dtype} {tuple(a.shape)}, eager's is {b.dtype} {tuple(b.shape)}"
@@ -226,7 +226,7 @@ def values_differ(a: torch.Tensor, b: torch.Tensor, least: float) -> str | None:
 
 
 def _aliasing(mine: Outcome, theirs: Outcome) -> str | None:
-    """Who shares memory with whom, and how far apart they start."""
+    """Describe a difference in the pairs of tensors that share memory, or in the distance of their starts."""
     names = [
         *(f"result {k}" for k in range(len(mine.results))),
         *(f"input {k}" for k in range(len(mine.given.inputs))),

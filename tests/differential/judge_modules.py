@@ -14,7 +14,7 @@ from differential.judge import WIDENED, Verdict, complaints, values_differ
 from differential.modules import CALLS, Compile, ModuleProgram, Run, smaller, surroundings
 
 FORCED = "linear_flops=1"
-"""Every product of f32 matrices with a parameter is worth packing it."""
+"""The scheduler option with which the weight of every f32 matmul is prepacked, however small."""
 
 
 def judge_module(drawn: ModuleProgram) -> Verdict:
@@ -79,7 +79,7 @@ def _difference(drawn: ModuleProgram, backend: str, wanted: list[list[Any]]) -> 
 
 
 def _apart(mine: Any, theirs: Any, least: float, where: str = "") -> str | None:
-    """How two things that a run showed differ, and where among them."""
+    """Describe the difference of two observations of a run, and its position in them."""
     if isinstance(theirs, Tensor) and isinstance(mine, Tensor):
         found = values_differ(mine, theirs, least)
         return None if found is None else f"{where}: {found}"

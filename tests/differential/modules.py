@@ -27,7 +27,7 @@ CALLS = 4
 DECIDES = re.compile(
     r"[<>]|[=!]=|arg|any\(|all\(|count_|sign|max|min|relu|clamp|abs|where|mask|nonzero|\.to\(torch\.[iub]"
 )
-"""Where a value is decided upon, programs get integers alone, of which every sum is exact."""
+"""Operations that branch on a value: their programs get integers alone, of which every sum is exact."""
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -229,15 +229,15 @@ def draw_module(choose: Choose) -> ModuleProgram:
 
 def _written(program: Program) -> set[str]:
     """The inputs that a program may write to: those whose memory one of its statements overwrites."""
-    homes = {each.name: {each.name} for each in program.inputs}
+    sources_of = {each.name: {each.name} for each in program.inputs}
     found: set[str] = set()
     for statement in program.statements:
-        used = {n for n in homes if re.search(rf"\b{n}\b", statement.text)}
-        sources = {source for name in used for source in homes[name]}
+        used = {n for n in sources_of if re.search(rf"\b{n}\b", statement.text)}
+        sources = {source for name in used for source in sources_of[name]}
         if statement.target:
-            homes[statement.target] = sources
+            sources_of[statement.target] = sources
         if statement.writes:
-            found |= homes[statement.writes]
+            found |= sources_of[statement.writes]
     bases = {each.name: each.base for each in program.inputs}
     shared = {bases[name] for name in found}
     return {each.name for each in program.inputs if each.base in shared}

@@ -67,7 +67,7 @@ def fits(dtype: torch.dtype, into: torch.dtype) -> bool:
 
 
 def operand(scope: Scope, name: str, *, exact: bool = False) -> str:
-    """Something that broadcasts to the shape of ``name``: a tensor, a number, a copy or view made on the spot."""
+    """An operand that broadcasts to the shape of ``name``: a tensor, a number, or an inline copy or view."""
     x = scope[name]
     other = scope.pick(
         lambda t: broadcasts(t.shape, x.shape) and fits(t.dtype, x.dtype),

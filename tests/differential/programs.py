@@ -66,7 +66,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What one run is given: the leaves that gradients flow to, the bases, and the inputs, in order."""
+    """Arguments of one run: the leaves that gradients flow to, the bases, and the inputs, in order."""
 
     leaves: tuple[torch.Tensor, ...]
     bases: tuple[torch.Tensor, ...]

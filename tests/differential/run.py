@@ -47,7 +47,7 @@ ROUND = 20
 
 @dataclass(slots=True)
 class Row:
-    """What a slice of seeds gave: how many programs of each verdict, and every mismatch with its smallest form."""
+    """Results of a slice of seeds: the programs of each verdict, counted, and every mismatch in its smallest form."""
 
     start: int
     stop: int

@@ -54,6 +54,6 @@ class Scope:
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """What tells storages apart while they are alive."""
+    """Return a number that identifies a tensor's storage while it is alive."""
     storage: int = tensor.untyped_storage()._cdata
     return storage

@@ -1,4 +1,4 @@
-"""What statements programs are made of: a table of kinds, each of which proposes a line for the tensors at hand."""
+"""Statements of generated programs: a table of kinds, each of which proposes a line for the tensors at hand."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Kind = Callable[[Scope], Proposal | None]
 KINDS: list[tuple[str, int, Kind]] = []
 """Family, weight and maker of each kind."""
 Maker = Callable[[Scope, str, torch.Tensor], Proposal | None]
-"""What makes a statement of a tensor: its name and itself."""
+"""Proposes a statement on a tensor, given its name and value."""
 
 
 def _anything(t: torch.Tensor) -> bool:
@@ -153,12 +153,12 @@ def by_strides(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
     span = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride()))
     rank = scope.choose(1, 3)
     strides = [scope.choose(0 if scope.chance(10) else 1, 6) for _ in range(rank)]
-    offset, room, sizes = scope.choose(0, min(3, span - 1)), 0, []
-    room = span - 1 - offset
+    offset, last_offset, sizes = scope.choose(0, min(3, span - 1)), 0, []
+    last_offset = span - 1 - offset
     for stride in strides:
-        most = room // stride if stride else 2
+        most = last_offset // stride if stride else 2
         sizes.append(1 + scope.choose(0, min(most, 5)))
-        room -= (sizes[-1] - 1) * stride
+        last_offset -= (sizes[-1] - 1) * stride
     where = f", {first + offset}" if first + offset or scope.chance(50) else ""
     return _new(scope, f"{name}.as_strided({tuple(sizes)}, {tuple(strides)}{where})")
 
