@@ -31,7 +31,7 @@ def found(source: str, path: str = PLAN) -> list[tuple[int, str, str]]:
         ("import a as relay", "variable", "relay"),
         ("try:\n    f()\nexcept E as relay: ...", "variable", "relay"),
         ("match x:\n    case A() as relay: ...", "variable", "relay"),
-        ("reason = 'scan.lookback'", "string", "relay"),
+        ("reason = 'scan.relay'", "string", "relay"),
     ],
 )
 def test_a_retired_word_is_found_in_each_kind_of_definition(source: str, kind: str, word: str) -> None:
