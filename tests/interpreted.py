@@ -14,7 +14,7 @@ from litz_codegen_triton.emit.kernel import KernelSource
 
 
 def lines_by_case(program: str | Path, *arguments: str, seconds: float) -> Mapping[str, dict[str, Any]]:
-    """What a program prints, a line of JSON for each case, by the case's name."""
+    """Run a program that prints a line of JSON for each case, and return the lines by the case's name."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(program), *arguments],
         env={**os.environ, "TRITON_INTERPRET": "1"},

@@ -25,7 +25,7 @@ import triton_assembly
 
 KNOWN_SPILLS: Mapping[str, int] = MappingProxyType(
     {
-        "k0_sqrt_rsqrt_exp_exp2_expm1_log": 12,  # ten functions in f64 side by side
+        "k0_sqrt_rsqrt_exp_exp2_expm1_log": 12,  # ten functions in f64 in one kernel
         "k1_upsample_lanczos2d_aa": 4,  # around the call for quotients of f64
         "k0_softmax": 4,  # columns, sm_100
         "k0_var": 4,  # columns, sm_100

@@ -105,7 +105,7 @@ CASES = {
 
 
 def observed(case: Case, check: str) -> dict[str, Any]:
-    """What two calls of a program did in a session of their own."""
+    """Return the observations of two calls of a program in a session of their own."""
     torch._dynamo.reset()
     seen: list[Any] = []
     handler, log = Warnings(), logging.getLogger("litz")

@@ -14,11 +14,11 @@ from forms.judge import difference, results, widened
 from litz.loading import Compiled
 
 CALLS = 3
-"""How often a cell is called: from the second call on, CUDA graphs are captured and replayed."""
+"""Calls of a cell: from the second on, CUDA graphs are captured and replayed."""
 
 
 def wrong(cell: Cell) -> tuple[str, bool]:
-    """What differs from eager, and whether the kernels show the form; what is raised counts."""
+    """Describe a difference from eager or an error, and report whether the kernels show the form."""
     form, seen = cell.form, list[Compiled]()
 
     def backend(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:

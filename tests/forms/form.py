@@ -13,8 +13,8 @@ from torch import Tensor
 
 Tail = Literal["exact", "over", "short", "idle"]
 TAILS: tuple[Tail, ...] = ("exact", "over", "short", "idle")
-"""Where an extent ends: with a tile; one element past it; one element before it; so that a thread, warp, program or
-cluster member has no element."""
+"""Ends of an extent: with a tile; one element past it; one element before it; so that a thread, warp, thread block or
+member of a cluster has no element."""
 
 DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
     {

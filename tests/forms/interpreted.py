@@ -57,7 +57,7 @@ FULL_SIZE = SchedulerOptions()
 
 
 def options_of(cell: Cell, base: SchedulerOptions, look_back: int) -> SchedulerOptions:
-    """What the scheduler may do in a cell."""
+    """Return the scheduler's options for a cell."""
     generated = (
         frozenset({"all"}) if "generated_matmuls" in cell.form.options.get("force", "") else frozenset()
     )
@@ -65,7 +65,7 @@ def options_of(cell: Cell, base: SchedulerOptions, look_back: int) -> SchedulerO
 
 
 def lowering_options(cell: Cell) -> LoweringOptions:
-    """What lowering may do in a cell."""
+    """Return lowering's options for a cell."""
     return LoweringOptions(max_sorted_row=MACHINE.max_sorted_row if cell.form.options.get("sort_rows") else 0)
 
 
@@ -76,7 +76,7 @@ def scheduled(graph: LoopGraph, machine: Capabilities, options: SchedulerOptions
 
 
 def wrong(cell: Cell, folder: Path) -> str:
-    """What differs from eager at small size; what is raised counts."""
+    """Describe a difference from eager at small size, or an error."""
     form = cell.form
     options = options_of(cell, LOWERED, form.look_back[1])
 

@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 EAGERS = 4.0
-"""How many times eager's own distance from the f64 run a result may be away from it."""
+"""Largest distance of a result from the f64 run, in multiples of eager's own distance."""
 
 ROUNDINGS: Mapping[torch.dtype, float] = MappingProxyType({torch.float64: 16384.0, torch.float32: 16.0})
-"""How many roundings at the largest value a result may be away besides; of narrower floats 2. The f64 run of eager adds
-up its own: a result in f64 is no nearer to the truth than that."""
+"""Further distance allowed to a result, in roundings at the largest value; 2 for narrower floats. The f64 run of eager
+accumulates roundings of its own: a result in f64 is no nearer to the exact value than that."""
 
 
 def results(

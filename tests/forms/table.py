@@ -132,7 +132,7 @@ def _reductions() -> Iterator[Form]:
             slow=name not in QUICK,
         )
         yield Form(
-            f"cluster_held_rows_{name}",
+            f"cluster_cached_rows_{name}",
             rows,
             "{t}[128, {n}]",
             Extent(65536, 50001),
@@ -428,7 +428,7 @@ def _scans() -> Iterator[Form]:
         ("sum", sums, "{t}[2, {n}]", 1 << 22, (8192, 64), ("f32", "bf16")),
         ("extremes", lambda x: x.cummax(-1), "{t}[3, {n}]", 1 << 21, (8192, 64), ("f32",)),
         ("logcumsumexp", lambda x: x.logcumsumexp(-1), "{t}[1, {n}]", 1 << 21, (8192, 64), ("f32",)),
-        ("products", lambda x: (x * 1e-6 + 1).cumprod(-1), "{t}[1, {n}]", 1 << 21, (8192, 64), ("f32",)),
+        ("prod", lambda x: (x * 1e-6 + 1).cumprod(-1), "{t}[1, {n}]", 1 << 21, (8192, 64), ("f32",)),
     ):
         yield Form(
             f"scan_look_back_{name}",

@@ -1,4 +1,4 @@
-"""What is judged: the entries of PyTorch's operator database, their dtypes, families and tolerances."""
+"""Entries of PyTorch's operator database, with their dtypes, families and tolerances."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far two values may be apart: `absolute + relative * |expected|`."""
+    """Largest allowed difference of two values: `absolute + relative * |expected|`."""
 
     absolute: float
     relative: float

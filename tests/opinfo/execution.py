@@ -17,7 +17,7 @@ Program = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a run left: values by label (results, gradients, arguments after the call), or the error it raised."""
+    """Outcome of a run: values by label (results, gradients, arguments after the call), or the error it raised."""
 
     leaves: dict[str, Any] = field(default_factory=dict)
     structure: str = ""
@@ -75,7 +75,7 @@ def _gradients(sample: Sample, result: Any) -> dict[str, Any]:
 
 
 def _shared(results: dict[str, Any], arguments: list[torch.Tensor]) -> frozenset[tuple[str, str]]:
-    """Which results share a storage with an argument or with another result."""
+    """Return the pairs of a result and an argument or other result that share a storage."""
     owners = [(f"argument {number}", _storage(tensor)) for number, tensor in enumerate(arguments)]
     pairs = []
     for label, leaf in results.items():
@@ -87,7 +87,7 @@ def _shared(results: dict[str, Any], arguments: list[torch.Tensor]) -> frozenset
 
 
 def _storage(leaf: Any) -> int | None:
-    """What identifies the memory of a tensor; one without elements has none to share."""
+    """Return the identity of a tensor's storage; `None` without elements, which have no memory to share."""
     if not isinstance(leaf, torch.Tensor) or leaf.layout != torch.strided or leaf.numel() == 0:
         return None
     address: int = leaf.untyped_storage()._cdata

@@ -1,4 +1,4 @@
-"""Whether what litz left is what eager left; where it is not, in what."""
+"""Comparison of litz's results and side effects with eager's."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _kind(label: str, actual: Any, expected: Any) -> Mismatch | None:
 
 
 def _same_strides(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether the strides agree wherever they place an element."""
+    """Report that the strides agree in every dimension of more than one element."""
     return a.numel() == 0 or all(
         size < 2 or own == other for size, own, other in zip(a.shape, a.stride(), b.stride())
     )

@@ -1,4 +1,4 @@
-"""What becomes of a sample and of a unit, as data and as JSON lines."""
+"""Outcomes of a sample and of a unit, as data and as JSON lines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Outcome:
 
     @property
     def place(self) -> Place:
-        """Where it belongs."""
+        """Return the mode and the index of the sample."""
         return self.mode, self.index
 
 

@@ -1,4 +1,4 @@
-"""Worker processes side by side, watched: a crash or a hang is the verdict of the sample that it happened in."""
+"""Parallel worker processes under watch: a crash or a hang is the verdict of the sample that it happened in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run found: tables for a person, and one JSON file to keep."""
+"""Report of a run: tables to read, and one JSON file to keep."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _spread(value: Any) -> str:
 
 
 def _grouped(found: list[Row]) -> list[dict[str, Any]]:
-    """Exceptions and failures; samples of a unit that fail alike share a row."""
+    """Return exceptions and failures, with one row for samples of a unit that fail in the same way."""
     groups: dict[tuple[str, str, str, str], dict[str, Any]] = {}
     for result, outcome in found:
         if outcome.verdict != PASSED:

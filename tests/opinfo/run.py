@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def limits(options: argparse.Namespace, dtype: str) -> dict[str, int | None]:
-    """How many samples each mode takes."""
+    """Return the number of samples for each mode; `None` for all."""
     found: dict[str, int | None] = {}
     for mode in options.modes.split(","):
         full = None if mode == "forward" and dtype == "f32" else FULL[mode]

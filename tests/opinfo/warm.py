@@ -1,4 +1,4 @@
-"""What processes are forked from: everything is imported, one function has been compiled, big sources are read.
+"""The process to fork others from: everything is imported, one function compiled, big sources read.
 
 A first compilation imports much of torch, and Dynamo tokenizes each source file that it traces through, of which the
 one with the database takes seconds; forked after that, a process has both.

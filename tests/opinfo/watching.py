@@ -19,13 +19,13 @@ FORCED = "requested by the option force_extern"
 
 @dataclass(slots=True)
 class Made:
-    """What litz made of the graphs of one run, and what it said on the way."""
+    """The compiled graphs and log messages of one run."""
 
     compiled: list[Compiled] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
     def fell_back(self) -> str | None:
-        """Why operations that have a rule, or the whole graph, were left to ATen; `None` when none were."""
+        """Return the reason for which the graph, or operations that have a rule, fell back to ATen; else `None`."""
         for compiled in self.compiled:
             if compiled.artifact is None:
                 return f"the whole graph runs as it came: {self._words()}"
@@ -42,7 +42,7 @@ class Made:
         )
 
     def kernels(self) -> int:
-        """How many kernels were generated."""
+        """Return the number of generated kernels."""
         return sum(len(compiled.artifact.plan.kernels) for compiled in self.compiled if compiled.artifact)
 
     def _words(self) -> str:

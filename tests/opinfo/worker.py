@@ -80,9 +80,9 @@ def judgements(task: Task) -> Iterator[tuple[Place, Callable[[], Outcome]]]:
 
 @contextlib.contextmanager
 def prepared(cache: str) -> Iterator[None]:
-    """One thread, no limit on recompiling, scalars and data-dependent shapes traced, litz's cache in a folder.
+    """Set one thread, no limit on recompiling, tracing of scalars and data-dependent shapes, and a cache folder.
 
-    Dynamo does not time its guards, for which it empties the processor's caches.
+    Dynamo does not time its guards, for which it empties the CPU's caches.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -46,7 +46,7 @@ class Emitted:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How the records of two trees stand to one another.
+    """Differences between the records of two trees.
 
     ``renamed`` maps names that kernels use to those of the other tree, the same in all kernels; ``moved`` counts
     records that are the same under another key.

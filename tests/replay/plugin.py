@@ -25,7 +25,7 @@ FOLDER = Path(os.environ["REPLAY_RECORDS"])
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 
 GRAPHS_PER_TEST = 16
-"""Different graphs of one test beyond these, which are drawn ones, are not recorded."""
+"""Most graphs to record of one test; further ones come from random programs and are left out."""
 
 # Drawn by a seed of the command line: derandomised draws depend on a test's own text, which a change may rewrite.
 settings.register_profile(
