@@ -28,7 +28,7 @@ import lowering_check
 
 # The graphs are captured on the CPU, so a GPU's traits are given to that device.
 MACHINE = Capabilities("sm_90", CPU, sm_count=132, max_tile_elements=32768, nested_reductions=True)
-FOLDS = LoweringOptions(nested_reductions=frozenset({"cpu"}), fallback="error")
+NESTED = LoweringOptions(nested_reductions=frozenset({"cpu"}), fallback="error")
 
 Run = Callable[[Plan, Sequence[Any]], list[Any]]
 """Runs a plan on its inputs."""
@@ -214,7 +214,7 @@ class Planned:
     plans: list[Plan] = field(default_factory=list)
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        lowered = lower(gm, options=FOLDS)
+        lowered = lower(gm, options=NESTED)
         plan = schedule_plan(schedule(lowered.graph, PassContext({CPU: MACHINE})), MACHINE)
         self.plans.append(plan)
 
@@ -228,7 +228,7 @@ class Planned:
 
 
 def differs(case: Case, run: Run) -> tuple[str, tuple[Plan, ...]]:
-    """What the plans compute otherwise than eager, results and gradients, and the plans."""
+    """Describe the difference of the plans' results and gradients from eager, and return the plans."""
     blocks = case.blocks()
     function, planned = attention(case, blocks), Planned(run)
     others = (*(each for each in blocks if isinstance(each, Tensor)), *case.captured, *case.seen)

@@ -1,9 +1,9 @@
-"""Calls of torch's attention for GPUs, planned as loops: what their plans compute, beside a dense computation in f64.
+"""Calls of torch's attention for GPUs, planned as loops: results of their plans against a dense computation in f64.
 
 Run as a program (``TRITON_INTERPRET=1 python generated_attention.py FOLDER``) it runs every plan with its kernels in
 Triton's interpreter and prints a line of JSON for each case: its name, what differs (empty when nothing does), how many
-kernels there are, those that add up a fold point by point, and the calls that are left. The kernels' compiled form is
-left in the folder.
+kernels there are, those that run a nested reduction point by point, and the remaining calls. The compiled kernels stay
+in the folder.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Case:
         return q, k, v, bias.to(self.dtype)
 
     def given(self) -> Tensor:
-        """The gradient of what is weighed."""
+        """The gradient of the attention's output."""
         return self._laid_out(self.batch, self.heads[0], self.lengths[0], self.widths[1])
 
     def _laid_out(self, batch: int, heads: int, length: int, width: int) -> Tensor:
@@ -93,7 +93,7 @@ class Case:
         return _normal(batch, heads, length, width).to(self.dtype)
 
     def call(self, *operands: Tensor) -> tuple[Any, ...]:
-        """The operator's tensors that say something: what is weighed, and the logarithms of the totals."""
+        """The operator's output and its log-sum-exp of the scores, without placeholders and random state."""
         operator = getattr(torch.ops.aten, f"_scaled_dot_product_{self.routine}_attention").default
         q, k, v, *bias = operands
         given = () if self.routine == "flash" else (bias[0] if bias else None, True)
@@ -108,7 +108,7 @@ def _normal(*shape: int) -> Tensor:
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 NEAR = {BF16: 1e-2, F16: 2e-3, F32: 2e-5}
-"""How far results may be from exact ones, as shares of the largest; gradients of rounded results three times as far."""
+"""Relative tolerance of results, by the largest value; gradients of rounded results get three times as much."""
 
 CASES: Mapping[str, Case] = {
     "flash": Case(batch=2),
@@ -141,7 +141,7 @@ CASES: Mapping[str, Case] = {
 
 
 def dense(case: Case, *operands: Tensor) -> tuple[Tensor, Tensor]:
-    """What the operator computes, of operands in f64."""
+    """Compute the operator's output and log-sum-exp densely, of operands in f64."""
     q, k, v, *bias = operands
     group = case.heads[0] // case.heads[1]
     k, v = (each.repeat_interleave(group, 1) for each in (k, v))
@@ -191,8 +191,8 @@ def types_of(operands: Sequence[Tensor], dynamic: bool) -> list[Tensor]:
 
 
 def with_gradients(call: Callable[..., Any]) -> Callable[..., Any]:
-    """What a call computes of queries, keys and values, its gradients, and what it computes with what else it is
-    given; the first argument is the gradient of its first result."""
+    """Return a function of queries, keys and values that returns the call's results and their gradients; its first
+    argument is the gradient of the first result, further ones go to the call."""
 
     def function(given: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
         learned = [each.detach().requires_grad_() for each in operands[:3]]
@@ -203,7 +203,7 @@ def with_gradients(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def differs(case: Case, planned: Planned, gradients: bool) -> str:
-    """What a plan computes otherwise than the operator."""
+    """Describe the difference of a plan's results from the operator's; empty where there is none."""
     names, operands = ["out", "logarithm"], case.operands()
     call, wanted = case.call, partial(dense, case)
     if gradients:
@@ -217,7 +217,7 @@ def differs(case: Case, planned: Planned, gradients: bool) -> str:
 def compared(
     names: Sequence[str], found: Sequence[Tensor], wanted: Sequence[Tensor], types: Sequence[Tensor]
 ) -> str:
-    """What is not as wanted."""
+    """Describe results out of tolerance; empty where there are none."""
     for name, own, value, type_ in zip(names, found, wanted, types, strict=True):
         if (own.shape, own.dtype, own.stride()) != (type_.shape, type_.dtype, type_.stride()):
             return f"{name} is {own.dtype} of {tuple(own.shape)}, {own.stride()}"

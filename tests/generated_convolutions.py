@@ -1,6 +1,6 @@
-"""Convolutions and their gradients, generated for a GPU: functions of torch's and what their plans compute.
+"""Convolutions and their gradients, generated for a GPU: torch's functions and the results of their plans.
 
-Run as a program it says of them what ``generated_matmuls.py`` says of products of matrices.
+Run as a program it prints for them the lines that ``generated_matmuls.py`` prints for matmuls.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def convolution(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, **opti
     return F.relu(F.conv2d(x, w, b, **options)) * 2
 
 
-def turned(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, **options: Any) -> torch.Tensor:
+def transposed(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, **options: Any) -> torch.Tensor:
     return F.relu(F.conv_transpose2d(x, w, b, **options)) * 2
 
 
@@ -46,11 +46,13 @@ CASES: Mapping[str, Case] = {
     "groups": Case(partial(convolution, padding=1, groups=4), (IMAGE, normal(24, 5, 3, 3), BIAS), 1, 1),
     "groups_last": Case(partial(convolution, stride=2, groups=2), (last(IMAGE), normal(24, 10, 3, 3), None), 1, 1),
     "groups_of_three": Case(partial(F.conv1d, groups=4), (normal(3, 12, 30), normal(8, 3, 3), None), 1, 1),
-    "turned": Case(turned, (IMAGE, BACK, BIAS), 1, 1),
-    "turned_patches": Case(partial(turned, stride=2), (IMAGE, normal(20, 24, 2, 2), BIAS), 1, 1),
-    "turned_even": Case(partial(turned, stride=2, padding=1, output_padding=1), (last(IMAGE), BACK, BIAS), 1, 1),
-    "turned_odd": Case(partial(turned, stride=2, padding=1, dilation=(1, 2)), (IMAGE, BACK, BIAS), 1, 2),
-    "turned_groups": Case(partial(turned, stride=(1, 2), padding=2, output_padding=(0, 1), groups=2),
+    "transposed": Case(transposed, (IMAGE, BACK, BIAS), 1, 1),
+    "transposed_patches": Case(partial(transposed, stride=2), (IMAGE, normal(20, 24, 2, 2), BIAS), 1, 1),
+    "transposed_even": Case(
+        partial(transposed, stride=2, padding=1, output_padding=1), (last(IMAGE), BACK, BIAS), 1, 1
+    ),
+    "transposed_odd": Case(partial(transposed, stride=2, padding=1, dilation=(1, 2)), (IMAGE, BACK, BIAS), 1, 2),
+    "transposed_groups": Case(partial(transposed, stride=(1, 2), padding=2, output_padding=(0, 1), groups=2),
                           (IMAGE, normal(20, 12, 3, 4), None), 1, 2),
     "gradients": Case(partial(convolution, padding=1), (EVEN, WINDOW, BIAS), 3, 4, gradients=True),
     "gradients_f16": Case(partial(F.conv2d, padding=1), (EVEN.half(), WINDOW.half()), 3, 3, gradients=True),
@@ -80,7 +82,7 @@ CASES: Mapping[str, Case] = {
     "gradients_of_groups": Case(
         partial(F.conv2d, padding=1, groups=4), (EVEN, normal(24, 5, 3, 3)), 3, 3, gradients=True
     ),
-    "gradients_turned": Case(
+    "gradients_transposed": Case(
         partial(F.conv_transpose2d, stride=2, padding=1), (IMAGE, BACK, BIAS), 3, 5, gradients=True
     ),
     "gradients_deep": Case(

@@ -1,9 +1,9 @@
-"""Functions of torch's that multiply matrices, their products generated for a GPU: what their plans compute.
+"""Matmuls of torch's functions, generated for a GPU: results of their plans.
 
 Run as a program (``TRITON_INTERPRET=1 python generated_matmuls.py FOLDER``) it runs every plan with its kernels in
-Triton's interpreter and prints a line of JSON for each function: its name, what differs from eager (empty when nothing
-does), how many kernels multiply tiles, how many there are, and which calls are left. The kernels' compiled form is left
-in the folder.
+Triton's interpreter and prints a line of JSON for each function: its name, the difference from eager (empty where there
+is none), the number of kernels with `tl.dot`, the number of all, and the remaining calls. The compiled kernels stay in
+the folder.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ OPTIONS = SchedulerOptions(generated_matmuls=frozenset({"all"}))
 
 @dataclass(frozen=True)
 class Case:
-    """A function and its arguments; how many kernels multiply tiles, and how many there are in all; ``precision`` is
-    that of products of f32, ``chips`` the least of those whose tensor cores multiply what its kernels do."""
+    """A function and its arguments; the number of kernels with `tl.dot`, and of all; ``precision`` is that of f32
+    matmuls, ``chips`` the first compute capability whose tensor cores take the operands' dtypes."""
 
     call: Callable[..., Any]
     arguments: tuple[torch.Tensor, ...]
-    products: int
+    dot_kernels: int
     kernels: int
     dynamic: bool = False
     gradients: bool = False
@@ -53,7 +53,7 @@ class Case:
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-    """The same numbers in every process, small enough for sums of products."""
+    """Return the same normal numbers in every process, small enough for matmuls."""
     generator = torch.Generator().manual_seed(sum(shape) + len(shape))
     return (torch.randn(shape, generator=generator) / 4).to(dtype)
 
@@ -70,14 +70,14 @@ def quantised(x: torch.Tensor, q: torch.Tensor, scale: torch.Tensor) -> torch.Te
     return F.linear(x, q.to(x.dtype) * scale[:, None])
 
 
-def packed(x: torch.Tensor, q: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:
+def int4_quantised(x: torch.Tensor, q: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:
     """Numbers of 4 bits, two in a byte, with a scale and a zero for each group of 16."""
     low, high = q & 15, q >> 4
     numbers = torch.stack([low, high], -1).view(q.shape[0], -1, 16).to(x.dtype)
     return F.linear(x, ((numbers - zero[..., None]) * scale[..., None]).flatten(1))
 
 
-def packed_in_words(x: torch.Tensor, q: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+def int4_in_words(x: torch.Tensor, q: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     """Numbers of 4 bits, eight in an i32, with a scale for each group of 16; computed in f32, rounded to the dtype."""
     numbers = (q[..., None] >> torch.arange(0, 32, 4, dtype=torch.int32, device=q.device)) & 15
     weights = (numbers - 8).view(q.shape[0], -1, 16).float() * scale[..., None]
@@ -92,7 +92,7 @@ def dynamic_int8(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor, b: torch
 
 
 def scaled(out_dtype: torch.dtype, fast: bool = False) -> Callable[..., torch.Tensor]:
-    """A product of 8-bit floats, through its activation."""
+    """Return a scaled fp8 matmul with an activation."""
 
     def run(
         x: torch.Tensor, w: torch.Tensor, s: torch.Tensor, t: torch.Tensor, *bias: torch.Tensor
@@ -103,11 +103,11 @@ def scaled(out_dtype: torch.dtype, fast: bool = False) -> Callable[..., torch.Te
     return run
 
 
-def scaled_by_recipe(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-    """A product of 8-bit floats with scales for rows and columns, called as torch calls it now."""
-    recipe = 1  # F.ScalingType.RowWise
+def scaled_mm_v2(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    """Scaled fp8 matmul with scales by row and column, by torch's current operator."""
+    row_wise = 1  # F.ScalingType.RowWise
     how: dict[str, Any] = {"bias": None, "out_dtype": torch.bfloat16, "use_fast_accum": True}
-    return torch.ops.aten._scaled_mm_v2(x, w.t(), [s], [recipe], [0], [t], [recipe], [0], **how)
+    return torch.ops.aten._scaled_mm_v2(x, w.t(), [s], [row_wise], [0], [t], [row_wise], [0], **how)
 
 
 def experts(x: torch.Tensor, up: torch.Tensor, down: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
@@ -161,10 +161,10 @@ ENDS = torch.tensor([17, 17, 23, 60], dtype=torch.int32)
 
 CASES: Mapping[str, Case] = {
     "mm": Case(lambda a, b: a @ b, (X, normal(70, 33)), 1, 1),
-    "mm_right_turned": Case(lambda a, b: a @ b.t(), (X, W), 1, 1),
-    "mm_left_turned": Case(lambda a, b: a.t() @ b, (normal(70, 40), normal(70, 33)), 1, 1),
-    "mm_both_turned": Case(lambda a, b: a.t() @ b.t(), (normal(70, 40), W), 1, 1),
-    "mm_result_turned": Case(lambda a, b: (a @ b.t()).t().contiguous(), (X, W), 1, 1),
+    "mm_b_transposed": Case(lambda a, b: a @ b.t(), (X, W), 1, 1),
+    "mm_a_transposed": Case(lambda a, b: a.t() @ b, (normal(70, 40), normal(70, 33)), 1, 1),
+    "mm_both_transposed": Case(lambda a, b: a.t() @ b.t(), (normal(70, 40), W), 1, 1),
+    "mm_result_transposed": Case(lambda a, b: (a @ b.t()).t().contiguous(), (X, W), 1, 1),
     "mm_f16": Case(lambda a, b: a @ b.t(), (X.half(), W.half()), 1, 1),
     "mm_f32": Case(lambda a, b: a @ b.t() + 1, (X.float(), W.float()), 1, 1),
     "mm_tf32": Case(
@@ -209,17 +209,17 @@ CASES: Mapping[str, Case] = {
         torch._weight_int8pack_mm, (normal(40, 64).half(), bytes_of(48, 64), normal(48).half()), 1, 1
     ),
     "int4_weights": Case(
-        packed, (normal(40, 64), bytes_of(48, 32, dtype=torch.uint8), normal(48, 4), normal(48, 4)), 1, 1
+        int4_quantised, (normal(40, 64), bytes_of(48, 32, dtype=torch.uint8), normal(48, 4), normal(48, 4)), 1, 1
     ),
     "int4_words": Case(
-        packed_in_words,
+        int4_in_words,
         (normal(40, 64), bytes_of(48, 8, dtype=torch.int32), normal(48, 4).float()), 1, 1
     ),
     "f8_weights": Case(quantised, (X, floats_of(33, 70), B), 1, 1),
     "f8_scaled": Case(scaled(torch.bfloat16), (*EIGHTS, *ONES), 1, 1, chips=HOPPER),
     "f8_scaled_by_others": Case(scaled(torch.bfloat16), (*EIGHTS, *ONES), 1, 1),
     "f8_scaled_rows": Case(scaled(torch.bfloat16, True), (*EIGHTS, *LINES), 1, 1, chips=HOPPER),
-    "f8_scaled_by_recipe": Case(scaled_by_recipe, (*EIGHTS, *LINES), 1, 1, chips=HOPPER),
+    "f8_scaled_mm_v2": Case(scaled_mm_v2, (*EIGHTS, *LINES), 1, 1, chips=HOPPER),
     "f8_scaled_bias": Case(
         scaled(torch.float16), (MIXED, EIGHTS[1], *ONES, normal(48).half()), 1, 1, chips=HOPPER
     ),
@@ -242,7 +242,7 @@ CASES: Mapping[str, Case] = {
 
 @dataclass
 class Seen:
-    """The plans that were made, and what they made of products."""
+    """The plans that were built, and their decisions about matmuls."""
 
     folder: Path
     plans: list[Plan]
@@ -265,8 +265,8 @@ class Seen:
 
 
 def gradients_compared(case: Case) -> str:
-    """What is further from eager in f64 than eager is: of narrow floats its gradients differ between machines, by what
-    their libraries round and by which side of zero a rounded operand of ReLU falls on."""
+    """Describe gradients that are further from eager in f64 than eager's own. In narrow floats these differ between
+    machines, by the roundings of their libraries and by the sign that they give to an operand of ReLU."""
     compiled, _ = lowering_check.captured(case.call)
     wide = [judge.widened(each) for each in case.arguments]
     runs = ((compiled, case.arguments), (case.call, case.arguments), (case.call, wide))
@@ -274,7 +274,7 @@ def gradients_compared(case: Case) -> str:
 
 
 def compared(case: Case, seen: Seen) -> str:
-    """What differs between the plans of a function and eager; what is raised counts."""
+    """Describe a difference between the plans of a function and eager, or an error."""
     lowering_check.run_graph = seen.run
     how: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-4, "rounding": 3e-2, "allowed": ("aten",)}
     try:
@@ -298,9 +298,9 @@ def main(cases: Mapping[str, Case], folder: Path, names: Sequence[str]) -> None:
         for number, source in enumerate(sources):
             text = json.dumps(dataclasses.asdict(dataclasses.replace(source, grid_size=0)))
             (folder / f"{name}_{number}.json").write_text(text)
-        products = sum("tl.dot(" in source.text for source in sources)
+        dot_kernels = sum("tl.dot(" in source.text for source in sources)
         calls = [step.target for plan in seen.plans for step in plan.steps if isinstance(step, CallStep)]
-        line = {"case": name, "difference": difference, "products": products, "kernels": len(sources)}
+        line = {"case": name, "difference": difference, "dot_kernels": dot_kernels, "kernels": len(sources)}
         print(json.dumps(line | {"calls": calls}), flush=True)
 
 

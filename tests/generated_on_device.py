@@ -1,10 +1,11 @@
-"""Products of matrices and convolutions on the NVIDIA GPU at hand, all of them generated kernels, compiled as users
-compile: ``python tests/generated_on_device.py [NAME …]`` prints a line of JSON for each case of
-``generated_matmuls.py`` and ``generated_convolutions.py``. What eager does not take on a GPU is said
-in ``eager``. Exit code 1 when one is wrong.
+"""Matmuls and convolutions as generated kernels on the NVIDIA GPU at hand, compiled by `torch.compile`.
 
-A result is right when it is about as near to an f64 run of eager as eager's own; where a function takes no f64, as near
-to eager's as two roundings.
+``python tests/generated_on_device.py [NAME …]`` prints a line of JSON for each case of ``generated_matmuls.py`` and
+``generated_convolutions.py``; ``eager`` is the error of eager for a case that it refuses on a GPU. Exit code 1 when
+one is wrong.
+
+A result is right when it is about as near to an f64 run of eager as eager's own; where a function takes no f64, within
+two roundings of eager's.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ def exact(case: Case, given: Sequence[Tensor]) -> list[Tensor] | None:
 
 
 def narrow_difference(found: Tensor, eager: Tensor) -> str:
-    """What differs between products of 8-bit floats, whose sums tensor cores hold with 14 bits."""
+    """Describe the difference of two fp8 matmuls, which tensor cores accumulate with 14 bits."""
     off, most = float((found - eager).abs().max()), float(eager.abs().max())
     return "" if off <= 2.0**-12 * most else f"off by {off:.3g} of {most:.3g}"
 
 
 def judged(case: Case) -> dict[str, Any]:
-    """What is wrong with a case, empty where nothing is, and how many kernels multiply tiles."""
+    """Return an error or difference of a case, else an empty text, and the number of kernels with `tl.dot`."""
     seen = list[Compiled]()
 
     def backend(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -60,7 +61,7 @@ def judged(case: Case) -> dict[str, Any]:
     try:
         eager = results(case.call, given, gradients=case.gradients)
     except RuntimeError as error:
-        return {"wrong": "", "products": 0, "eager": str(error)[:100]}
+        return {"wrong": "", "dot_kernels": 0, "eager": str(error)[:100]}
     reference = exact(case, given) or eager
     wrong = ""
     try:
@@ -75,7 +76,7 @@ def judged(case: Case) -> dict[str, Any]:
     except Exception as error:
         wrong = f"{type(error).__name__}: {error}"[:300]
     texts = [unit.text for each in seen if each.artifact is not None for unit in each.artifact.units]
-    return {"wrong": wrong, "products": sum("tl.dot(" in text for text in texts)}
+    return {"wrong": wrong, "dot_kernels": sum("tl.dot(" in text for text in texts)}
 
 
 def main(names: Sequence[str]) -> int:
@@ -85,7 +86,7 @@ def main(names: Sequence[str]) -> int:
     for name in names or CASES:
         found = judged(CASES[name])
         failed += bool(found["wrong"])
-        print(json.dumps({"case": name, **found, "expected": CASES[name].products}), flush=True)
+        print(json.dumps({"case": name, **found, "expected": CASES[name].dot_kernels}), flush=True)
     return 1 if failed else 0
 
 

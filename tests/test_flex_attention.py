@@ -24,5 +24,5 @@ def test_plans(golden: Callable[[str, str], None]) -> None:
     """One kernel forward; backward one for the rows, one for queries, and one for keys and values."""
     _, plans = flex_attention_cases.differs(CASES["bf16"], flex_attention_cases.reference)
     forward, backward = map(to_text, plans)
-    golden("flexible_attention_sm_90.txt", forward)
-    golden("flexible_attention_backward_sm_90.txt", backward)
+    golden("flex_attention_sm_90.txt", forward)
+    golden("flex_attention_backward_sm_90.txt", backward)

@@ -26,7 +26,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(sources: Path) -> Mapping[str, dict[str, Any]]:
-    """What the program says of each case, whose kernels it leaves in ``sources``."""
+    """Return the program's line for each case, whose kernels it leaves in ``sources``."""
     return lines_by_case(generated_attention.__file__, str(sources), seconds=500)
 
 
@@ -37,7 +37,7 @@ def test_a_plan_computes_what_the_operator_computes(name: str, found: Mapping[st
 
 
 @pytest.mark.parametrize("name", TITLES)
-def test_scores_are_products_of_tiles(name: str, found: Mapping[str, dict[str, Any]]) -> None:
+def test_scores_are_computed_by_dot(name: str, found: Mapping[str, dict[str, Any]]) -> None:
     case, seen = CASES[name.removesuffix("_backward")], found[name]
     kernels = case.kernels[name.endswith("_backward")]
     assert (seen["kernels"], seen["serial"], seen["calls"]) == (kernels, 0, [])

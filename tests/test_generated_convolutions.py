@@ -36,7 +36,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(sources: Path) -> Mapping[str, dict[str, Any]]:
-    """What the program says of each function, whose kernels it leaves in ``sources``."""
+    """Return the program's line for each function, whose kernels it leaves in ``sources``."""
     return lines_by_case(generated_convolutions.__file__, str(sources), seconds=250)
 
 
@@ -47,9 +47,9 @@ def test_a_plan_computes_what_eager_computes(name: str, found: Mapping[str, dict
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_each_sum_is_a_product_of_tiles(name: str, found: Mapping[str, dict[str, Any]]) -> None:
+def test_each_convolution_is_computed_by_dot(name: str, found: Mapping[str, dict[str, Any]]) -> None:
     case, seen = CASES[name], found[name]
-    assert (seen["products"], seen["kernels"], seen["calls"]) == (case.products, case.kernels, [])
+    assert (seen["dot_kernels"], seen["kernels"], seen["calls"]) == (case.dot_kernels, case.kernels, [])
 
 
 COMPILED = [*((name, "sm_90") for name in CASES), ("gradients", "sm_80"), ("gradients", "sm_100")]
@@ -86,7 +86,7 @@ def windows(draw: st.DrawFn) -> Moved:
     steps, distances, paddings = numbers(1, 4), numbers(1, 3), numbers(0, 3)
     longer = [min(n, max(a, b) - 1) for n, a, b in zip(numbers(0, 2), steps, distances)]
     batch, own, other = draw(st.tuples(*[st.integers(1, 3)] * 3))
-    # Of one channel in each group there is no product of matrices.
+    # One channel in each group would be a depthwise convolution, which is no matmul.
     own, other = (max(each, min(groups, 2)) for each in (own, other))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 99)))
 

@@ -1,4 +1,4 @@
-"""Products of matrices generated for a GPU: eager's values, what surrounds them, cubins."""
+"""Matmuls generated for a GPU: eager's values, prologues and epilogues, cubins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from litz_codegen_triton.capabilities import shared_memory_limit
 from litz_codegen_triton.runtime.compile import compile_source
 
 CASES = generated_matmuls.CASES
-SCALED_BY_ROWS, BY_RECIPE = ("f8_scaled_rows", "f8_scaled_by_recipe"), "aten::_scaled_mm_v2"
+SCALED_BY_ROWS, BY_MM_V2 = ("f8_scaled_rows", "f8_scaled_mm_v2"), "aten::_scaled_mm_v2"
 
 
 @pytest.fixture(scope="module")
@@ -25,24 +25,22 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(sources: Path) -> Mapping[str, dict[str, Any]]:
-    """What the program says of each function, whose kernels it leaves in ``sources``."""
+    """Return the program's line for each function, whose kernels it leaves in ``sources``."""
     return lines_by_case(generated_matmuls.__file__, str(sources), seconds=250)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", CASES)
 def test_a_plan_computes_what_eager_computes(name: str, found: Mapping[str, dict[str, Any]]) -> None:
-    if name in SCALED_BY_ROWS and not torch._C._dispatch_has_kernel_for_dispatch_key(BY_RECIPE, "CPU"):
+    if name in SCALED_BY_ROWS and not torch._C._dispatch_has_kernel_for_dispatch_key(BY_MM_V2, "CPU"):
         pytest.skip("this torch has scales for each row of 8-bit floats on GPUs alone")
     assert found[name]["difference"] == ""
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_products_have_kernels_of_their_own_with_what_surrounds_them(
-    name: str, found: Mapping[str, dict[str, Any]]
-) -> None:
+def test_matmuls_are_fused_with_prologue_and_epilogue(name: str, found: Mapping[str, dict[str, Any]]) -> None:
     case, seen = CASES[name], found[name]
-    assert (seen["products"], seen["kernels"], seen["calls"]) == (case.products, case.kernels, [])
+    assert (seen["dot_kernels"], seen["kernels"], seen["calls"]) == (case.dot_kernels, case.kernels, [])
 
 
 @pytest.mark.parametrize(("name", "chip"), [(name, chip) for name in CASES for chip in CASES[name].chips])

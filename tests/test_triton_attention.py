@@ -1,4 +1,4 @@
-"""Attention as Triton kernels: what they compute beside eager, and that scores are products of tiles."""
+"""Attention as Triton kernels: their results against eager, and scores computed by `tl.dot`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SERIAL = {
     "dynamic": 3,  # heads of a size that is a symbol
     "learned_pairs_dynamic": 4,  # the same
 }
-"""The kernels of a case that add up folds point by point."""
+"""Kernels of a case that run nested reductions point by point."""
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,8 @@
 """``TRITON_INTERPRET=1 python tests/triton_attention.py``: the cases of ``flex_attention_cases`` in Triton's
 interpreter.
 
-Prints a line of JSON for each: its name, what differs from eager, and the kernels that add up a fold point by point.
+Prints a line of JSON for each: its name, the difference from eager, and the kernels that run a nested reduction point
+by point.
 """
 
 from __future__ import annotations
