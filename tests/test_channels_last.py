@@ -21,7 +21,7 @@ LAST = torch.channels_last
 
 
 class Net(nn.Module):
-    """What networks for images are made of, between two convolutions that a vote likes in channels-last."""
+    """A layer between two convolutions for which layout propagation chooses channels-last."""
 
     def __init__(self, middle: nn.Module, channels: int = 32) -> None:
         super().__init__()
@@ -74,21 +74,21 @@ MIDDLES: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-Turned = dict[str, list[str]]
+CallsByGraph = dict[str, list[str]]
 
 
-@pytest.fixture(params=["traced", "recalled"])
+@pytest.fixture(params=["traced", "cached"])
 def again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[bool]:
-    """Whether a graph that was compiled before is found, or each is traced."""
+    """True where the graph comes from the cache, false where it is traced."""
     with litz.config.patch(cache=True, cache_dir=str(tmp_path), fallback="error"):
-        yield request.param == "recalled"
+        yield request.param == "cached"
     torch._dynamo.reset()
 
 
 @pytest.fixture
-def turned(monkeypatch: pytest.MonkeyPatch) -> Turned:
-    """The calls that take images in channels-last, in each half of what is compiled."""
-    found: Turned = {}
+def channels_last_calls(monkeypatch: pytest.MonkeyPatch) -> CallsByGraph:
+    """The calls with channels-last inputs, by forward and backward graph."""
+    found: CallsByGraph = {}
     load = litz.pipeline.load_tuned
 
     def noting(artifact: Artifact, name: str, *args: object, **kwargs: object) -> object:
@@ -130,25 +130,25 @@ def assert_like_eager(module: nn.Module, x: torch.Tensor, again: bool = False, *
 
 @pytest.mark.parametrize("middle", MIDDLES)
 @pytest.mark.parametrize("given", ["contiguous", "channels-last"])
-def test_a_training_step(middle: str, given: str, turned: Turned) -> None:
+def test_a_training_step(middle: str, given: str, channels_last_calls: CallsByGraph) -> None:
     torch.manual_seed(0)
     x = torch.randn(4, 32, 28, 28)
     if given == "channels-last":
         x = x.contiguous(memory_format=LAST)
     with litz.config.patch(cache=False, fallback="error"):
         assert_like_eager(Net(MIDDLES[middle]()), x)
-    assert turned.keys() == {"forward", "backward"}
+    assert channels_last_calls.keys() == {"forward", "backward"}
     if given == "contiguous":
-        assert turned["backward"]
+        assert channels_last_calls["backward"]
 
 
-def test_a_step_that_is_recalled(again: bool, turned: Turned) -> None:
+def test_a_step_from_the_cache(again: bool, channels_last_calls: CallsByGraph) -> None:
     torch.manual_seed(0)
     assert_like_eager(Net(Both()), torch.randn(4, 32, 28, 28), again)
-    assert again or (turned["forward"] and turned["backward"])
+    assert again or (channels_last_calls["forward"] and channels_last_calls["backward"])
 
 
-def test_bf16(turned: Turned) -> None:
+def test_bf16(channels_last_calls: CallsByGraph) -> None:
     torch.manual_seed(0)
     module = nn.Sequential(
         nn.Conv2d(32, 32, 3, padding=1, groups=32), nn.ReLU(), nn.Conv2d(32, 32, 1)
@@ -158,23 +158,25 @@ def test_bf16(turned: Turned) -> None:
 
 
 @pytest.mark.parametrize("rank", [1, 3])
-def test_other_ranks(rank: int, turned: Turned) -> None:
+def test_other_ranks(rank: int, channels_last_calls: CallsByGraph) -> None:
     torch.manual_seed(0)
     kind: Any = nn.Conv3d if rank == 3 else nn.Conv1d
     module = nn.Sequential(kind(32, 32, 3, groups=32), nn.ReLU(), kind(32, 32, 3, groups=32))
     with litz.config.patch(cache=False, fallback="error"):
         assert_like_eager(module, torch.randn(4, 32, *(12,) * rank))
-    assert bool(turned["backward"]) == (rank == 3)
+    assert bool(channels_last_calls["backward"]) == (rank == 3)
 
 
-def test_sizes_that_are_not_known_stay_as_eager_has_them(turned: Turned) -> None:
+def test_sizes_that_are_not_known_stay_as_eager_has_them(channels_last_calls: CallsByGraph) -> None:
     torch.manual_seed(0)
     with litz.config.patch(cache=False, fallback="error"):
         assert_like_eager(Net(nn.Identity()), torch.randn(4, 32, 28, 28), dynamic=True)
-    assert not turned["forward"] and not turned["backward"]
+    assert not channels_last_calls["forward"] and not channels_last_calls["backward"]
 
 
-def test_what_is_saved_is_kept_and_what_is_returned_too_is_promised(turned: Turned) -> None:
+def test_what_is_saved_is_kept_and_what_is_returned_too_is_promised(
+    channels_last_calls: CallsByGraph,
+) -> None:
     class Showing(Net):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             y = F.silu(self.norm(self.first(x)))
@@ -184,12 +186,12 @@ def test_what_is_saved_is_kept_and_what_is_returned_too_is_promised(turned: Turn
     module, x = Showing(nn.Conv2d(32, 32, 1)), torch.randn(4, 32, 28, 28)
     kept: list[torch.Tensor] = []
 
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
+    def save(tensor: torch.Tensor) -> torch.Tensor:
         kept.append(tensor)
         return tensor.clone(memory_format=torch.preserve_format)
 
     with litz.config.patch(cache=False, fallback="error"):
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
             assert_like_eager(module, x)
         module.zero_grad()
         y = torch.compile(module, backend="litz")(x)

@@ -1,7 +1,7 @@
-"""Products that are generated in graphs of training: the plans of a forward and of its backward change between calls.
+"""Generated matmuls in training graphs: the plans of a forward and of its backward change between calls.
 
-The CPU stands for a GPU here: it is scheduled for as one that shares tiles out to processors, and a clock says that
-what is generated takes less time.
+The CPU stands for a GPU here: its target schedules tiles for SMs, and the clock of the tuner reports that generated
+matmuls take less time than the library's.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from litz_ir.target import Capabilities
 
 Function = Callable[[Tensor, Tensor], Tensor]
 CALLS = 4
-PRODUCTS = ("aten.mm.default", "matmul", "linear")
+MATMUL_CALLS = ("aten.mm.default", "matmul", "linear")
 
 
 class Sharing(CpuTarget):
-    """The CPU, as if it had processors to share tiles out to; its kernels have one schedule each."""
+    """The CPU, as if it had SMs that run tiles; its kernels have one schedule each."""
 
     def capabilities(self) -> Capabilities:
         return replace(super().capabilities(), sm_count=4)
@@ -55,7 +55,7 @@ class Sharing(CpuTarget):
 
 
 def ever_slower() -> Timer:
-    """What is timed first, which is what is generated, is quickest."""
+    """Return a timer by which the first sample, that of the generated matmuls, is the quickest."""
     count = itertools.count(1)
 
     def sample(call: Callable[[], object]) -> float:
@@ -67,7 +67,7 @@ def ever_slower() -> Timer:
 
 @pytest.fixture
 def chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, list[bool]]]:
-    """Whether products are called in what was planned for a whole graph, by the graph's kind, in order."""
+    """Plans of whole graphs by the graph's kind, in order: true where a library runs the matmuls."""
     targets = TargetSet({"cpu": Sharing()})
     for module in (litz.compilation.compilation, litz.capture.aot):
         monkeypatch.setattr(module, "targets_for", lambda *_: targets)
@@ -78,7 +78,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str
 
     def noting(self: Stages, *args: Any) -> Plan:
         plan = planned(self, *args)
-        calls = any(isinstance(step, CallStep) and step.target in PRODUCTS for step in plan.steps)
+        calls = any(isinstance(step, CallStep) and step.target in MATMUL_CALLS for step in plan.steps)
         found.setdefault(self.captured.name.split("_")[0], []).append(calls)
         return plan
 
@@ -96,7 +96,7 @@ def mlp(x: Tensor, w: Tensor) -> Tensor:
 
 
 def residual(x: Tensor, w: Tensor) -> Tensor:
-    """What is saved is a result too, and shown by a view."""
+    """The saved tensor is a result too, as a view."""
     made = torch.tanh(x + x @ w)
     return made.view(4, 8, 48) * made.sum()
 
@@ -119,7 +119,7 @@ def gradients(function: Function, **options: bool) -> tuple[Tensor, ...]:
 
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("function", [mlp, residual])
-def test_both_halves_come_to_generate_their_products(
+def test_forward_and_backward_come_to_generate_their_matmuls(
     function: Function, dynamic: bool, chosen: Mapping[str, list[bool]]
 ) -> None:
     expected = gradients(function)
@@ -136,7 +136,7 @@ def test_the_next_process_begins_with_what_was_chosen(chosen: Mapping[str, list[
         run = torch.compile(mlp, backend="litz")
         for _ in range(CALLS):
             assert_close(gradients(run), expected)
-    # The second process's backward is planned, with its products generated at once, for what its forward has alone.
+    # The second process's backward is planned, with its matmuls generated at once, for what its forward has alone.
     assert chosen == {"forward": [True, False], "backward": [True, False, False]}
 
 

@@ -1,4 +1,4 @@
-"""A backward writes over what its forward saved for it alone, and nobody sees that: graphs that run twice, hooks."""
+"""Saved tensors are donated to the backward, which callers cannot observe: graphs that run twice, hooks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Gradients = tuple[Tensor, ...]
 
 
 def normed(x: Tensor, r: Tensor) -> Tensor:
-    """What is saved is read twice within a row, and a gradient is written over it."""
+    """Saved tensors are read twice within a row, and a gradient reuses their memory in place."""
     return F.layer_norm(x + r, (48,))
 
 
@@ -40,14 +40,14 @@ def weighted(y: Tensor) -> Tensor:
     return (y * torch.arange(y.numel()).view_as(y).sin()).sum()
 
 
-@pytest.fixture(params=["traced", "recalled"])
+@pytest.fixture(params=["traced", "cached"])
 def compiled(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[Function], Function]]:
-    """Compiles, or finds what was compiled before."""
+    """A compiler that traces a function, or finds its graph in the cache."""
 
     def compile(function: Function) -> Function:
         torch._dynamo.reset()
         made: Function = torch.compile(function, backend="litz")
-        if request.param == "recalled":
+        if request.param == "cached":
             weighted(made(*given())).backward()
             torch._dynamo.reset()
             made = torch.compile(function, backend="litz")
@@ -60,7 +60,7 @@ def compiled(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
 
 @pytest.fixture
 def donated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """What each backward that is loaded writes over."""
+    """The donated inputs of each backward that is loaded."""
     found: list[tuple[str, ...]] = []
     load = litz.pipeline.load_tuned
 
@@ -79,7 +79,7 @@ def gradients(function: Function, **options: bool) -> Gradients:
 
 
 @pytest.mark.parametrize("function", [normed, waves])
-def test_what_is_saved_is_written_over(
+def test_saved_tensors_are_reused_in_place(
     function: Function, compiled: Callable[[Function], Function], donated: list[tuple[str, ...]]
 ) -> None:
     run, expected = compiled(function), gradients(function)
@@ -108,19 +108,19 @@ def test_hooks_keep_what_they_were_given(compiled: Callable[[Function], Function
     assert_close(gradients(run), expected)
     kept: list[tuple[Tensor, Tensor]] = []
 
-    def pack(saved: Tensor) -> Tensor:
+    def save(saved: Tensor) -> Tensor:
         kept.append((saved, saved.clone()))
         return saved
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda saved: saved):
         assert_close(gradients(run), expected)
     assert kept
     for saved, before in kept:
         assert_close(saved, before, rtol=0, atol=0)
 
 
-def turned(saved: Tensor) -> Tensor:
-    """The same elements, with those of a column next to one another."""
+def column_major(saved: Tensor) -> Tensor:
+    """Return the same elements in column-major layout."""
     return saved.mT.contiguous().mT if saved.dim() == 2 else saved
 
 
@@ -134,8 +134,8 @@ def test_hooks_lay_out_anew_what_they_were_given(
     function: Function, compiled: Callable[[Function], Function]
 ) -> None:
     run, expected = compiled(function), gradients(function)
-    for pack, unpack in ((turned, lambda saved: saved), (lambda saved: saved, turned)):
-        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+    for save, load_saved in ((column_major, lambda saved: saved), (lambda saved: saved, column_major)):
+        with torch.autograd.graph.saved_tensors_hooks(save, load_saved):
             assert_close(gradients(run), expected)
     assert_close(gradients(run), expected)
 
@@ -148,7 +148,7 @@ def test_a_graph_within_a_checkpoint(compiled: Callable[[Function], Function]) -
     assert_close((x.grad, r.grad), expected)
 
 
-def test_what_is_returned_is_not_written_over(
+def test_returned_tensors_are_not_reused_in_place(
     compiled: Callable[[Function], Function], donated: list[tuple[str, ...]]
 ) -> None:
     shown: list[Tensor] = []

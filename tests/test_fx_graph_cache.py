@@ -1,4 +1,4 @@
-"""Plain graphs are found again by what Dynamo captured, without AOTAutograd; all others are traced again."""
+"""FX graph cache: plain graphs hit by the graph that Dynamo captured, without AOTAutograd; others are traced again."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_a_graph_of_one_size_is_not_taken_for_all_sizes(dynamic: bool | None) ->
         assert_close(compiled(x), function(x))
 
 
-def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def matmul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x @ y.t() + torch.ones(6)
 
 
@@ -181,7 +181,7 @@ def autocast() -> Any:
 
 SETTINGS: dict[str, Function] = {
     "options": lambda: litz.config.patch(numerics="fast"),
-    "no packed weights": lambda: litz.config.patch(prepack_weights=False),
+    "no prepacked weights": lambda: litz.config.patch(prepack_weights=False),
     "autocast": autocast,
     "inference mode": torch.inference_mode,
     "attention": lambda: torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
@@ -190,18 +190,18 @@ SETTINGS: dict[str, Function] = {
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_other_settings_are_another_graph(name: str, traced: list[str]) -> None:
-    anew(product, X, Y)
+    anew(matmul, X, Y)
     with SETTINGS[name]():
-        assert_close(anew(product, X, Y), product(X, Y), rtol=1e-2, atol=1e-2)
+        assert_close(anew(matmul, X, Y), matmul(X, Y), rtol=1e-2, atol=1e-2)
     assert len(traced) == 2
 
 
 def test_the_default_dtype_is_part_of_the_graph(traced: list[str]) -> None:
-    anew(product, X, Y)
+    anew(matmul, X, Y)
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        result = anew(product, X, Y)
+        result = anew(matmul, X, Y)
     finally:
         torch.set_default_dtype(before)
     assert result.dtype == torch.float64 and len(traced) == 2
@@ -214,11 +214,11 @@ def test_a_constant_of_the_function_is_part_of_the_graph(traced: list[str]) -> N
 
 
 def test_an_operator_of_somebody_else_is_traced_again(traced: list[str]) -> None:
-    with torch.library._scoped_library("litz_recall", "FRAGMENT") as library:
+    with torch.library._scoped_library("litz_cached", "FRAGMENT") as library:
         library.define("twice(Tensor x) -> Tensor")
         library.impl("twice", lambda x: x * 2, "CompositeImplicitAutograd")
-        assert_close(anew(lambda x: torch.ops.litz_recall.twice(x), X), X * 2)
-        assert_close(anew(lambda x: torch.ops.litz_recall.twice(x), X), X * 2)
+        assert_close(anew(lambda x: torch.ops.litz_cached.twice(x), X), X * 2)
+        assert_close(anew(lambda x: torch.ops.litz_cached.twice(x), X), X * 2)
     assert len(traced) == 2
 
 
@@ -235,7 +235,7 @@ def test_an_operator_that_is_replaced_is_traced_again(traced: list[str]) -> None
         library._destroy()
     assert traced == 3 * ["inference"]
     assert_close(anew(flipped, X), flipped(X))
-    assert len(traced) == 3, "torch's own is found again"
+    assert len(traced) == 3, "torch's own is a cache hit"
 
 
 def test_what_is_missing_or_damaged_is_made_again(folder: Path, traced: list[str]) -> None:
@@ -249,7 +249,7 @@ def test_what_is_missing_or_damaged_is_made_again(folder: Path, traced: list[str
     assert traced == ["inference"] * 3
 
 
-def test_without_a_cache_nothing_is_recalled(traced: list[str]) -> None:
+def test_without_a_cache_every_call_is_traced(traced: list[str]) -> None:
     with litz.config.patch(cache=False):
         for _ in range(2):
             assert_close(anew(mixed, X, Y), mixed(X, Y))
@@ -326,7 +326,7 @@ TRAINING: dict[str, Function] = {
     "several": lambda x, y: (x.exp() + y, (x * y).sum(0), x @ y.t()),
     "one that has no gradient": lambda x, y: (x * y, (x + y).argmax(-1), (x * 2).detach() + 1),
     "saved results": lambda x, y: (x * y).tanh().sigmoid(),
-    "a view of a product": lambda x, y: F.linear((x * 2).view(2, 3, 8), y),
+    "a view of a matmul": lambda x, y: F.linear((x * 2).view(2, 3, 8), y),
     "an input without a gradient": lambda x, y: x * y.detach(),
 }
 
@@ -365,15 +365,15 @@ def test_a_module_is_trained_as_eager_trains_it(traced: list[str]) -> None:
     assert traced == ["forward", "backward"]
 
 
-def recalled(function: Function, *args: torch.Tensor) -> Function:
-    """The function, compiled from what is known."""
+def from_cache(function: Function, *args: torch.Tensor) -> Function:
+    """Compile the function twice, the second time from the cache."""
     gradients(torch.compile(function, backend="litz"), *args)
     torch._dynamo.reset()
     return torch.compile(function, backend="litz")
 
 
 def test_autograd_is_asked_for_what_eager_is_asked_for() -> None:
-    compiled = recalled(TRAINING["several"], X, Y)
+    compiled = from_cache(TRAINING["several"], X, Y)
     x, y = X.clone().requires_grad_(), Y.clone().requires_grad_()
     first, second, third = compiled(x, y)
     assert first.requires_grad and first.grad_fn is not None
@@ -392,7 +392,7 @@ def test_autograd_is_asked_for_what_eager_is_asked_for() -> None:
 def test_results_may_be_written_to() -> None:
     for _ in range(2):
         torch._dynamo.reset()
-        compiled = torch.compile(TRAINING["a view of a product"], backend="litz")
+        compiled = torch.compile(TRAINING["a view of a matmul"], backend="litz")
         x = X.clone().requires_grad_()
         result = compiled(x, Y)
         result.mul_(3)
@@ -401,7 +401,7 @@ def test_results_may_be_written_to() -> None:
 
 
 def test_gradients_of_gradients_are_refused() -> None:
-    compiled = recalled(TRAINING["one result"], X, Y)
+    compiled = from_cache(TRAINING["one result"], X, Y)
     x, y = X.clone().requires_grad_(), Y.clone().requires_grad_()
     (found,) = torch.autograd.grad(compiled(x, y).pow(2).sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="double backward"):
@@ -409,7 +409,7 @@ def test_gradients_of_gradients_are_refused() -> None:
 
 
 def test_a_write_to_what_was_saved_is_noticed() -> None:
-    compiled = recalled(lambda x, y: x * y, X, Y)
+    compiled = from_cache(lambda x, y: x * y, X, Y)
     x, y = X.clone().requires_grad_(), Y.clone()
     kept = y.requires_grad_()
     result = compiled(x, kept)
@@ -483,11 +483,13 @@ def test_inputs_in_one_memory_are_another_graph(traced: list[str]) -> None:
     assert len(traced) == 3, "what shares memory goes through AOTAutograd every time"
 
 
-def key_on(function: Function, home: int, current: int, monkeypatch: pytest.MonkeyPatch) -> str | None:
+def cache_key(
+    function: Function, device_index: int, current: int, monkeypatch: pytest.MonkeyPatch
+) -> str | None:
     """The key of a graph whose inputs are on one of a machine's GPUs while one is current."""
     monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
     with FakeTensorMode():
-        inputs = [torch.empty(6, 8, device=f"cuda:{home}") for _ in range(2)]
+        inputs = [torch.empty(6, 8, device=f"cuda:{device_index}") for _ in range(2)]
     return fx_graph_key(torch.fx.symbolic_trace(function), inputs, ())
 
 
@@ -504,18 +506,19 @@ def key_on(function: Function, home: int, current: int, monkeypatch: pytest.Monk
 def test_which_gpu_a_graph_is_on_makes_no_difference(
     function: Function, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second, beside = (
-        key_on(function, home, current, monkeypatch) for home, current in ((0, 0), (3, 3), (3, 0))
+    first, second, elsewhere = (
+        cache_key(function, device_index, current, monkeypatch)
+        for device_index, current in ((0, 0), (3, 3), (3, 0))
     )
-    assert first is not None and first == second != beside
+    assert first is not None and first == second != elsewhere
 
 
 def test_a_graph_that_names_its_own_gpu_is_the_same_on_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    def made(home: int, named: int) -> str | None:
+    def made(device_index: int, named: int) -> str | None:
         def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             return x + x.new_ones(8, device=torch.device("cuda", named))
 
-        return key_on(function, home, home, monkeypatch)
+        return cache_key(function, device_index, device_index, monkeypatch)
 
     assert made(0, 0) == made(2, 2) and len({made(0, 0), made(0, 2), made(2, 0), made(1, 0)}) == 4
 
@@ -534,5 +537,5 @@ def test_a_graph_that_names_its_own_gpu_is_the_same_on_another(monkeypatch: pyte
 def test_a_gpu_that_is_named_by_its_number_counts(
     function: Function, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = {key_on(function, home, home, monkeypatch) for home in (0, 3)}
+    keys = {cache_key(function, device_index, device_index, monkeypatch) for device_index in (0, 3)}
     assert len(keys) == 2 and None not in keys

@@ -135,7 +135,7 @@ def test_lists_of_many_shapes_are_few_launches(
     assert len(found) <= most and sum(found) >= len(SHAPES)
 
 
-def test_packs_that_move_much_together_are_tuned(
+def test_fused_kernels_that_move_much_in_one_launch_are_tuned(
     compiled: Callable[..., Compiled], planned: Callable[..., Plan]
 ) -> None:
     target, given = CudaTarget("sm_90"), lists(1)
@@ -194,7 +194,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, refused: Callable[[str], bool]) -> N
     ],
     ids=["one loop", "loops that are alike", "none of them alone"],
 )
-def test_what_fails_of_a_pack_is_left_to_aten(
+def test_failures_in_a_fused_kernel_fall_back_to_aten(
     refused: Callable[[str], bool],
     left: set[str],
     compiled: Callable[..., Compiled],
@@ -206,7 +206,7 @@ def test_what_fails_of_a_pack_is_left_to_aten(
     assert {each.target for each in found.fallbacks} == left
 
 
-def test_a_pack_is_explained_by_kinds_of_loops(compiled: Callable[..., Compiled]) -> None:
+def test_a_fused_kernel_is_explained_by_kinds_of_loops(compiled: Callable[..., Compiled]) -> None:
     (report,) = graph_report(compiled(several, *SEVERAL)).kernels
     assert [part.invocations for part in report.subkernels] == [2, 1, 1]
     assert report.subkernels[1].lines == ("sin (aten.sin.default) at user.py:7: program(*lists)",)

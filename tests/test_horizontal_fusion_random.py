@@ -1,5 +1,5 @@
-"""Programs of small operations, drawn at random, planned for a GPU: what their packs compute is what the loops alone
-do, in whichever order they run, and what eager does."""
+"""Random programs of small operations, planned for a GPU: horizontally fused kernels compute what separate loops and
+eager compute, in whichever order their loops run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from litz_ir.plan import Kernel, Launch, Plan, invocations_of, memory_root, veri
 from litz_ir.symbols import add
 from litz_ir.text import from_text, to_text
 from litz_scheduler import SchedulerOptions, schedule
-from litz_scheduler.memory import slots as homes
+from litz_scheduler.memory import slots
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "tests"))
 import lowering_check
@@ -36,7 +36,7 @@ ALONE = SchedulerOptions(isomorphic_fusion_bytes=0)
 LIMITED = SchedulerOptions(horizontal_fusion_bytes=200, isomorphic_fusion_bytes=2000)
 """Limits that some of these loops exceed."""
 TIGHT = SchedulerOptions(horizontal_fusion_bytes=400, horizontal_fusion_peak=0)
-"""No memory to spend on packs: some loops stay apart."""
+"""No extra peak memory for horizontal fusion: some loops stay separate."""
 
 SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 16, 24, 33, 64)
 MAPS: tuple[Callable[[Tensor], Tensor], ...] = (
@@ -112,8 +112,8 @@ class Program:
                 yield x.index_add(0, places, torch.ones((3, *x.shape[1:])))
 
 
-def turned(plan: Plan) -> Plan:
-    """The plan with the loops of its packs in the opposite order."""
+def reversed_loops(plan: Plan) -> Plan:
+    """Return the plan with the loops of its fused kernels in the opposite order."""
 
     def kernel(each: Kernel) -> Kernel:
         parts = tuple(replace(part, invocations=part.invocations[::-1]) for part in each.subkernels[::-1])
@@ -123,32 +123,32 @@ def turned(plan: Plan) -> Plan:
 
 
 Bytes = tuple[str, int, int]
-"""Some memory: whose it is, the first byte and the one after the last."""
+"""A range of memory: its storage, the first byte and the one after the last."""
 
 
 def memory_of(plan: Plan, buffer: str) -> Bytes | None:
-    """The memory that a buffer lies in, with all that has that memory; ``None`` where sizes are not known."""
+    """Return the memory range of a buffer; ``None`` where sizes are not known."""
     placements = dict(plan.buffers)
     owner = memory_root(buffer, placements)
     placement = placements[owner]
-    end = add(placement.offset, homes.placement_bytes(placement))
+    end = add(placement.offset, slots.placement_bytes(placement))
     if not (isinstance(placement.offset, int) and isinstance(end, int)):
         return None
     # What shares memory with an input or a result of a call lies at most where that does.
     return (placement.storage or owner), placement.offset, end
 
 
-def shared(plan: Plan) -> Iterator[str]:
-    """The buffers that a loop of a pack writes where another loop of that launch touches memory too."""
+def conflicts(plan: Plan) -> Iterator[str]:
+    """Yield the buffers that a loop of a fused kernel writes and another loop of the launch accesses."""
     for step in plan.steps:
         if not isinstance(step, Launch):
             continue
         kernel = plan.kernel(step.kernel)
         names = dict(zip((parameter.name for parameter in kernel.parameters), step.buffers, strict=True))
         touched: list[list[tuple[str, Bytes, bool]]] = []
-        for own, binding in invocations_of(kernel):
+        for own, invocation in invocations_of(kernel):
             touched.append([])
-            for parameter, name in zip(own.parameters, binding.buffers, strict=True):
+            for parameter, name in zip(own.parameters, invocation.buffers, strict=True):
                 where = memory_of(plan, names[name])
                 if where is not None:
                     touched[-1].append((names[name], where, parameter.access != "in"))
@@ -159,12 +159,12 @@ def shared(plan: Plan) -> Iterator[str]:
 
 
 class Runs:
-    """Runs graphs with packs, and asks that they compute the same without them."""
+    """Runs graphs with horizontal fusion, and asserts that they compute the same without it."""
 
     def __init__(self, options: SchedulerOptions) -> None:
         self.options = options
-        self.packed = 0
-        self.apart = 0
+        self.fused = 0
+        self.separate = 0
 
     def run(
         self,
@@ -177,18 +177,18 @@ class Runs:
         plan, alone = (schedule(graph, PassContext({CPU: MACHINE}), each) for each in (self.options, ALONE))
         verify_plan(plan)
         verify_plan(alone)
-        assert not list(shared(plan))
+        assert not list(conflicts(plan))
         assert from_text(to_text(plan)) == plan
         assert not any(kernel.subkernels for kernel in alone.kernels)
-        self.packed += sum(len(invocations_of(kernel)) for kernel in plan.kernels)
-        self.apart += sum(decision.reason == "refuse.peak" for decision in plan.decisions)
+        self.fused += sum(len(invocations_of(kernel)) for kernel in plan.kernels)
+        self.separate += sum(decision.reason == "refuse.peak" for decision in plan.decisions)
         given = [
             [each.copy(order="K") if isinstance(each, np.ndarray) else each for each in inputs]
             for _ in range(2)
         ]
         others = [
             Executor(other, externs=externs, constants=constants).run(own)
-            for other, own in zip((alone, turned(plan)), given, strict=True)
+            for other, own in zip((alone, reversed_loops(plan)), given, strict=True)
         ]
         found = Executor(plan, externs=externs, constants=constants).run(inputs)
         for other, own in zip(others, given, strict=True):
@@ -198,7 +198,7 @@ class Runs:
 
 
 @pytest.mark.parametrize(
-    ("first", "count", "dynamic", "options", "least", "apart"),
+    ("first", "count", "dynamic", "options", "least", "separate"),
     [
         (0, 30, False, SchedulerOptions(), 100, 0),
         (100, 20, False, LIMITED, 30, 0),
@@ -207,13 +207,13 @@ class Runs:
     ],
     ids=["fixed sizes", "limited", "any sizes", "tight"],
 )
-def test_packs_compute_what_loops_alone_do(
+def test_fused_kernels_compute_what_separate_loops_do(
     first: int,
     count: int,
     dynamic: bool,
     options: SchedulerOptions,
     least: int,
-    apart: int,
+    separate: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     runs = Runs(options)
@@ -227,4 +227,4 @@ def test_packs_compute_what_loops_alone_do(
         message = f"program {seed}: {{}}".format
         for own, other in zip((*found, *mine), (*expected, *theirs), strict=True):
             torch.testing.assert_close(own, other, rtol=1e-3, atol=1e-3, equal_nan=True, msg=message)
-    assert runs.packed >= least and runs.apart >= apart
+    assert runs.fused >= least and runs.separate >= separate

@@ -1,4 +1,4 @@
-"""Routines of the libraries that torch is built with: when they run, and that they compute what ATen's do."""
+"""Routines of the libraries that torch is built with: the calls that they run, and their results against ATen's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Function = Callable[..., torch.Tensor]
 
 @pytest.fixture
 def eager_to_use_linear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever this machine is, ``linear`` runs every product that it can."""
+    """Let ``linear`` run every matmul that it can, on any machine."""
     monkeypatch.setattr("litz.stage_options.linear_flops", lambda cpu: 1)
 
 
@@ -32,7 +32,7 @@ def calls(function: Function, *args: torch.Tensor) -> list[str]:
     return [call.target for call in litz.explain(function, *args).calls]
 
 
-def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def matmul_and_add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return a @ b + 1.0
 
 
@@ -53,10 +53,10 @@ FACTORS = {
 @pytest.mark.parametrize("name", FACTORS)
 def test_linear_takes_every_layout_of_a_matrix(name: str) -> None:
     a, b = FACTORS[name]
-    assert calls(product, a, b) == ["linear"]
-    result = torch.compile(product, backend="litz")(a, b)
-    assert_close(result, product(a, b), rtol=1e-5, atol=1e-5)
-    assert result.stride() == product(a, b).stride()
+    assert calls(matmul_and_add, a, b) == ["linear"]
+    result = torch.compile(matmul_and_add, backend="litz")(a, b)
+    assert_close(result, matmul_and_add(a, b), rtol=1e-5, atol=1e-5)
+    assert result.stride() == matmul_and_add(a, b).stride()
 
 
 @pytest.mark.usefixtures("eager_to_use_linear")
@@ -83,13 +83,13 @@ def test_linear_takes_every_layout_of_a_matrix(name: str) -> None:
         "bf16",
     ],
 )
-def test_other_products_are_left_to_aten(a: torch.Tensor, b: torch.Tensor) -> None:
-    assert calls(product, a, b) == ["aten.mm.default"]
-    assert_close(torch.compile(product, backend="litz")(a, b), product(a, b))
+def test_other_matmuls_fall_back_to_aten(a: torch.Tensor, b: torch.Tensor) -> None:
+    assert calls(matmul_and_add, a, b) == ["aten.mm.default"]
+    assert_close(torch.compile(matmul_and_add, backend="litz")(a, b), matmul_and_add(a, b))
 
 
 @pytest.mark.usefixtures("eager_to_use_linear")
-def test_a_bias_with_gaps_is_left_to_aten() -> None:
+def test_a_bias_with_gaps_falls_back_to_aten() -> None:
     x, w, b = torch.randn(24, 40), torch.randn(56, 40), torch.randn(112)
     assert calls(layer, x, w, b[:56]) == ["linear"]
     assert calls(layer, x, w, b[::2]) == ["aten.addmm.default"]
@@ -99,9 +99,9 @@ def test_a_bias_with_gaps_is_left_to_aten() -> None:
 @pytest.mark.usefixtures("eager_to_use_linear")
 def test_a_weight_that_was_overwritten_is_read_anew() -> None:
     def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        turned = w.t()
+        transposed = w.t()
         w.mul_(2.0)
-        return x @ turned
+        return x @ transposed
 
     x, w = torch.randn(24, 40), torch.randn(56, 40)
     expected = function(x, w.clone())

@@ -1,4 +1,4 @@
-"""How precise products are on a GPU: as torch's settings ask, wherever they are read, generated or called."""
+"""Precision of f32 matmuls on a GPU: torch's settings hold for generated kernels and library calls."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Artifact]:
-    """What a program of tensors on a GPU is compiled to, its products generated, before anything is loaded."""
+    """A compiler of programs on a GPU, with generated matmuls, up to the artifact; nothing is loaded."""
 
     def load(artifact: Artifact, *_: object, **__: object) -> Compiled:
         return Compiled(lambda args: (), artifact)
@@ -73,10 +73,10 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Artifact]:
     def compile_it(
         dtype: torch.dtype = torch.float32,
         force: str = "generated_matmuls=all",
-        program: Callable[[torch.dtype], GraphModule] = products,
+        program: Callable[[torch.dtype], GraphModule] = matmuls,
     ) -> Artifact:
         config = Config(cache=False, fallback="error", force=force)
-        made = Compilation(program(dtype), "products", config, ArtifactCache.open(config)).run().artifact
+        made = Compilation(program(dtype), "matmuls", config, ArtifactCache.open(config)).run().artifact
         assert made is not None
         return made
 
@@ -85,7 +85,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Artifact]:
     return compile_it
 
 
-def products(dtype: torch.dtype) -> GraphModule:
+def matmuls(dtype: torch.dtype) -> GraphModule:
     def program(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         return (x @ w).relu(), (x.unsqueeze(2) * w.unsqueeze(0)).sum(1)
 
@@ -127,12 +127,12 @@ def test_what_is_generated_is_as_precise_as_a_library_would_be(compiled: Callabl
     assert exact.key != rounded.key
     assert [unit.text.count('input_precision="ieee"') for unit in exact.units] == [1, 1]
     written = [unit.text.count('input_precision="tf32"') for unit in rounded.units]
-    assert sorted(written) == [0, 1], "a sum that somebody wrote is no product of a library"
+    assert sorted(written) == [0, 1], "a sum of multiplications is no matmul"
     notes = [each.note for each in rounded.plan.decisions if each.reason == "library.generated"]
     assert notes == ["TF32"]
 
 
-def test_narrow_products_are_what_they_are(compiled: Callable[..., Artifact]) -> None:
+def test_bf16_matmuls_ignore_the_setting(compiled: Callable[..., Artifact]) -> None:
     exact = compiled(torch.bfloat16)
     torch.set_float32_matmul_precision("high")
     rounded = compiled(torch.bfloat16)
@@ -141,7 +141,7 @@ def test_narrow_products_are_what_they_are(compiled: Callable[..., Artifact]) ->
 
 
 @pytest.mark.parametrize("force", ["", "generated_matmuls=all"], ids=["called", "generated"])
-def test_explain_says_how_precise_products_are(force: str, compiled: Callable[..., Artifact]) -> None:
+def test_explain_reports_the_precision_of_matmuls(force: str, compiled: Callable[..., Artifact]) -> None:
     plan = compiled(force=force).plan
     assert matmul_precision(plan).startswith("f32 matmuls multiply exactly")
     torch.backends.cuda.matmul.allow_tf32 = True

@@ -126,7 +126,7 @@ INFERENCE: dict[str, tuple[Callable[[], Program], Callable[[], tuple[Any, ...]]]
     "foreach": (lambda: adam, lambda: lists(6)),
     "ordered": (lambda: ordered, lambda: (r(200, 300),)),
     "branches": (lambda: branches, lambda: (r(200, 200),)),
-    "chain of products": (lambda: chain, lambda: (r(300, 256), r(256, 256) / 16)),
+    "chained matmuls": (lambda: chain, lambda: (r(300, 256), r(256, 256) / 16)),
     "several results": (lambda: several, lambda: (r(200, 300),)),
     "attention by hand": (lambda: attention, lambda: tuple(r(8, 128, 64) for _ in range(3))),
     "bf16": (lambda: both_ways, lambda: (r(300, 400).bfloat16(),)),
@@ -136,7 +136,7 @@ TRAINING: dict[str, tuple[Callable[[], Program], Callable[[], tuple[Any, ...]]]]
     "block": (Block, lambda: (r(4, 64, 128),)),
     "images": (Images, lambda: (r(2, 3, 64, 64),)),
     "words": (Words, lambda: (torch.randint(500, (8, 64)),)),
-    "chain of products": (lambda: chain, lambda: (r(300, 256), (r(256, 256) / 16).requires_grad_())),
+    "chained matmuls": (lambda: chain, lambda: (r(300, 256), (r(256, 256) / 16).requires_grad_())),
     "attention by hand": (lambda: attention, lambda: tuple(r(8, 128, 64).requires_grad_() for _ in range(3))),
 }
 
@@ -172,10 +172,10 @@ def peak_of(trace: Path) -> int:
     """The greatest sum of the changes that a trace tells of."""
     events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
     changes = [(e["ts"], e["args"]["Bytes"]) for e in events if e.get("name") == "[memory]"]
-    held = peak = 0
+    live = peak = 0
     for _, change in sorted(changes, key=lambda each: each[0]):
-        held += change
-        peak = max(peak, held)
+        live += change
+        peak = max(peak, live)
     return peak
 
 
@@ -208,7 +208,7 @@ def test_the_peak_of_training(name: str, graphs: list[tuple[Plan, int]]) -> None
     compare(graphs)
 
 
-@pytest.mark.parametrize("name", ["softmax both ways", "chain of products"])
+@pytest.mark.parametrize("name", ["softmax both ways", "chained matmuls"])
 def test_the_peak_of_dynamic_sizes(name: str, graphs: list[tuple[Plan, int]]) -> None:
     make, inputs = INFERENCE[name]
     torch.compile(make(), backend="litz", dynamic=True)(*inputs())
