@@ -1,4 +1,4 @@
-"""What docs/architecture.md shows of one softmax is what the stages print today."""
+"""Tests that docs/architecture.md shows one softmax as the stages print it."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def explained(seen: list[Compiled]) -> Explanation:
 
 
 def kernels_run(function: Program, *args: Any) -> int:
-    """How often the library's kernel runs in a call."""
+    """Return the number of runs of the library's kernel in a call."""
     with profile(use_cpu=True) as seen:
         function(*args)
     return sum(
@@ -322,13 +322,13 @@ def test_masks_that_are_added(name: str) -> None:
 
 
 @pytest.mark.parametrize(("value", "runs"), [(-INF, 0), (LOWEST, 1), (-1e20, 1), (-1e9, 0), (-1e4, 0)])
-def test_rows_in_which_every_score_is_written_over(value: float, runs: int) -> None:
+def test_rows_in_which_every_score_is_replaced(value: float, runs: int) -> None:
     same(
         lambda q, k, v, m: softmax((q @ k.mT * 0.25).masked_fill(m, value)) @ v, Q, K, V, ROWS == 5, runs=runs
     )
 
 
-def test_scores_that_are_not_small_beside_what_is_written() -> None:
+def test_scores_that_are_not_small_compared_with_the_mask_value() -> None:
     function = FORMS["a low number where a mask holds"][0]
     same(function, Q * 40, K * 40, V, WINDOW, runs=0)
 
@@ -359,7 +359,7 @@ def test_the_option_is_part_of_the_key(tmp_path: Path) -> None:
 
 
 class Block(nn.Module):
-    """Attention as models spell it: one product for queries, keys and values, a causal mask in a buffer, padding."""
+    """Attention as models write it: one matmul for queries, keys and values, a causal mask in a buffer, padding."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the command line finds of a cache folder, and when nothing is kept in one."""
+"""The command line's view of a cache folder, and the settings under which nothing is cached."""
 
 from __future__ import annotations
 

@@ -64,10 +64,10 @@ def r(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def rotary(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    turned = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2)) * torch.polar(
+    rotated = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2)) * torch.polar(
         torch.ones_like(angles), angles
     )
-    return torch.view_as_real(turned).flatten(-2)
+    return torch.view_as_real(rotated).flatten(-2)
 
 
 def spectral(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -103,7 +103,7 @@ PROGRAMS: dict[str, tuple[Program, tuple[Any, ...]]] = {
     "mixed_with_real": (lambda a, x, n: (a * x, x - a, a / n, x * 1j, n + 2j), (c(4, 5), r(5), torch.arange(5))),
     "widened": (lambda a, x: (a * x, a + x.double()), (c(4, 5), r(5, dtype=torch.float64))),
     "zero_dim": (lambda a, b: (a * b, b.abs(), b * 2j), (c(4, dtype=torch.complex128), c())),
-    "parts": (lambda a: (a.real, a.imag, a.abs(), a.angle(), torch.view_as_real(a), a.sgn()), (c(4, 5),)),
+    "components": (lambda a: (a.real, a.imag, a.abs(), a.angle(), torch.view_as_real(a), a.sgn()), (c(4, 5),)),
     "made": (lambda x, y: (torch.complex(x, y), torch.polar(x.abs(), y)), (r(4, 5), r(4, 5))),
     "exponentials": (lambda a: (a.exp(), a.log(), a.sqrt(), a.rsqrt(), a.exp2(), a.log10(), a.sigmoid()), (c(4, 5),)),
     "trigonometry": (lambda a: (a.sin(), a.cos(), a.tan(), a.sinh(), a.cosh(), a.tanh()), (c(4, 5),)),
@@ -202,10 +202,10 @@ def test_special_values() -> None:
             (1 + 2j) / z, z * z, z.isinf(), z == z,
         )  # fmt: skip
 
-    def parts_of(results: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+    def components_of(results: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
         return [torch.view_as_real(t) if t.is_complex() else t for t in results]
 
-    compare(parts_of(compiled(everything)(z)), parts_of(everything(z)))
+    compare(components_of(compiled(everything)(z)), components_of(everything(z)))
 
 
 # --- views of memory, bits, mutation ----------------------------------------
@@ -319,7 +319,7 @@ def gradients(function: Program, args: tuple[torch.Tensor, ...]) -> list[torch.T
 GRADIENTS: dict[str, tuple[Program, tuple[torch.Tensor, ...]]] = {
     "arithmetic": (lambda a, b: a * b / (a + 3) - b.conj(), (c(4, 5), c(5))),
     "functions": (lambda a: (a.exp() + a.tanh() * a.sin()).abs(), (c(4, 5),)),
-    "parts": (lambda a: a.real * a.imag + a.angle(), (c(4, 5),)),
+    "components": (lambda a: a.real * a.imag + a.angle(), (c(4, 5),)),
     "linear": (lambda x, w, b: F.linear(x, w, b).tanh(), (c(6, 5), c(3, 5), c(3))),
     "rotary": (rotary, (r(2, 3, 8), r(3, 4))),
     "spectral": (spectral, (r(2, 3, 8, 8), c(3, 2, 3, 3))),

@@ -28,7 +28,7 @@ SEEN: list[tuple[tuple[int, ...], ...]] = []
 
 
 NOTES: list[tuple[str, int]] = []
-"""What the operators with effects noted."""
+"""Notes of the operators with effects, in order."""
 
 
 class Counter(OpaqueBase):
@@ -257,7 +257,7 @@ def check(program: Callable[..., Any], *args: Tensor, dynamic: bool | None = Non
 
 
 def kernels(compiled: Sequence[Compiled]) -> int:
-    """How many kernels run: of these programs, all that litz generates are a known number of loops, and copies."""
+    """Return the number of kernels; for these programs litz generates nothing but loops and copies."""
     return sum(
         isinstance(step, Launch)
         for each in compiled
@@ -583,15 +583,15 @@ def test_effects_happen_in_order_each_time_it_is_written() -> None:
     NOTES.clear()
 
 
-def _beside_shared_memory(left: Tensor, x: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+def _effect_with_shared_memory(left: Tensor, x: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
     """An effect in a graph that has as many inputs as the captured one: a synthetic base, ``x`` and a token."""
     left.cumsum_(0)
     return torch.ops.litztest.logged(x, "here"), right * 2
 
 
-def _shared(run: Callable[..., Any]) -> tuple[Any, Tensor, list[tuple[str, int]]]:
-    """What a function gives, makes of the memory that its arguments share, and notes. That memory begins with ``left``:
-    what is taken for the synthetic base, which is all of it, damages nothing."""
+def _run_on_shared_memory(run: Callable[..., Any]) -> tuple[Any, Tensor, list[tuple[str, int]]]:
+    """Return a function's results, the memory that its arguments share after the call, and its notes. That memory
+    begins with ``left``: the synthetic base, which is all of it, may be mistaken for ``left`` without damage."""
     memory = numbers(13)
     NOTES.clear()
     with torch.no_grad():
@@ -602,16 +602,16 @@ def _shared(run: Callable[..., Any]) -> tuple[Any, Tensor, list[tuple[str, int]]
 
 
 @pytest.mark.parametrize("falls_back", [False, True])
-def test_effects_beside_inputs_of_one_memory(falls_back: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_effects_and_inputs_of_one_memory(falls_back: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(compilation: Compilation) -> Compiled:
         raise NotImplementedError("by the test")
 
     if falls_back:
         monkeypatch.setattr(Compilation, "run", fail)
     with litz.config.patch(fallback="warn" if falls_back else "error", cache=False):
-        compiled = torch.compile(_beside_shared_memory, backend="litz", fullgraph=True)
+        compiled = torch.compile(_effect_with_shared_memory, backend="litz", fullgraph=True)
         for _ in range(2):
-            found, wanted = _shared(compiled), _shared(_beside_shared_memory)
+            found, wanted = _run_on_shared_memory(compiled), _run_on_shared_memory(_effect_with_shared_memory)
             torch.testing.assert_close(found[:2], wanted[:2])
             assert found[2] == wanted[2] == [("here", 20)]
 
@@ -619,9 +619,9 @@ def test_effects_beside_inputs_of_one_memory(falls_back: bool, monkeypatch: pyte
 def test_other_inputs_than_the_captured_ones_are_no_plain_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aot, "make_undeclared_tokens", lambda gm: None)
     with litz.config.patch(fallback="error", cache=False):
-        compiled = torch.compile(_beside_shared_memory, backend="litz", fullgraph=True)
+        compiled = torch.compile(_effect_with_shared_memory, backend="litz", fullgraph=True)
         with pytest.raises(ValueError, match=r"expected 3, got 2"):
-            _shared(compiled)
+            _run_on_shared_memory(compiled)
 
 
 def test_script_objects_are_passed_on_and_keep_what_they_are_told() -> None:
@@ -679,7 +679,7 @@ def test_an_operator_under_vmap() -> None:
     check(program, numbers(3, 4))
 
 
-def test_a_result_whose_size_is_data() -> None:
+def test_a_result_of_data_dependent_size() -> None:
     def program(x: Tensor) -> Tensor:
         return torch.ops.litztest.positive(x - 3) * 2 + 1
 

@@ -1,4 +1,4 @@
-"""Sizes that change from call to call, and sizes that are data: against eager, compiled as one graph."""
+"""Dynamic sizes and data-dependent sizes, against eager, compiled as one graph."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_sizes_that_are_arguments(name: str) -> None:
     check(BACKED[name], dynamic=True)
 
 
-# --- sizes that are data ----------------------------------------
+# --- data-dependent sizes ----------------------------------------
 
 
 @data((X,), (Y,), (X - 9,))
@@ -371,7 +371,7 @@ def split_at_places_that_are_data(x: Tensor, places: Tensor) -> Any:
 
 
 @pytest.mark.parametrize("name", DATA)
-def test_sizes_that_are_data(name: str) -> None:
+def test_data_dependent_sizes(name: str) -> None:
     check(DATA[name])
 
 

@@ -214,7 +214,7 @@ def test_the_gradient_of_a_max_pool_goes_to_the_last_nan_of_a_window(layout: tor
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.complex64])
 def test_updates_with_a_value_are_generated(dtype: torch.dtype) -> None:
-    """What optimisers do in place; Dynamo writes it as multiply-adds of its own."""
+    """In-place updates of optimisers, which Dynamo writes as multiply-adds of its own."""
 
     def step(weight: torch.Tensor, grad: torch.Tensor, square: torch.Tensor, rate: torch.Tensor) -> None:
         square.addcmul_(grad, grad, value=3)

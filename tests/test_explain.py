@@ -102,7 +102,7 @@ def test_a_module_around_one_that_dynamo_does_not_capture_is_explained() -> None
     assert "graph break: Attempted to wrap RNN, GRU, or LSTM" in str(report)
 
 
-def test_graph_breaks_are_told_beside_graphs() -> None:
+def test_graph_breaks_are_told_with_graphs() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         y = x.sin()
         torch._dynamo.graph_break()

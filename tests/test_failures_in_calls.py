@@ -1,5 +1,5 @@
-"""What is done lazily while a compiled graph is called raises: the answer is eager's, arguments that are written
-included, it is told once, and later calls and graphs are none the worse."""
+"""Failures in lazy work during a call of a compiled graph: results and written arguments are eager's, the failure is
+reported once, and later calls and graphs work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import litz
 from litz import stage_options
 from litz.capture import aot
 from litz.compilation import compilation
-from litz.host.runtime import frozen_results as kept
+from litz.host.runtime import frozen_results
 from litz.notices import log_once
 from litz.targets import TargetSet
 from litz_codegen_cpp.runtime import call
@@ -102,7 +102,7 @@ def odd(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tenso
 
 
 def step(x: Tensor, w: Tensor, state: Tensor, b: Tensor) -> Tensor:
-    """Two groups around a product; the second writes an argument, when the first has read one for the last time."""
+    """Two groups around a matmul; the second writes an argument, when the first has read one for the last time."""
     y = torch.tanh(x * 2) @ w
     state.mul_(0.5).add_(y.sum(0))
     return torch.softmax(y + b, -1)
@@ -190,7 +190,7 @@ def test_gradients_of_what_begins_anywhere(target: LaunchedCpu, told: list[str])
     one_report(told, KeyError)
 
 
-def test_a_graph_that_was_recalled_has_a_report(target: LaunchedCpu, told: list[str]) -> None:
+def test_a_graph_from_the_cache_has_a_report(target: LaunchedCpu, told: list[str]) -> None:
     target.fault = raising(KeyError)
 
     def function(x: Tensor) -> Tensor:
@@ -244,19 +244,19 @@ def test_strict_builds_and_interrupted_ones_raise(target: LaunchedCpu, told: lis
 
 
 class Image(nn.Module):
-    """A convolution whose batch norm and activation oneDNN takes over, and a product."""
+    """A convolution with a batch norm and an activation that oneDNN fuses, and a linear layer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.convolution = nn.Conv2d(8, 16, 3, padding=1, groups=2)
         self.norm = nn.BatchNorm2d(16)
         self.activation = nn.Hardswish()
-        self.product = nn.Linear(16, 8)
+        self.linear = nn.Linear(16, 8)
 
     def forward(self, x: Tensor, seen: Tensor) -> Tensor:
         image = self.activation(self.norm(self.convolution(x)))
         seen.add_(1)
-        result: Tensor = self.product(image.mean((2, 3)))
+        result: Tensor = self.linear(image.mean((2, 3)))
         return result
 
 
@@ -293,8 +293,8 @@ def test_a_primitive_that_cannot_be_made(
 
 
 def test_strict_primitives_raise(monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = torch.ops.mkldnn._reorder_convolution_weight
-    monkeypatch.setattr(packed, "default", raising(MemoryError))
+    reorder = torch.ops.mkldnn._reorder_convolution_weight
+    monkeypatch.setattr(reorder, "default", raising(MemoryError))
     compiled = torch.compile(Image().eval(), backend="litz")
     with (
         litz.config.patch(fallback="error"),
@@ -305,7 +305,7 @@ def test_strict_primitives_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(caught.value.__cause__, MemoryError)
 
 
-# --- what depends on parameters alone ----------------------------------------------------------------------
+# --- frozen parameters -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
@@ -317,11 +317,11 @@ def test_parameters_that_cannot_be_looked_at(
     compiled = torch.compile(module, backend="litz", fullgraph=True)
     with torch.no_grad():
         with monkeypatch.context() as patch:
-            patch.setattr(kept, name, raising(error))
+            patch.setattr(frozen_results, name, raising(error))
             for factor in (1.0, 2.0):
                 module.convolution.weight.mul_(factor)
                 assert_close(compiled(x, torch.zeros(3)), module(x, torch.zeros(3)), rtol=1e-4, atol=1e-5)
-            assert kept.NOT_FROZEN in one_report(told, error)
+            assert frozen_results.NOT_FROZEN in one_report(told, error)
         told.clear()
         for _ in range(2):
             assert_close(compiled(x, torch.zeros(3)), module(x, torch.zeros(3)), rtol=1e-4, atol=1e-5)
@@ -334,7 +334,7 @@ def test_a_look_that_fails_later_is_told_then(monkeypatch: pytest.MonkeyPatch, t
     with torch.no_grad():
         expected = compiled(x, torch.zeros(3))
         assert not told
-        monkeypatch.setattr(kept, "_is_private", raising(KeyError))
+        monkeypatch.setattr(frozen_results, "_is_private", raising(KeyError))
         for _ in range(2):
             assert_close(compiled(x, torch.zeros(3)), expected)
     one_report(told, KeyError)
@@ -343,10 +343,10 @@ def test_a_look_that_fails_later_is_told_then(monkeypatch: pytest.MonkeyPatch, t
 def test_files_whose_names_are_no_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     maps = tmp_path / "maps"
     maps.write_bytes(b"1000-2000 rw-p 0 0 0 /weights\xff\xfe of mine\n3000-4000 rw-s 0 0 0 /shared\n")
-    monkeypatch.setattr(kept, "_MAPS", maps)
-    assert kept._private_files() == [range(0x1000, 0x2000)]
-    monkeypatch.setattr(kept, "_MAPS", tmp_path)
-    assert kept._private_files() == []
+    monkeypatch.setattr(frozen_results, "_MAPS", maps)
+    assert frozen_results._private_files() == [range(0x1000, 0x2000)]
+    monkeypatch.setattr(frozen_results, "_MAPS", tmp_path)
+    assert frozen_results._private_files() == []
 
 
 # --- memory ------------------------------------------------------------------------------------------------

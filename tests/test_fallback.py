@@ -19,7 +19,7 @@ from litz_lowering.contexts.context import Declined
 
 
 def program(x: torch.Tensor) -> torch.Tensor:
-    """Two groups, apart because of the matrix product between them."""
+    """Two groups, separate because of the matmul between them."""
     return (torch.tanh(x) @ x).sigmoid() + 1
 
 

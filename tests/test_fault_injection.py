@@ -61,7 +61,7 @@ ERRORS = (KeyError, RecursionError, AssertionError, MemoryError, OSError)
 
 
 def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """Two groups around a product."""
+    """Two groups around a matmul."""
     return (torch.tanh(x * w) @ w).sigmoid().sum(0)
 
 
@@ -472,7 +472,9 @@ class Recorder:
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
 @pytest.mark.parametrize("fault", ["is_free", "capture", "wait", "run"])
-def test_a_recording_that_fails(fault: str, error: type[Exception], records: list[logging.LogRecord]) -> None:
+def test_a_graph_capture_that_fails(
+    fault: str, error: type[Exception], records: list[logging.LogRecord]
+) -> None:
     def call(args: list[Any]) -> list[torch.Tensor]:
         (x,) = args
         args.clear()
@@ -571,12 +573,12 @@ def test_reports_without_a_cache_and_those_that_cannot_be_written(
 
 
 @pytest.mark.usefixtures("built")
-@pytest.mark.parametrize("part", ["source_lines", "write_report"])
+@pytest.mark.parametrize("function", ["source_lines", "write_report"])
 @pytest.mark.parametrize("mode", ["inference", "training"])
 def test_a_report_that_fails_is_still_a_warning(
-    part: str, mode: str, monkeypatch: pytest.MonkeyPatch, records: list[logging.LogRecord]
+    function: str, mode: str, monkeypatch: pytest.MonkeyPatch, records: list[logging.LogRecord]
 ) -> None:
-    monkeypatch.setattr(repro, part, raising(KeyError))
+    monkeypatch.setattr(repro, function, raising(KeyError))
     monkeypatch.setattr(pipeline, "lower", raising(RecursionError))
     run(program, mode)
     (text,) = (record.getMessage() for record in records)

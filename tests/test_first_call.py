@@ -1,4 +1,4 @@
-"""What a first call loads and starts, seen in fresh processes: modules, files, programs."""
+"""Modules, files and programs that a first call loads and starts, observed in fresh processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 FOREIGN = ("rich", "jinja2", "litz_codegen_triton")
-"""What compiling for a CPU needs nothing of; torch itself loads sympy, NumPy and Triton."""
+"""Modules that compiling for a CPU does not load; torch itself loads sympy, NumPy and Triton."""
 
 OWN_MODULES = 370
 """litz's modules that `import litz` may load: each takes about half a millisecond."""
@@ -47,7 +47,7 @@ print(json.dumps({{"events": seen, "modules": sorted(sys.modules)}}))
 
 @dataclass(frozen=True)
 class Seen:
-    """What a process did during its first call: audit events, and the modules that it had loaded by then."""
+    """Observations of a process during its first call: audit events, and the modules loaded by then."""
 
     events: list[tuple[str, str]]
     modules: set[str]

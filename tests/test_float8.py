@@ -78,14 +78,14 @@ def check(function: Program, *args: torch.Tensor, calls: Sequence[str] = (), dyn
 
 @in_formats
 def test_the_interpreter_converts_as_eager_does(dtype: torch.dtype) -> None:
-    held = litz_dtype(dtype)
+    litz_type = litz_dtype(dtype)
     wide = codes(dtype).float()
-    assert np.array_equal(decode(codes(dtype).view(torch.uint8).numpy(), held), wide, equal_nan=True)
+    assert np.array_equal(decode(codes(dtype).view(torch.uint8).numpy(), litz_type), wide, equal_nan=True)
     for source in WIDE:
         x = numbers(dtype, source)
         values = decode(x.view(torch.uint16).numpy(), dtypes.bf16) if source == torch.bfloat16 else x.numpy()
         with np.errstate(invalid="ignore"):
-            assert np.array_equal(encode(values, held), bits(x.to(dtype)))
+            assert np.array_equal(encode(values, litz_type), bits(x.to(dtype)))
 
 
 @in_formats
@@ -231,7 +231,7 @@ TAKEN_APART: dict[str, Program] = {
 
 
 def refusals(function: Program, dtype: torch.dtype) -> tuple[str, str]:
-    """What eager and the compiled function say when they raise the same error."""
+    """Return the messages of the error that eager and the compiled function both raise."""
     torch._dynamo.reset()
     x = torch.randn(6, 4).to(dtype)
     with pytest.raises(RuntimeError) as eager:
@@ -266,7 +266,7 @@ def test_sums_of_repeated_writes_round_each_time() -> None:
     agree(torch.compile(added, backend="litz")(x, at, y), added(x, at, y))
 
 
-def test_what_is_left_to_aten_is_told() -> None:
+def test_fallbacks_to_aten_are_told() -> None:
     report = litz.explain(lambda x: x.abs().float() * 2, codes(torch.float8_e5m2))
     assert [call.target for call in report.calls] == ["aten.abs.default"]
     assert "8-bit floats" in report.calls[0].reason

@@ -1,4 +1,4 @@
-"""Operators that run functions, against eager: control flow, repeated regions, checkpoints; all of it compiled."""
+"""Higher-order operators against eager: control flow, repeated regions, checkpoints; all of it compiled."""
 
 from __future__ import annotations
 
@@ -303,7 +303,7 @@ def test_transforms_of_functions() -> None:
     check(function, X, Y)
 
 
-# --- flexible attention and other operators that torch computes from simpler ones -------------------------
+# --- FlexAttention and other operators that torch computes from simpler ones -------------------------
 
 
 CAUSAL = create_block_mask(lambda b, h, i, j: i >= j, None, None, 16, 16, device="cpu", BLOCK_SIZE=8)
@@ -323,7 +323,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Ten
     "ignore:flex_attention called without torch.compile", "ignore:return_lse is deprecated"
 )
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
-def test_flexible_attention_and_its_gradient(dynamic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flex_attention_and_its_gradient(dynamic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     # torch refuses gradients of it on CPUs, though what it computes them from runs there.
     monkeypatch.setattr("torch.nn.attention.flex_attention._validate_device", lambda *tensors: None)
     generator = torch.Generator().manual_seed(0)

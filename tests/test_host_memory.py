@@ -1,4 +1,4 @@
-"""What a compiled function asks of the system's memory."""
+"""Requests of compiled functions to the system's allocator."""
 
 from __future__ import annotations
 

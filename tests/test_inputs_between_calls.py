@@ -1,4 +1,4 @@
-"""What is written between two calls is what the second one computes with, however it was written."""
+"""Inputs and parameters written between two calls, in any way, take effect in the second one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 import litz
 from litz.capture import aot
-from litz.host.runtime import frozen_results as kept
+from litz.host.runtime import frozen_results
 
 SIZE = 48
 MODES = [torch.no_grad, torch.inference_mode, torch.enable_grad]
@@ -103,8 +103,8 @@ class Mixed(nn.Module):
         return x @ self.weight + self.tied * self.scale * count, nothing, linalg.inv(self.weight) @ self.other
 
 
-def _held(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> list[int]:
-    """How many inputs of each graph that ``call`` compiles are taken for parameters."""
+def _frozen_inputs(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> list[int]:
+    """Return the number of frozen inputs of each graph that ``call`` compiles."""
     found: list[int] = []
 
     def noted(gm: torch.fx.GraphModule, parameters: frozenset[int]) -> frozenset[str]:
@@ -121,14 +121,14 @@ def _held(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> list[i
 
 def test_parameters_and_buffers_are_told_from_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = torch.compile(Mixed(), backend="litz")
-    assert _held(monkeypatch, lambda: [compiled(torch.rand(8, 8), k) for k in (2, 3)]) == [2, 2]
+    assert _frozen_inputs(monkeypatch, lambda: [compiled(torch.rand(8, 8), k) for k in (2, 3)]) == [2, 2]
 
 
 def test_an_input_that_stays_where_it_is_is_an_input(monkeypatch: pytest.MonkeyPatch) -> None:
     x = images()
     torch._dynamo.mark_static_address(x)
     compiled = torch.compile(lambda x: x.cos() @ COLUMNS.sin(), backend="litz")
-    assert _held(monkeypatch, lambda: compiled(x)) == [0]
+    assert _frozen_inputs(monkeypatch, lambda: compiled(x)) == [0]
 
 
 def test_a_marked_input_is_read_at_every_call() -> None:
@@ -164,7 +164,7 @@ def test_what_a_forward_saves_is_told_from_its_results() -> None:
 
 
 class Convolution(nn.Module):
-    """A weight of 18 KB that is packed, and vectors that are folded into it."""
+    """A convolution whose weight of 18 KB is prepacked, and a batch norm that is constant-folded into it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -252,8 +252,11 @@ def test_a_mapped_file_is_nobody_elses(tmp_path: Path) -> None:
     weight = module.inner.weight.detach()
     file.write_bytes(weight.numpy().tobytes())
     mapped = torch.from_file(str(file), shared=False, size=weight.numel()).view(weight.shape)
-    assert kept._is_shared(mapped.untyped_storage())
-    assert kept._is_in(kept._private_files(), mapped.data_ptr()) == Path("/proc/self/maps").exists()
+    assert frozen_results._is_shared(mapped.untyped_storage())
+    assert (
+        frozen_results._is_in(frozen_results._private_files(), mapped.data_ptr())
+        == Path("/proc/self/maps").exists()
+    )
     module.inner.weight = nn.Parameter(mapped)
     check = settled(module)
     module.inner.weight.data[5] += 3

@@ -148,7 +148,7 @@ def put(x: Tensor, mask: Tensor, index: Tensor, values: Tensor) -> Tensor:
 
 PUTS_BY_MASK = {
     "counts_that_do_not_broadcast": (tensor([True, False, True, True]), tensor([0, 1]), torch.ones(())),
-    "nothing_beside_several": (tensor([False] * 4), tensor([0, 1, 2]), torch.ones(())),
+    "nothing_and_several": (tensor([False] * 4), tensor([0, 1, 2]), torch.ones(())),
     "values_that_do_not_broadcast": (tensor([True, False, True, True]), tensor([0, 1, 2]), torch.ones(2)),
     "an_index_out_of_range": (tensor([True, False, True, True]), tensor([0, 1, 5]), torch.ones(3)),
     "a_mask_of_another_shape": (tensor([True] * 3), tensor([0, 1, 2]), torch.ones(3)),
@@ -157,7 +157,7 @@ PUTS_BY_MASK = {
 
 
 @pytest.mark.parametrize("name", PUTS_BY_MASK)
-def test_values_put_by_a_mask_beside_an_index_tensor(name: str) -> None:
+def test_values_put_by_a_mask_and_an_index_tensor(name: str) -> None:
     mask = tensor([True, False, True, True])
     check(put, (ROWS, *PUTS_BY_MASK[name]), (ROWS, mask, tensor([0, 4, -2]), torch.ones(3)))
 

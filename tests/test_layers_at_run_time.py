@@ -1,4 +1,4 @@
-"""What importing a package brings along, seen in a fresh process, and what no source may name."""
+"""Modules that importing a package loads, observed in a fresh process, and names that no source may use."""
 
 from __future__ import annotations
 

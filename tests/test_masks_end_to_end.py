@@ -71,7 +71,7 @@ def _put(given: torch.Tensor, r: torch.Tensor, c: torch.Tensor, i: torch.Tensor)
     ],
 )
 @pytest.mark.parametrize("dynamic", [None, True])
-def test_masks_beside_other_index_tensors(function: Callable[..., object], dynamic: bool | None) -> None:
+def test_masks_with_other_index_tensors(function: Callable[..., object], dynamic: bool | None) -> None:
     with litz.config.patch(fallback="error"):
         compiled = torch.compile(function, backend="litz", fullgraph=True, dynamic=dynamic)
         for x, rows in ((CUBE, ROWS), (CUBE * 2, ROWS.roll(1)), (CUBE.flip(0), ROWS)):
@@ -79,7 +79,7 @@ def test_masks_beside_other_index_tensors(function: Callable[..., object], dynam
             torch.testing.assert_close(compiled(*given), function(*given))
 
 
-def test_masks_that_choose_one_element_or_none_beside_other_index_tensors() -> None:
+def test_masks_that_choose_one_element_or_none_with_other_index_tensors() -> None:
     def put(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return x.index_put((a, b), v) * x.index_put((a, b), v[:1], accumulate=True)
 
@@ -106,7 +106,7 @@ def test_masks_that_choose_one_element_or_none_beside_other_index_tensors() -> N
         assert isinstance(found.value, type(expected.value))
 
 
-def test_gradients_through_masks_beside_other_index_tensors() -> None:
+def test_gradients_through_masks_with_other_index_tensors() -> None:
     def loss(x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
         put = x.index_put((mask, i), y) + x.index_put((mask, i), y, accumulate=True)
         return (x[mask, i] ** 2).sum() + (x[:, COLUMNS, :, i] ** 3).sum() + put.sin().sum()

@@ -37,7 +37,7 @@ def test_a_seed_always_gives_the_same_module() -> None:
 
 
 def convolution() -> ModuleProgram:
-    """A weight that is packed, and written through ``.data`` before the third call."""
+    """A weight that is prepacked, and written through ``.data`` before the third call."""
     bases = (Base("b0", 1 * 4 * 8 * 8, torch.float32, 1), Base("b1", 8 * 4 * 3 * 3, torch.float32, 2))
     inputs = (
         Input("a0", "b0", (1, 4, 8, 8), (256, 64, 8, 1), 0),

@@ -178,7 +178,7 @@ def test_a_clone_is_kept_when_its_source_is_written() -> None:
     agree(program, (9, 5))
 
 
-def test_a_clone_is_kept_beside_an_operator_that_writes_its_source() -> None:  # pytorch issue 198031
+def test_a_clone_is_kept_next_to_an_operator_that_writes_its_source() -> None:  # pytorch issue 198031
     with torch.library._scoped_library("litz_views", "FRAGMENT") as library:
         library.define("reverse_into(Tensor source, Tensor(a!) target) -> ()")
 
@@ -273,9 +273,7 @@ def test_results_that_share_memory() -> None:
 
 @pytest.mark.parametrize("shape", [(6, 6), (3, 3)])
 @pytest.mark.parametrize("gradients", [False, True])
-def test_a_result_written_over_dead_memory_is_a_tensor_of_its_own(
-    shape: tuple[int, ...], gradients: bool
-) -> None:
+def test_a_result_in_reused_memory_is_a_tensor_of_its_own(shape: tuple[int, ...], gradients: bool) -> None:
     def program(x: Tensor) -> tuple[Tensor, Tensor]:
         kept = x.exp()
         total = kept @ x + kept
@@ -293,7 +291,7 @@ def test_a_result_written_over_dead_memory_is_a_tensor_of_its_own(
         torch.testing.assert_close(found[1], expected[0].t() * 3)
 
 
-def test_a_detached_result_beside_views_of_it_keeps_their_gradients() -> None:
+def test_views_of_a_detached_result_keep_their_gradients() -> None:
     def program(x: Tensor) -> tuple[Tensor, ...]:
         y = x * 2
         return y.detach(), y[1:], y.sum()
@@ -322,9 +320,9 @@ def test_a_view_of_a_copy_that_is_returned_too() -> None:
 
 def test_a_view_of_a_reversed_copy_whose_source_is_written_later() -> None:
     def program(x: Tensor) -> tuple[Tensor, ...]:
-        turned = x[1:].flip(0)
+        flipped = x[1:].flip(0)
         x.mul_(2)
-        return (turned.squeeze(-1), turned)
+        return (flipped.squeeze(-1), flipped)
 
     agree(program, (6,))
 
@@ -509,7 +507,7 @@ def test_a_permuted_view_and_its_base_of_symbolic_size_share_memory() -> None:
     check(program, [Base("b", 173, I64, 2)], [Input("x", "b", (165,), (1,), 5)], dynamic=True)
 
 
-def test_strided_bits_written_over_themselves() -> None:  # GCC 12 fails inside on this kernel at -O2
+def test_strided_bits_written_to_their_own_memory() -> None:  # GCC 12 fails inside on this kernel at -O2
     def program(x: Tensor) -> tuple[Tensor, ...]:
         bits = x.view(torch.int32)
         bits.copy_(bits.sum(2, keepdim=True))
@@ -533,14 +531,14 @@ def test_views_of_equal_values_share_no_memory() -> None:
     agree(program, (4, 5))
 
 
-def test_three_stores_of_a_product_with_strided_and_reversed_loads() -> (
+def test_three_stores_of_a_multiplication_with_strided_and_reversed_loads() -> (
     None
 ):  # GCC 12 loses them under -fwrapv
     def program(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         x *= y.flip(0)
-        turned = y.mT
-        kept = x.masked_fill((x != turned.flip(1)), -2)
-        turned.add_(x)
+        transposed = y.mT
+        kept = x.masked_fill((x != transposed.flip(1)), -2)
+        transposed.add_(x)
         return (kept,)
 
     bases = [Base("b", 512, torch.int32, 5), Base("c", 546, torch.int32, 2)]
@@ -591,10 +589,10 @@ def test_a_size_that_guards_hold_to_one_is_broadcast() -> None:
 
 def test_a_padded_input_written_under_other_bits_and_its_base_share_memory() -> None:
     def program(x: Tensor) -> tuple[Tensor, ...]:
-        turned = nn.functional.pad(x, [-1, 0, 2, 0], value=2).transpose(1, 2)
-        bits = turned.view(torch.int8)
+        transposed = nn.functional.pad(x, [-1, 0, 2, 0], value=2).transpose(1, 2)
+        bits = transposed.view(torch.int8)
         bits.add_(bits)
-        return (bits, turned)
+        return (bits, transposed)
 
     base, given = Base("b", 256, torch.uint8, 9), Input("x", "b", (2, 8, 16), (128, 16, 1), 0)
     check(program, [base], [given], dynamic=True)
@@ -636,7 +634,7 @@ def test_memory_made_here_is_written_by_position_where_the_input_is_not_known_to
     check(program, [base], [Input("x", "base", (16, 4, 2, 2), (16, 2, 8, 1), 5)], dynamic=True)
 
 
-def test_a_product_with_a_flipped_sum_of_a_tensor_and_its_transpose_is_stored() -> None:
+def test_a_multiplication_by_a_flipped_sum_of_a_tensor_and_its_transpose_is_stored() -> None:
     def program(x: Tensor) -> tuple[Tensor, ...]:
         twice = x + x.transpose(-1, -2).clone()
         return (x * (twice + twice).flip(-1),)
@@ -646,8 +644,8 @@ def test_a_product_with_a_flipped_sum_of_a_tensor_and_its_transpose_is_stored() 
 
 def test_a_reshape_whose_strides_follow_from_guards_is_a_view() -> None:
     def program(x: Tensor) -> tuple[Tensor, ...]:
-        turned = x.rot90(3, (-2, 1))
-        return (turned.reshape((2, -1, 2)), turned)
+        rotated = x.rot90(3, (-2, 1))
+        return (rotated.reshape((2, -1, 2)), rotated)
 
     check(program, [Base("b", 25, torch.bfloat16, 0)], [Input("x", "b", (4, 4), (1, 4), 9)], dynamic=True)
 
@@ -693,10 +691,10 @@ def test_elements_of_a_complex_tensor_made_here_by_position() -> None:
 
 def test_elements_of_a_complex_copy_by_position() -> None:
     def program(x: Tensor) -> tuple[Tensor, ...]:
-        turned = x.t()
-        turned.copy_(turned.flip(0))
+        transposed = x.t()
+        transposed.copy_(transposed.flip(0))
         x.as_strided((3, 2), (3, 4), 2).mul_(2j)
-        return (turned.as_strided((3, 2), (3, 4), 1) + 1,)
+        return (transposed.as_strided((3, 2), (3, 4), 1) + 1,)
 
     base, given = Base("b", 16, torch.complex64, 0), Input("x", "b", (4, 4), (4, 1), 0)
     check(program, [base], [given])
@@ -729,7 +727,7 @@ def _writes_one_of_two(x: Tensor, y: Tensor) -> Tensor:
 
 @pytest.fixture
 def ran_as_it_came(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many arguments each graph was given that ran as it came."""
+    """Numbers of arguments of the graphs that ran as ATen operations."""
     torch._dynamo.reset()
     given: list[int] = []
     real = aot.run_in_aten
@@ -788,11 +786,11 @@ def test_a_view_that_got_another_memory_is_no_longer_part_of_the_base() -> None:
     """AOTAutograd finds no guard for it: it takes the other memory for the base, and must not look past its end."""
     torch._dynamo.reset()
     with torch.inference_mode(), litz.config.patch(fallback="error"):
-        memory, beside = torch.arange(9.0), numpy.full(64, 7.0, numpy.float32)
+        memory, other_memory = torch.arange(9.0), numpy.full(64, 7.0, numpy.float32)
         x, y = memory[:8], memory[1:]
         compiled = torch.compile(_writes_one_of_two, backend="litz", fullgraph=True)
         compiled(x, y)
-        x.set_(torch.from_numpy(beside[:8]))
+        x.set_(torch.from_numpy(other_memory[:8]))
         with pytest.raises(RuntimeError, match="out of bounds for storage of size 32"):
             compiled(x, y)
 
@@ -862,7 +860,7 @@ def test_a_filled_copy_of_a_tensor_with_gaps_keeps_the_order_of_its_dimensions()
     check(program, [Base("b", 106, torch.int64, 3)], [Input("x", "b", (17, 3), (2, 34), 5)])
 
 
-def test_what_is_detached_has_no_gradient_beside_what_it_shows() -> None:
+def test_detached_results_have_no_gradient_next_to_views_that_have() -> None:
     def program(x: Tensor) -> tuple[Tensor, ...]:
         whole = x * 2
         rows = whole.detach().unbind(0)

@@ -15,7 +15,7 @@ from opinfo.samples import Sample, widened
 
 
 def fault(compiled: Callable[..., Any], eager: Callable[..., Any], *args: Any) -> str | None:
-    """What the judge says of a function in the place of the compiled one."""
+    """Return the judge's verdict on a function in place of the compiled one."""
     sample = Sample(args, {}, lambda result: result)
 
     def seen(function: Callable[..., Any], convert: Any = None) -> Seen:

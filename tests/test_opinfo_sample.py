@@ -30,7 +30,7 @@ def one_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def failures(task: Task) -> list[str]:
-    """What is not as eager, a line each."""
+    """Return the differences from eager, a line each."""
     outcomes = [judge() for _, judge in judgements(task)]
     assert outcomes, "there are samples"
     return [f"{o.mode} {o.index}: {o.verdict}: {o.reason}" for o in outcomes if o.verdict not in GOOD]

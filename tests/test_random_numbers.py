@@ -129,13 +129,13 @@ def test_a_saved_state_is_drawn_from_again() -> None:
 
 
 class Exchanged:
-    """A device's generator whose state may be exchanged for another's, which generators of the CPU do not allow."""
+    """A generator whose state may be replaced by another's, as on a GPU; CPU generators do not allow that."""
 
     def __init__(self) -> None:
         self.own = torch.default_generator
 
     def graphsafe_get_state(self) -> Tensor:
-        """What to go back to."""
+        """Return the state to restore later."""
         return self.own.get_state()
 
     def graphsafe_set_state(self, state: Tensor | torch.Generator) -> None:

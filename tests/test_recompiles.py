@@ -100,14 +100,14 @@ def unguarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def knowledge(env: ShapeEnv | None) -> object:
-    """What a symbol environment was told so far."""
+    """Return the guards, replacements and ranges that a shape environment has so far."""
     return env and (len(env.guards), dict(env.replacements), dict(env.var_to_range))
 
 
 def graphs(
     program: Program, calls: Sequence[tuple[Tensor, ...]], backend: str, dynamic: bool | None
 ) -> tuple[int, list[Any]]:
-    """How many graphs the calls were compiled into, and what they gave."""
+    """Return the number of graphs compiled for the calls, and their results."""
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     compiled = torch.compile(program, backend=backend, dynamic=dynamic, fullgraph=True)

@@ -1,5 +1,5 @@
-"""What a program registers with litz is part of every key: nobody gets the kernels of another program's rules,
-decompositions or targets. What has no identity is not kept."""
+"""Rules, decompositions and targets that a program registers are part of every cache key, so that no program gets the
+kernels of another's. Graphs under registrations without a stable identity are not cached."""
 
 from __future__ import annotations
 
@@ -139,15 +139,15 @@ def scaling(scale: Any) -> RuleEntry:
     return RuleEntry(scaled)
 
 
-class Opaque:
-    """Something that no other process can tell from its like."""
+class WithoutIdentity:
+    """An object that another process cannot identify."""
 
     factor = 5.0
 
 
 @dataclass(frozen=True)
 class Plain:
-    """Something that is what its fields are."""
+    """An object identified by its fields."""
 
     factor: float
 
@@ -159,7 +159,7 @@ def function(x: Tensor) -> Tensor:
 def test_a_rule_that_is_replaced_is_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     x, name = torch.ones(4), "aten.tanh.default"
     torch.testing.assert_close(anew(function, x), function(x))
-    for scale in (2.0, 3.0, Plain(4.0), Opaque(), 2.0):
+    for scale in (2.0, 3.0, Plain(4.0), WithoutIdentity(), 2.0):
         monkeypatch.setitem(REGISTRY._rules, name, scaling(scale))
         assert list(registered()) == ["rule of aten.tanh.default"]
         assert anew(function, x)[0] == 1 + (scale if isinstance(scale, float) else scale.factor)
@@ -175,10 +175,10 @@ def test_a_rule_that_is_replaced_is_used_at_once(monkeypatch: pytest.MonkeyPatch
 def test_what_is_not_kept_says_why(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, folder: Path
 ) -> None:
-    monkeypatch.setitem(REGISTRY._rules, "aten.tanh.default", scaling(Opaque()))
+    monkeypatch.setitem(REGISTRY._rules, "aten.tanh.default", scaling(WithoutIdentity()))
     why = (
         "the next process cannot tell that it has the same: scale, which rule of aten.tanh.default closes over, is a "
-        "test_registered_in_keys.Opaque"
+        "test_registered_in_keys.WithoutIdentity"
     )
     with caplog.at_level(logging.INFO, "litz"):
         reports = [litz.explain(function, torch.ones(4)) for _ in range(2)]

@@ -117,7 +117,7 @@ def test_facts_are_part_of_a_kernel() -> None:
     assert compared({"a": four}, {"a": eight}).different == ((four, eight),)
 
 
-def test_an_operand_after_a_product_is_not_a_declaration() -> None:
+def test_an_operand_after_an_asterisk_is_not_a_declaration() -> None:
     text = "void f(int64_t a, int64_t b) { g(LITZ_LANES * a, b); }"
     assert canonical(text, "c++") != canonical(text.replace("LANES * a", "LANES * b"), "c++")
 

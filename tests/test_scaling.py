@@ -25,7 +25,7 @@ STEEPEST = 1.2
 
 
 def calls(work: Callable[[], object]) -> int:
-    """How many functions, of Python and of C, are called by ``work``."""
+    """Return the number of calls of Python and C functions by ``work``."""
     profile = cProfile.Profile()
     profile.runcall(work)
     return sum(entry.callcount for entry in profile.getstats())

@@ -622,7 +622,7 @@ def test_the_bound() -> None:
     odd[3] = torch.nan
     assert "infinite, NaN" in judged(odd, aten, exact) and "infinite, NaN" in judged(aten, odd, odd.double())
     assert not judged(odd, odd, exact)
-    assert not judged(aten, aten, exact, aten[:3]), "sizes that are data differ nearby"
+    assert not judged(aten, aten, exact, aten[:3]), "data-dependent sizes differ nearby"
     assert "ATen's torch.float32 (10,)" in difference({}, {"r": aten}, lambda: {"r": exact}, list)
     assert not difference({"r": aten}, {}, dict, list)
     assert not difference({}, {"token": torch.empty(0)}, dict, list)

@@ -63,7 +63,7 @@ def pairs(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def run(functions: dict[str, Function], *args: torch.Tensor) -> dict[str, Any]:
-    """What the functions give compiled together."""
+    """Return the results of the functions, compiled as one graph."""
     torch._dynamo.reset()
     with litz.config.patch(fallback="error"):
         compiled = torch.compile(
@@ -180,8 +180,8 @@ def test_special_functions(dtype: torch.dtype) -> None:
         if name in ("polygamma_2", "polygamma_5", "zeta"):
             # Eager adds terms of both signs below zero; what cancels is lost.
             got, want = got[x >= 0], want[x >= 0]
-        room = 4e3 if "polynomial" in name else 1e2
-        tolerance = TOLERANCE[dtype] * 2 if narrow else room * torch.finfo(dtype).eps
+        ulps = 4e3 if "polynomial" in name else 1e2
+        tolerance = TOLERANCE[dtype] * 2 if narrow else ulps * torch.finfo(dtype).eps
         torch.testing.assert_close(
             got,
             want,
@@ -250,9 +250,9 @@ def test_incomplete_gamma_functions(dtype: torch.dtype) -> None:
     a, x = (part.flatten() for part in torch.meshgrid(ends, ends, indexing="ij"))
     large = torch.logspace(-2, 4, 200, dtype=torch.float64)
     spread = torch.linspace(-6, 6, 25, dtype=torch.float64)
-    beside = (large[:, None] + spread * large.sqrt()[:, None]).abs()
+    neighbours = (large[:, None] + spread * large.sqrt()[:, None]).abs()
     a = torch.cat([a, large.repeat_interleave(25).to(dtype)])
-    x = torch.cat([x, beside.flatten().to(dtype)])
+    x = torch.cat([x, neighbours.flatten().to(dtype)])
     # Eager's logarithm of the gamma function overflows at the largest number.
     kept = a != torch.finfo(dtype).max
     a, x = a[kept], x[kept]
@@ -474,7 +474,7 @@ def test_what_is_only_moved_keeps_its_bits(name: str, dtype: torch.dtype) -> Non
 
 @pytest.mark.parametrize("dtype", (*FLOATS, torch.int64, torch.int32, torch.uint8), ids=str)
 def test_choices_between_constants_by_position(dtype: torch.dtype) -> None:
-    """Regression: GCC 12 folded them wrongly where a row is as long as a register (program 341046)."""
+    """Regression: GCC 12 evaluated them wrongly where a row is as long as a register (program 341046)."""
     torch._dynamo.reset()
 
     def chosen() -> tuple[torch.Tensor, ...]:

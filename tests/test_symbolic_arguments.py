@@ -37,7 +37,7 @@ W1, W2, W3 = waves(4, 4, 2), waves(4, 4, 2, 2), waves(4, 4, 2, 2, 2)
 LINES, ROW = waves(6, 30), waves(30)
 
 PARAMETER = torch.nn.Parameter(waves(4, 4, 3, 3))
-"""What litz takes for a held weight where no gradient is wanted."""
+"""A weight that litz freezes where no gradient is wanted."""
 
 CONVOLUTIONS: dict[str, Program] = {
     "conv1d dilation": lambda x: F.conv1d(LINE, W1, dilation=x.size(0)),
@@ -138,9 +138,9 @@ SHAPES: dict[str, Program] = {
     "view": lambda x: (x[:, None] * ROW).view(x.size(0) * 5, 6) + 1,
     "reshape": lambda x: (x[:, None] * ROW).t().reshape(x.size(0), -1) + 1,
     "unflatten": lambda x: (x[:, None] * ROW).flatten().unflatten(0, (x.size(0), 30)) + 1,
-    "split with sizes": lambda x: [part + 1 for part in ROW.split([x.size(0), 30 - x.size(0)])],
-    "chunk of symbolic": lambda x: [part + 1 for part in (x[:, None] * ROW).chunk(3, 1)],
-    "tensor_split": lambda x: [part + 1 for part in ROW.tensor_split((x.size(0), 2 * x.size(0)))],
+    "split with sizes": lambda x: [each + 1 for each in ROW.split([x.size(0), 30 - x.size(0)])],
+    "chunk of symbolic": lambda x: [each + 1 for each in (x[:, None] * ROW).chunk(3, 1)],
+    "tensor_split": lambda x: [each + 1 for each in ROW.tensor_split((x.size(0), 2 * x.size(0)))],
     "constant of a size": lambda x: ROW * x.size(0),
 }
 
@@ -219,7 +219,7 @@ SPECIALISED_BY_TORCH = frozenset(
 
 
 def outcome(run: Program, size: int, leaves: Sequence[Tensor]) -> Any:
-    """What a program gives for a size that is marked dynamic, and the gradients of ``leaves``."""
+    """Return a program's results for a size that is marked dynamic, and the gradients of ``leaves``."""
     x = torch.arange(1.0, 1 + size)
     torch._dynamo.mark_dynamic(x, 0)
     torch.manual_seed(size)

@@ -98,7 +98,7 @@ def test_a_number_that_eager_refuses(name: str) -> None:
 
 TAKEN: dict[str, tuple[Function, Tensor]] = {
     "sums": (lambda x: (x + 300, x - 300, 300 - x, x + HUGE, x + -1), BYTE),
-    "products": (lambda x: (x * 200, x * HUGE, x // 200, x % 200), SIGNED),
+    "multiplications": (lambda x: (x * 200, x * HUGE, x // 200, x % 200), SIGNED),
     "quotients": (lambda x: (x // 300, x % 300, torch.fmod(x, 300)), BYTE),
     "comparisons": (lambda x: (x < 300, x > -1, x == 257, x < HUGE, x != 1.5), BYTE),
     "bits": (lambda x: (x & 300, x | -1, x ^ 200), BYTE),

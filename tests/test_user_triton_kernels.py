@@ -86,7 +86,7 @@ def test_a_kernel_overwrites_its_argument_or_a_copy(
         ((old, new),) = op.mutates
         assert op.results[0].name == new and op.results[0].replaces == old and op.unreturned == (new,)
         assert dict(op.attributes).keys() == {"x_ptr", "out_ptr"} and op.layout_requirement == "exact"
-    # Three loops: the product, the memory to fill or the copy, the sum.
+    # Three loops: the multiplication, the memory to fill or the copy, the sum.
     assert sum(isinstance(op, Pointwise) for op in graph.operations) == loops
 
 

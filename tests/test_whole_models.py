@@ -54,7 +54,7 @@ def toy(mode: Mode = "train") -> Runner:
 
 
 def found(fault: str, dtype: str, mode: Mode = "train") -> list[Finding]:
-    """What the judge says of a toy with a fault beside one without."""
+    """Return the judge's findings on a toy model with a fault, compared with one without."""
     runner = toy(mode)
     yardsticks = yardsticks_of(runner, dtype == "bf16")
     assert isinstance(runner.sample.model, Toy)
@@ -131,7 +131,7 @@ def kinked(monkeypatch: pytest.MonkeyPatch, fault: float) -> Row:
     return worker.cell(runner, "f32", True, nullcontext())
 
 
-def test_what_roundings_carry_across_zero_is_judged_with_signs_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_roundings_across_zero_are_judged_with_fixed_signs(monkeypatch: pytest.MonkeyPatch) -> None:
     row = kinked(monkeypatch, 0.0)
     assert (row["verdict"], row["free_signs"]["worst"]) == ("ok", "weight.grad")
     assert "with the signs of ReLUs held (free: 1 wrong" in described(
@@ -139,7 +139,7 @@ def test_what_roundings_carry_across_zero_is_judged_with_signs_held(monkeypatch:
     )
 
 
-def test_what_is_wrong_besides_stays_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_faults_stay_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kinked(monkeypatch, 0.01)["verdict"] == "wrong"
 
 

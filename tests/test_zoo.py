@@ -40,7 +40,7 @@ def toy() -> Built:
 
 
 def found(wrap: Callable[[nn.Module], Callable[..., Any]], mode: Mode) -> str | None:
-    """What the judge says of another way to run the toy."""
+    """Return the judge's verdict on another way to run the toy model."""
     built = toy()
     model, inputs = built.model, built.inputs
     return difference(
@@ -121,7 +121,7 @@ class Kinked(nn.Module):
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.01])
-def test_gradients_are_judged_with_the_signs_of_relus_held(factor: float, tmp_path: Path) -> None:
+def test_gradients_are_judged_with_fixed_relu_signs(factor: float, tmp_path: Path) -> None:
     built = Built(Kinked(factor), {"x": torch.ones(2, 16)}, "Kinked")
     expected = run(built.model, built.inputs, "training")
     exact, _ = reference(built, "training", expected)
