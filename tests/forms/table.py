@@ -478,7 +478,7 @@ def _foreach() -> Iterator[Form]:
         Extent(768, 3),
         "".join(f"{each} " * 4 for each in ("{t}[16, {n}]", "{t}[2, 24]", "{t}[{n}]", "{t}[{n}, 7]")),
         Extent(32, 3),
-        "part0_first",
+        "subkernel0_first",
         1,
         ("f32",),
     )
@@ -489,7 +489,7 @@ def _foreach() -> Iterator[Form]:
         Extent(256, 3),
         "{t}[8, {n}] {t}[48] {t}[16, {n}] {t}[3, {n}]",
         Extent(32, 3),
-        "pack_",
+        "foreach_",
         1,
         ("f32",),
     )

@@ -1,4 +1,4 @@
-"""DLRM: embedding bags, a bottom and a top MLP, and the dot products of each pair of features between them."""
+"""DLRM: embedding bags, a bottom and a top MLP, and the dot product of each pair of features between them."""
 
 from __future__ import annotations
 
