@@ -1,4 +1,4 @@
-"""Plans in parts, of which some can be recorded: they compute what the plan computes, and keep what callers hold."""
+"""Graph partition for CUDA graphs: partitioned plans compute the same, and results that callers hold stay intact."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from scheduler_strategies import loop_graphs
 from test_frontend_replay import Recorder
 
 BRIEF = 5e-6
-"""Seconds of a replay that is worth it for two launches or one call: plans of tests are small."""
+"""Host time of a replay in seconds, so short that a capture pays for two launches or one call."""
 
 HOLDS = CheckStep(const(True, b1), "never")
 
 
 def checked(plan: Plan, places: list[int]) -> Plan:
-    """The plan with checks, which always hold, between some of its steps."""
+    """Return the plan with checks, which always hold, between some of its steps."""
     steps: list[Step] = []
     for at, step in enumerate(plan.steps):
         steps += [HOLDS] * (at in {place % len(plan.steps) for place in places}) + [step]
@@ -56,7 +56,7 @@ def checked(plan: Plan, places: list[int]) -> Plan:
     donates=st.booleans(),
     alone=st.sets(st.sampled_from(["fill", "draw", "positives", "mm", "sort", "copy_with_strides"])),
 )
-def test_a_plan_in_parts_computes_the_same(
+def test_a_partitioned_plan_computes_the_same(
     graph: LoopGraph, places: list[int], donates: bool, alone: set[str]
 ) -> None:
     if donates:
@@ -76,7 +76,7 @@ def test_a_plan_in_parts_computes_the_same(
 
 
 def chosen(plan: Plan, replay: float = REPLAY) -> GraphPartition:
-    """What is captured of a plan, verified."""
+    """Return the verified partition of a plan."""
     found = PartitionGraph(ROUTINES, replay).apply(plan, PassContext({}))
     verify(found)
     return found
@@ -84,7 +84,7 @@ def chosen(plan: Plan, replay: float = REPLAY) -> GraphPartition:
 
 @pytest.fixture
 def recorders(monkeypatch: pytest.MonkeyPatch) -> list[Recorder]:
-    """Has graphs on the CPU recorded in parts, by the recorders that this list gets."""
+    """Capture partitions of graphs on the CPU with stand-ins for CUDA graphs, which are appended to this list."""
     made: list[Recorder] = []
 
     def capture_of(device: int) -> Recorder:
@@ -111,7 +111,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def halves(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Two parts, between them something that looks at values."""
+    """Two partitions with an assertion on values between them."""
     a = (x @ w).relu()
     b = a.sum(0)
     torch._assert_async((b > -1).all(), "negative")
@@ -119,20 +119,20 @@ def halves(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def test_a_check_in_the_middle_is_left_out_and_the_halves_are_replayed(recorders: list[Recorder]) -> None:
-    run, held = compiled(halves), []
+    run, results = compiled(halves), []
     w = torch.randn(8, 8)
     for _ in range(10):
         x = torch.randn(4, 8)
-        held.append((run(x, w), halves(x, w)))
+        results.append((run(x, w), halves(x, w)))
     assert [each.replays > 4 for each in recorders] == [True, True]
-    for found, expected in held:
+    for found, expected in results:
         assert_close(found, expected)
     with pytest.raises(RuntimeError, match="negative"):
         run(torch.full((4, 8), float("nan")), w)
     assert_close(run(x, w), halves(x, w))
 
 
-def test_what_a_part_writes_is_written(recorders: list[Recorder]) -> None:
+def test_writes_of_a_partition_take_effect(recorders: list[Recorder]) -> None:
     def step(x: Tensor, momentum: Tensor) -> Tensor:
         momentum.mul_(0.5).add_(x)
         torch._assert_async((momentum.sum() < 1e6), "too large")
@@ -146,12 +146,12 @@ def test_what_a_part_writes_is_written(recorders: list[Recorder]) -> None:
         assert_close(run(x, ours), step(x, theirs))
         assert_close(ours, theirs)
         if number == 5:
-            # somewhere else: a part that has it where it was is recorded anew
+            # A new address: the partition that captured the old one is captured again.
             ours = ours.clone()
     assert recorders
 
 
-def test_training_in_parts(recorders: list[Recorder]) -> None:
+def test_training_with_partitions(recorders: list[Recorder]) -> None:
     def loss(x: Tensor, w: Tensor) -> Tensor:
         return halves(x, w)[1].square().mean()
 
@@ -194,7 +194,7 @@ plan p on cuda "sm_90" (%x: f32[8], %o: f32[8]) -> (%o) {
 
 
 def planned(step: str, more: int) -> Plan:
-    """The plan of four calls or, with ``more`` calls that are not looked at, of more."""
+    """Return the plan of four calls, and of ``more`` others whose results are not read."""
     others = "\n  ".join(["call aten.neg.default(%a)"] * more)
     return parse_plan(PLAN.replace("MORE", others).replace("STEP", step))
 
@@ -216,7 +216,7 @@ ONE_CALL = "1 call takes less host time than a replay (10 us, not 22)"
         (ROUTINE, 0, f"not replayed: somebody.s_routine cannot be captured; {TWO_CALLS}"),
     ],
 )  # fmt: skip
-def test_what_is_chosen_is_said(step: str, more: int, says: str) -> None:
+def test_the_choice_has_a_summary(step: str, more: int, says: str) -> None:
     assert chosen(planned(step, more)).summary == says
 
 
@@ -224,9 +224,7 @@ def test_what_is_chosen_is_said(step: str, more: int, says: str) -> None:
     ("launches", "calls", "pays"),
     [(0, 0, False), (1, 0, False), (5, 0, False), (6, 0, True), (0, 2, False), (1, 2, True), (3, 1, True)],
 )
-def test_a_recording_pays_where_a_replay_takes_less_of_the_host(
-    launches: int, calls: int, pays: bool
-) -> None:
+def test_a_capture_pays_where_a_replay_takes_less_host_time(launches: int, calls: int, pays: bool) -> None:
     plan = launching(launches, calls)
     work = work_of(plan.steps)
     assert work == Work(launches, calls) and work.seconds == launches * LAUNCH + calls * CALL
@@ -236,7 +234,7 @@ def test_a_recording_pays_where_a_replay_takes_less_of_the_host(
     assert found.summary == ("replayed as a CUDA graph" if pays else f"not replayed: {work.reason(REPLAY)}")
 
 
-def test_what_is_not_worth_a_recording_is_counted() -> None:
+def test_plans_too_short_for_a_capture_state_their_host_time() -> None:
     assert (
         chosen(launching(1, 0)).summary
         == "not replayed: 1 launch takes less host time than a replay (4 us, not 22)"
@@ -247,12 +245,12 @@ def test_what_is_not_worth_a_recording_is_counted() -> None:
 
 
 def launching(launches: int, calls: int) -> Plan:
-    """A plan of so many launches and calls, all of which can be recorded."""
+    """Return a plan of so many launches and calls, all of which can be captured."""
     steps = ["launch k(%x, %o)"] * launches + ["call aten.neg.default(%x)"] * calls
     return parse_plan(LAUNCHES.replace("STEPS", "\n  ".join(steps)))
 
 
-def test_nothing_is_recorded_elsewhere() -> None:
+def test_nothing_is_captured_on_other_devices() -> None:
     text = PLAN.replace("MORE", "").replace("STEP", EXP)
     plan = parse_plan(text.replace("on cuda", "on cpu"))
     assert chosen(plan) == GraphPartition(plan, summary="not replayed: it does not run on a GPU")

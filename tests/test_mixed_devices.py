@@ -1,5 +1,5 @@
-"""Graphs of GPUs and the CPU, compiled where there is no GPU: one plan, whose meaning is eager's, each kernel on the
-device of its memory."""
+"""Graphs of GPUs and the CPU, compiled without a GPU: one plan with eager's results, and each kernel on the device of
+its memory."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ FIRST, SECOND = "cuda:0", "cuda:1"
 
 
 def traced(program: Program, *given: tuple[Tensor, str]) -> GraphModule:
-    """The graph of a program of tensors that are each on a device."""
+    """Trace a program with fake tensors on the given devices."""
     shapes = ShapeEnv(allow_dynamic_output_shape_ops=True)
     with FakeTensorMode(shape_env=shapes, static_shapes=True) as mode:
         return make_fx(program)(
@@ -67,7 +67,7 @@ def traced(program: Program, *given: tuple[Tensor, str]) -> GraphModule:
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[[GraphModule], Artifact]:
-    """What a graph is compiled to, its GPU's kernels for sm_90, before anything is loaded."""
+    """A compiler of graphs up to the artifact, with GPU kernels for sm_90; nothing is loaded."""
 
     def load(artifact: Artifact, *_: Any, **__: Any) -> Compiled:
         return Compiled(lambda args: (), artifact)
@@ -85,7 +85,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[[GraphModule], Artifac
 
 
 class Spaces(NumpyMemory):
-    """A stretch of addresses for each device, so that an address tells whose memory it is."""
+    """Memory with a range of addresses for each device, so that an address tells its device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Spaces(NumpyMemory):
         return block[start : start + nbytes]
 
     def placed(self, array: Array, device: Device) -> Array:
-        """A copy on a device, strides kept."""
+        """Return a copy on a device with the same strides."""
         reach = 1 + sum((n - 1) * s // array.itemsize for n, s in zip(array.shape, array.strides))
         made = self.empty(reach * array.itemsize, device).view(array.dtype)
         shown = np.lib.stride_tricks.as_strided(made, array.shape, array.strides)
@@ -109,7 +109,7 @@ class Spaces(NumpyMemory):
         return shown
 
     def device(self, array: Array) -> Device:
-        """The device whose memory an array is."""
+        """Return the device of an array's memory."""
         address = self.address(array)
         return next(
             device
@@ -119,8 +119,8 @@ class Spaces(NumpyMemory):
 
 
 class Routines(Mapping[str, Callable[..., Any]]):
-    """ATen on arrays; what it returns is on the device that was asked for, else on that of an argument, which all share
-    but for copies."""
+    """ATen on arrays. Results are on the requested device, else on the common device of the arguments; only copies may
+    have arguments on several."""
 
     def __init__(self, memory: Spaces) -> None:
         self.memory = memory
@@ -146,8 +146,7 @@ class Routines(Mapping[str, Callable[..., Any]]):
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Tensor]]:
-    """The results of a plan by the reference interpreter, which sees that no kernel touches another device's memory
-    than its own."""
+    """Run a plan in the reference interpreter, and assert that each kernel accesses memory of its own device alone."""
     memory = Spaces()
 
     def watched(kernel: Any, arrays: Mapping[str, Array], symbols: Any) -> None:
@@ -173,7 +172,7 @@ def calls(plan: Plan) -> tuple[str, ...]:
 
 
 def kinds(plan: Plan) -> list[str]:
-    """The devices of the kernels, in the order of their names."""
+    """Return the devices of the kernels, in the order of the kernels' names."""
     return [" ".join(map(str, devices)) for devices in kernel_devices(plan).values()]
 
 
@@ -182,7 +181,7 @@ def adam(p: Tensor, step: Tensor, rate: Tensor) -> tuple[Tensor, ...]:
     return p - (rate / (1 - torch.pow(0.9, step))) * p.sign() / (p.abs().sqrt() + 1e-8), step
 
 
-def loss_beside(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def loss_on_cpu(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     y = (x * 2).tanh().cpu()
     return (y - target).square().mean(), y.argmax(-1)
 
@@ -192,7 +191,7 @@ def masked(x: Tensor, lengths: Tensor) -> Tensor:
     return x.masked_fill(mask.to(x.device).logical_not(), float("-inf")).softmax(-1)
 
 
-def made_of_nothing(x: Tensor) -> Tensor:
+def masked_by_constants(x: Tensor) -> Tensor:
     causal = torch.ones(4, 6, dtype=torch.bool).tril().to(x.device)
     steps = torch.arange(6).to(x.device, torch.float32, non_blocking=True)
     return torch.where(causal, x, 0) * steps
@@ -216,7 +215,7 @@ _GENERATOR = torch.Generator().manual_seed(0)
 
 
 def normal(*shape: int) -> Tensor:
-    """The same numbers in every process, whatever was drawn before."""
+    """Return the same numbers in every process, whatever was drawn before."""
     return torch.randn(shape, generator=_GENERATOR)
 
 
@@ -237,10 +236,10 @@ PROGRAMS: dict[str, tuple[Program, list[tuple[Tensor, str]], list[str], tuple[st
     "arithmetic beside": (
         adam, [(X, FIRST), (torch.tensor(3.0), "cpu"), (torch.tensor(0.01), "cpu")], ["cpu", "cuda"], (),
     ),
-    "a copy from beside": (lambda x, c: x + c.to(x.device), [(X, FIRST), (ROW, "cpu")], ["cuda"], (COPY,)),
-    "a loss on the CPU": (loss_beside, [(X, FIRST), (X.clone(), "cpu")], ["cuda", "cpu", "cpu"], (COPY,)),
-    "a mask that is made there": (masked, [(X, FIRST), (torch.tensor([6, 2, 5, 1]), "cpu")], ["cpu", "cuda"], (COPY,)),
-    "masks and positions that are made there": (made_of_nothing, [(X, FIRST)], ["cuda"], ()),
+    "a copy from the CPU": (lambda x, c: x + c.to(x.device), [(X, FIRST), (ROW, "cpu")], ["cuda"], (COPY,)),
+    "a loss on the CPU": (loss_on_cpu, [(X, FIRST), (X.clone(), "cpu")], ["cuda", "cpu", "cpu"], (COPY,)),
+    "a mask created on the GPU": (masked, [(X, FIRST), (torch.tensor([6, 2, 5, 1]), "cpu")], ["cpu", "cuda"], (COPY,)),
+    "masks and positions created on the GPU": (masked_by_constants, [(X, FIRST)], ["cuda"], ()),
     "there and back": (to_and_fro, [(X, FIRST), (ROW, "cpu")], ["cuda", "cpu", "cpu", "cuda"], (COPY, COPY)),
     "two stages": (
         stages, [(X, FIRST), (normal(6, 8), FIRST), (normal(8, 8), SECOND)],
@@ -311,7 +310,7 @@ def test_host_programs_launch_on_every_device(
 
 
 class Cuda:
-    """Remembers the current device."""
+    """A stand-in for `torch.cuda` that has a current device."""
 
     def __init__(self) -> None:
         self.current = 0
@@ -326,7 +325,7 @@ class Cuda:
 
 
 class Kernels:
-    """A target that notes which device is current when it loads and launches."""
+    """A target that notes the current device when it loads and launches."""
 
     def __init__(self, name: str, cuda: Cuda, seen: list[tuple[str, str, int]]) -> None:
         self.name, self.cuda, self.seen = name, cuda, seen
@@ -391,7 +390,7 @@ def test_without_a_compiler_what_is_on_the_cpu_runs_as_aten(
         ("two stages", "2 of 7 launches and calls replayed as a CUDA graph; between them: "),
     ],
 )
-def test_what_is_on_one_gpu_is_recorded_and_nothing_else(
+def test_partitions_on_one_gpu_are_captured_and_nothing_else(
     name: str, says: str, compiled: Callable[[GraphModule], Artifact]
 ) -> None:
     program, given, *_ = PROGRAMS[name]

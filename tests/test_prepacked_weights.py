@@ -1,4 +1,4 @@
-"""Weights kept in a library's own form: they compute what eager does, and every change of a parameter is seen."""
+"""Prepacked weights, in a library's own layout: results are eager's, and every change of a parameter takes effect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REORDER = torch.ops.mkldnn._reorder_convolution_weight
 
 
 class Block(nn.Module):
-    """A convolution, a batch norm whose statistics say something, and an activation."""
+    """A convolution, a batch norm with statistics other than zero and one, and an activation."""
 
     def __init__(
         self, activation: Callable[[torch.Tensor], torch.Tensor] = torch.relu, **options: Any
@@ -46,16 +46,16 @@ def nothing_compiled_before() -> None:
 
 
 @pytest.fixture
-def packed(monkeypatch: pytest.MonkeyPatch) -> list[torch.Size]:
-    """The shapes of the weights that were packed so far."""
+def prepacked_shapes(monkeypatch: pytest.MonkeyPatch) -> list[torch.Size]:
+    """Shapes of the weights prepacked so far, in order."""
     seen: list[torch.Size] = []
     reorder = REORDER.default
 
-    def pack(weight: torch.Tensor, *rest: Any) -> Any:
+    def prepack(weight: torch.Tensor, *rest: Any) -> Any:
         seen.append(weight.shape)
         return reorder(weight, *rest)
 
-    monkeypatch.setattr(REORDER, "default", pack)
+    monkeypatch.setattr(REORDER, "default", prepack)
     return seen
 
 
@@ -178,13 +178,13 @@ def test_readers_that_need_eagers_strides() -> None:
     ],
     ids=["transposed", "f64", "bf16"],
 )  # fmt: skip
-def test_other_convolutions_are_left_to_aten(module: nn.Module) -> None:
+def test_other_convolutions_fall_back_to_aten(module: nn.Module) -> None:
     images = IMAGES.to(next(module.parameters()).dtype)
     assert calls(module.eval(), images) == ["aten.convolution.default"]
     assert_close(compiled(module)(images), eager(module, images))
 
 
-def test_training_packs_nothing() -> None:
+def test_training_prepacks_nothing() -> None:
     report = litz.explain(Block(padding=1).train(), IMAGES, backward=True)
     assert {call.target for call in report.calls} == {
         "aten.convolution.default",
@@ -250,20 +250,20 @@ CHANGES: dict[str, Callable[[Block], object]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_change_is_seen(name: str, packed: list[torch.Size]) -> None:
+def test_a_change_is_seen(name: str, prepacked_shapes: list[torch.Size]) -> None:
     module = Block(padding=1).eval()
     run = compiled(module)
     for _ in range(3):
         assert_close(run(IMAGES), eager(module, IMAGES), rtol=1e-4, atol=1e-5)
-    assert len(packed) == 1, "what did not change is not packed again"
+    assert len(prepacked_shapes) == 1, "a weight that did not change is not prepacked again"
     CHANGES[name](module)
     for _ in range(2):
         assert_close(run(IMAGES), eager(module, IMAGES), rtol=1e-4, atol=1e-5)
-    assert len(packed) == 2
+    assert len(prepacked_shapes) == 2
 
 
-def test_weights_made_in_inference_mode_have_no_version_and_are_packed_at_every_call(
-    packed: list[torch.Size],
+def test_weights_made_in_inference_mode_have_no_version_and_are_prepacked_at_every_call(
+    prepacked_shapes: list[torch.Size],
 ) -> None:
     with torch.inference_mode():
         module = Block(padding=1).eval()
@@ -271,10 +271,10 @@ def test_weights_made_in_inference_mode_have_no_version_and_are_packed_at_every_
         assert_close(run(IMAGES), module(IMAGES), rtol=1e-4, atol=1e-5)
         module.convolution.weight[3, 3, 1, 1] += 1.0
         assert_close(run(IMAGES), module(IMAGES), rtol=1e-4, atol=1e-5)
-    assert len(packed) == 2
+    assert len(prepacked_shapes) == 2
 
 
-def test_one_graph_with_many_weights_keeps_each(packed: list[torch.Size]) -> None:
+def test_one_graph_with_many_weights_keeps_each(prepacked_shapes: list[torch.Size]) -> None:
     blocks = [nn.Conv2d(8, 8, 3, padding=1).eval() for _ in range(4)]
 
     @torch.compile(backend="litz")
@@ -289,10 +289,10 @@ def test_one_graph_with_many_weights_keeps_each(packed: list[torch.Size]) -> Non
             for block in blocks:
                 found = apply(IMAGES, block.weight, block.bias)
                 assert_close(found, torch.relu(block(IMAGES)), rtol=1e-4, atol=1e-5)
-    assert len(packed) <= len(blocks)
+    assert len(prepacked_shapes) <= len(blocks)
 
 
-def test_what_is_kept_dies_with_its_parameters(packed: list[torch.Size]) -> None:
+def test_frozen_results_are_freed_with_their_parameters(prepacked_shapes: list[torch.Size]) -> None:
     first, second = (Block(padding=1).eval() for _ in range(2))
     run = compiled(first)
     run(IMAGES)
@@ -300,11 +300,11 @@ def test_what_is_kept_dies_with_its_parameters(packed: list[torch.Size]) -> None
     first.load_state_dict(copy.deepcopy(second.state_dict()), assign=True)
     run(IMAGES)
     gc.collect()
-    assert gone() is None, "a parameter is not held by what was packed from it"
-    assert len(packed) == 2
+    assert gone() is None, "a prepacked weight does not keep its parameter alive"
+    assert len(prepacked_shapes) == 2
 
 
-# --- other things that depend on parameters alone ----------------------------------------------------------
+# --- other values computed from frozen parameters ----------------------------------------------------------
 
 
 def test_casts_of_weights_are_kept() -> None:
@@ -328,7 +328,7 @@ def test_casts_of_weights_are_kept() -> None:
         assert_close(function(x), run(x), rtol=2e-2, atol=2e-2)
 
 
-def test_frozen_parameters_are_not_looked_after(packed: list[torch.Size]) -> None:
+def test_frozen_parameters_are_not_looked_after(prepacked_shapes: list[torch.Size]) -> None:
     module = Block(padding=1).eval()
     with litz.config.patch(freezing=True), torch.no_grad():
         function = torch.compile(module, backend="litz")
@@ -338,7 +338,7 @@ def test_frozen_parameters_are_not_looked_after(packed: list[torch.Size]) -> Non
         assert_close(function(IMAGES), first)
         module.convolution.weight = nn.Parameter(torch.randn_like(module.convolution.weight))
         assert_close(function(IMAGES), module(IMAGES), rtol=1e-4, atol=1e-5)
-    assert len(packed) == 2, "another parameter is another argument"
+    assert len(prepacked_shapes) == 2, "another parameter is another argument"
 
 
 @pytest.mark.parametrize("frozen", [False, True])
