@@ -1,4 +1,4 @@
-"""Shared by every package's tests: the Hypothesis profile, a private cache folder, golden files and text tests."""
+"""Fixtures of every package's tests: Hypothesis profile, private cache folder, golden files and text tests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Return `golden(name, text)`: text must equal the file `golden/<name>` beside the test module.
+    """Return `golden(name, text)`: text must equal the file `golden/<name>` in the test module's folder.
 
     With `--update-golden` the file is written instead, to be read in the diff.
     """

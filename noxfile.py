@@ -1,4 +1,4 @@
-"""Everything that is done to the repository, each in an environment of its own: `nox -l` lists it."""
+"""Sessions for checks, tests, benchmarks and builds, each in an environment of its own: `nox -l` lists them."""
 
 from __future__ import annotations
 
@@ -114,7 +114,8 @@ def install_wheels(session: nox.Session, wheels: dict[str, Path], pkg: str, extr
 
 @nox.session
 def demo(session: nox.Session) -> None:
-    """Compile two models and three small programs with litz on this machine, and print how they fare."""
+    """Compile two models and three small programs with litz on this machine, and compare times and results with
+    eager."""
     install_torch(session)
     install(session, *MODELS)
     install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
@@ -172,7 +173,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Check types strictly, package by package and in what stands around them."""
+    """Check types strictly, package by package, then tests, tools and benchmarks."""
     install_torch(session)
     install_folders(session, FOLDERS, tested=FOLDERS)
     session.install(MYPY, "nox", CHARTS)
@@ -196,7 +197,7 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def layers(session: nox.Session) -> None:
-    """Check who may import whom, across the packages and inside each of them."""
+    """Check the import contracts between the packages and inside each of them."""
     session.install(IMPORT_LINTER)
     folders = [part for pkg in FOLDERS for part in ("-e", str(PACKAGES / pkg))]
     session.install("--no-deps", *folders)

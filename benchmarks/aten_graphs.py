@@ -1,4 +1,4 @@
-"""Graphs of ATen operations of any length, as AOTAutograd would hand them over: what scaling is measured on.
+"""Graphs of ATen operations of any length, as AOTAutograd would produce them, to measure scaling.
 
 Every family takes the wanted number of operations and gives about as many, `get_attr`, inputs and outputs left out.
 Values are fake tensors, so that graphs of ten thousand operations are made in seconds.
@@ -83,7 +83,7 @@ def chain(count: int) -> GraphModule:
 
 @family
 def reductions(count: int) -> GraphModule:
-    """A chain in which every fifth operation is a mean over rows, and the next takes it off."""
+    """A chain in which every fifth operation is a mean over rows, which the next one subtracts."""
     graph = AtenGraph()
     value = graph.input(ROWS, COLUMNS)
     for number in range(0, count, 5):
@@ -120,7 +120,7 @@ def sum_of_readers(count: int) -> GraphModule:
 
 @family
 def diamonds(count: int) -> GraphModule:
-    """A chain whose every value is read twice by the next one: a walk of all paths would never end."""
+    """A chain in which each value is read twice by the next one: the number of paths grows exponentially."""
     graph = AtenGraph()
     value = graph.input(ROWS, COLUMNS)
     for number in range(max(count // 3, 1)):
@@ -131,7 +131,7 @@ def diamonds(count: int) -> GraphModule:
 
 @family
 def residuals(count: int) -> GraphModule:
-    """A chain whose every value is read once more a hundred operations later."""
+    """A chain in which each value is read once more a hundred operations later."""
     graph = AtenGraph()
     values = [graph.input(ROWS, COLUMNS)]
     for number in range(max(count // 2, 1)):

@@ -17,7 +17,7 @@ import litz
 
 
 def calls_of(name: str, mode: str) -> dict[str, Any]:
-    """Return the operations of a case that are calls, those without a rule, and how many graphs run as they came."""
+    """Return a case's calls, its operations without a rule, and the number of graphs that run as ATen operations."""
     torch.manual_seed(0)
     torch._dynamo.reset()
     program, args = CASES[name].build()

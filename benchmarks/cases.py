@@ -73,7 +73,7 @@ def bias_gelu_residual() -> Program:
 
 @case("pointwise")
 def soft_threshold() -> Program:
-    """Branches without branching."""
+    """Selections by `where`."""
     return lambda x, limit: torch.where(x.abs() > limit, x - limit * x.sign(), torch.zeros_like(x)), (
         torch.randn(ROWS, COLUMNS),
         torch.rand(COLUMNS),
@@ -137,7 +137,7 @@ def residual_layer_norm() -> Program:
 
 @case("reduction", bound=BF16_BOUND)
 def rms_norm_spelt_out() -> Program:
-    """RMS norm as model code spells it, in f32 around bf16."""
+    """RMS norm as models write it, in f32 between casts from and to bf16."""
 
     def run(x: Tensor, scale: Tensor) -> Tensor:
         wide = x.float()
@@ -170,13 +170,13 @@ def group_norm_silu() -> Program:
 
 @case("reduction", trains=False)
 def top_of_each_row() -> Program:
-    """The place and the value of the greatest element."""
+    """The position and the value of the greatest element."""
     return lambda x: (x.argmax(-1), x.amax(-1)), (torch.randn(ROWS, COLUMNS),)
 
 
 @case("index")
 def transpose_add() -> Program:
-    """Two orders of reading in one loop."""
+    """Sum of a transposed and a contiguous matrix in one loop."""
     return lambda x, y: x.t() + y * 2.0, (torch.randn(COLUMNS, ROWS), torch.randn(ROWS, COLUMNS))
 
 
@@ -201,7 +201,7 @@ def embed_and_scale() -> Program:
 
 @case("index")
 def resize_and_normalise() -> Program:
-    """An image on its way into a model."""
+    """Bilinear upsampling and normalisation of an image before a model."""
 
     def run(x: Tensor) -> Tensor:
         return (F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False) - 0.45) / 0.22

@@ -1,4 +1,4 @@
-"""A chart of a run: how fast each compiled backend is, as bars beside eager."""
+"""Draw a chart of a run: the speed of each compiled backend relative to eager, as bars."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BAR, MARGIN = 0.28, 1.4  # inches
 
 
 def draw(speeds: Mapping[str, Mapping[str, float]], path: Path) -> None:
-    """Write a PNG of ``speeds``: for each backend, how often as fast as eager it is on each case."""
+    """Write a PNG of ``speeds``, by backend and case, in multiples of eager's."""
     names = list(dict.fromkeys(name for of_backend in speeds.values() for name in of_backend))
     rows = max(len(speeds), 1)
     figure = Figure(figsize=(9.0, MARGIN + BAR * rows * len(names)), layout="constrained")

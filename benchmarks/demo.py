@@ -56,7 +56,7 @@ def milliseconds(one: Callable[..., Any], other: Callable[..., Any], args: tuple
 
 
 def run(case: Case, advance: Callable[[str], None]) -> Outcome:
-    """Compile one case, compare it with eager and time both; `advance` is told of each step."""
+    """Compile one case, compare it with eager and time both; `advance` is called with the name of each step."""
     advance("build")
     torch.manual_seed(0)
     program, args = case.build()

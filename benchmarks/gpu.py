@@ -35,20 +35,20 @@ Program = Callable[..., Any]
 BACKENDS = ("inductor", "litz")
 LARGE_BOUND = 2e-2  # bf16 rounds to eight bits
 READY = 3
-"""Calls after the first, in which what is tuned is tuned."""
+"""Calls after the first, during which autotuning runs."""
 
 ON_THE_DEVICE = {"large": LARGE, "matmuls": MATMULS}
 
 
 def moved(value: Any) -> Any:
-    """A case's argument, module or list of arguments on the GPU."""
+    """Move an argument, a module or a list of arguments to the GPU."""
     if isinstance(value, Tensor | nn.Module):
         return value.cuda()
     return [moved(each) for each in value] if isinstance(value, list) else value
 
 
 def cloned(args: Sequence[Any]) -> tuple[Any, ...]:
-    """Arguments that a program may write to."""
+    """Copy arguments, so that a program may write to them."""
 
     def clone(value: Any) -> Any:
         if isinstance(value, list):
@@ -125,7 +125,8 @@ class Measured:
         self._saved_args = cloned(self.args)
 
     def once(self, function: Program) -> list[Tensor]:
-        """One call: copies of results or gradients, and of what became of the arguments, so that none is held."""
+        """Call once; return copies of results or gradients and of written arguments, so that no memory stays
+        referenced."""
         if self._train is not None:
             return [each.detach().clone() for each in self._train(function)]
         args = cloned(self._saved_args)
@@ -133,7 +134,7 @@ class Measured:
             return [each.clone() for each in (*tensors(function(*args)), *flat(args))]
 
     def seconds(self, function: Program) -> float:
-        """The median of a call."""
+        """Return the median seconds of a call."""
         if self._train is not None:
             step = self._train
             return on_the_host(lambda: step(function), self._seconds)
@@ -143,7 +144,7 @@ class Measured:
             return on_the_host(lambda: function(*self.args), self._seconds)
 
     def nbytes(self) -> int:
-        """Bytes that have to move: arguments are read, results written, as are arguments that change."""
+        """Return the bytes that have to move: reads of arguments, writes of results and of changed arguments."""
         before = cloned(self._saved_args)
         results = self.once(self.program)
         outs = results[: len(results) - len(flat(before))]
@@ -153,7 +154,7 @@ class Measured:
 
 
 def measure(name: str, mode: str, compile_mode: str | None, seconds: float) -> Row:
-    """One case under all backends."""
+    """Measure one case under all backends."""
     case = Measured(name, mode, seconds)
     row: Row = {"case": name, "mode": mode}
     expected = case.once(case.program)
@@ -185,7 +186,7 @@ def measure(name: str, mode: str, compile_mode: str | None, seconds: float) -> R
 
 
 def warm_up(compile_mode: str | None) -> None:
-    """Have every backend do once what it does once per process."""
+    """Warm every backend up: work that is done once per process is not timed."""
     for backend in BACKENDS:
         x = torch.randn(1000, device="cuda", requires_grad=True)
         torch.compile(lambda x: x.sin() * 3, backend=backend, mode=compile_mode)(x).sum().backward()
@@ -200,7 +201,8 @@ def broken(rows: Sequence[Row]) -> list[str]:
 
 
 def tables(rows: Sequence[Row], rate: float, compiling: str) -> list[list[list[str]]]:
-    """For each mode a table as lines of cells, its head first; ``compiling`` says until when compiling is counted."""
+    """Return for each mode a table as rows of cells, with its head first; ``compiling`` names the compile time that it
+    shows."""
     made = []
     for mode in dict.fromkeys(row["mode"] for row in rows):
         unit, scale = ("ms", 1e3) if mode in ON_THE_DEVICE else ("us", 1e6)

@@ -1,4 +1,4 @@
-"""Programs for a GPU: some touch a quarter of a gigabyte and more, others multiply matrices."""
+"""Programs for a GPU: some access a quarter of a gigabyte or more, others are matmuls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def swiglu(x: Tensor) -> Tensor:
 
 
 def rms_norm(x: Tensor, scale: Tensor) -> Tensor:
-    """RMS norm as model code spells it, in f32 around bf16."""
+    """RMS norm as models write it, in f32 between casts from and to bf16."""
     wide = x.float()
     return scale * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
 
@@ -46,12 +46,12 @@ def dequantised(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
 
 
 def gated(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
-    """The feed-forward part of a language model."""
+    """The feed-forward block of a language model."""
     return F.linear(F.silu(F.linear(x, gate)) * F.linear(x, up), down)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Attention as a text book has it, with scores that are capped."""
+    """Attention written with two matmuls and a softmax, with capped scores."""
     scores = 30.0 * torch.tanh(q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 / 30.0))
     return torch.softmax(scores.float(), -1).to(q.dtype) @ v
 
@@ -62,7 +62,7 @@ def half(*shape: int, scale: float = 1.0) -> Tensor:
 
 
 def bytes_(*shape: int) -> Tensor:
-    """Integers of eight bits."""
+    """Random int8 values on the GPU."""
     return torch.randint(-127, 128, shape, device="cuda", dtype=torch.int8)
 
 

@@ -89,7 +89,7 @@ def peak_bytes(call: Callable[[], object]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A case that is ready to run: its program, its arguments and their values as they were, and one step of it."""
+    """A case: its program, its arguments, copies of their first values, and one step of it."""
 
     program: Callable[..., Any]
     args: tuple[Any, ...]

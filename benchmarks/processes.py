@@ -1,4 +1,4 @@
-"""A script of this folder in a process of its own, on cache folders of its own, and the line of JSON that it prints."""
+"""Run a script of this folder in a process and on cache folders of its own, and read the JSON line that it prints."""
 
 from __future__ import annotations
 

@@ -38,10 +38,8 @@ Row = dict[str, Any]
 
 
 class Switch:
-    """A function compiled once for every alternative, all behind one captured graph; `current` is the one that runs.
-
-    What fails to compile is in `failures`, by name, and runs nothing.
-    """
+    """A function compiled once for every alternative, all from one captured graph; `current` is the one that runs.
+    Alternatives that fail to compile are in `failures`, by name, and are not run."""
 
     def __init__(self, function: Callable[..., Any], alternatives: Sequence[Alternative]) -> None:
         self.current = CHOSEN.name
@@ -86,7 +84,7 @@ def _refuse(name: str, *_: Any) -> Any:
 
 
 def heat(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
-    """Return the median time of each call in seconds; they take turns, every other round in the opposite order."""
+    """Return the median time of each call in seconds; calls alternate, in the opposite order every other round."""
     samples: dict[str, list[float]] = {name: [] for name in calls}
     order = list(calls)
     end, rounds = time.perf_counter() + seconds, 0

@@ -14,7 +14,7 @@ from rich.table import Table
 Row = dict[str, Any]
 
 WRONG = 1.05
-"""The regret from which a choice counts as wrong; what is below may be noise."""
+"""The regret from which a choice counts as wrong; smaller ones may be noise."""
 
 LIMIT = 3600.0  # seconds that one case may take, most of them for compiling its alternatives
 
@@ -55,7 +55,7 @@ def case_table(row: Row) -> Table:
 
 
 def _verdict(row: Row) -> str:
-    """Return what the second heat said, and what needed no heat."""
+    """Return the result of the second heat, or the reason for which none was run."""
     lines = [f"regret {row['regret']:.2f}: chosen {_ms(row['chosen'])} ms"]
     lines[0] += f", {row['best']} {_ms(row['best_time'])} ms" if row["best"] else " is the fastest"
     same: dict[str, list[str]] = {}
@@ -97,7 +97,8 @@ def decisions(row: Row) -> dict[str, str]:
 
 
 def broken(rows: list[Row]) -> list[str]:
-    """Return what failed, and the plans whose results differ from the chosen one's by more than the case's bound."""
+    """Return the failed alternatives, and those whose results differ from the chosen plan's by more than the case's
+    bound."""
     found = [f"{title(row)}: {row['failure']}" for row in rows if "failure" in row]
     for row in rows:
         for each in row.get("alternatives", ()):

@@ -34,7 +34,7 @@ LIMIT = 900.0  # seconds that one process may take
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One process: a case under a backend, on a cache folder; `warm` when the folder was filled before."""
+    """A process to run: a case under a backend, on a cache folder; `warm` when the folder was filled before."""
 
     case: str
     backend: str
@@ -42,7 +42,7 @@ class Job:
     warm: bool
 
     def run(self, folder: str, seconds: float, threads: int) -> Row:
-        """Run the process and return its row; a failure is a row with the last line of what it said."""
+        """Run the process and return its row; for a failure a row with the last line of its output."""
         arguments = [self.case, self.backend, self.mode, "--seconds", str(seconds)]
         row: Row = {"case": self.case, "backend": self.backend, "mode": self.mode, "warm": self.warm}
         return row | answer("measure.py", arguments, folder, threads, LIMIT)
@@ -71,7 +71,7 @@ def ratios(rows: list[Row], over: str, under: str, key: str, warm: bool = False)
 
 
 def after_capture(rows: list[Row], warm: bool) -> list[Row]:
-    """Return the rows with `compile`: what is left of the first call without graph capture, where that was timed."""
+    """Return the rows with `compile`: the first call's time less that of graph capture, where that was timed."""
     captured = {
         (r["case"], r["mode"], r["warm"]): r["first"]
         for r in rows
@@ -130,7 +130,7 @@ def summary(rows: list[Row], backends: list[str]) -> Table:
 
 
 def broken(rows: list[Row]) -> list[str]:
-    """Return what litz failed on, and where its error against eager is above the case's bound."""
+    """Return litz's failures, and its errors against eager above the case's bound."""
     found = []
     for row in rows:
         if row["backend"] in ("litz", "litz-dynamic"):
@@ -176,7 +176,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run the jobs that were asked for and print how they fared."""
+    """Run the selected jobs and print their results."""
     options = parse()
     if options.scaling:
         console = Console(width=110)
@@ -217,7 +217,7 @@ def main() -> int:
 
 
 def finish(rows: list[Row], complaints: list[str], out: Path | None, console: Console) -> int:
-    """Write the rows where they are wanted, say what is broken, and return the exit code."""
+    """Write the rows to the file that is named, print failures, and return the exit code."""
     if out is not None:
         machine = {
             "python": platform.python_version(),

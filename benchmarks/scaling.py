@@ -109,7 +109,7 @@ def exponent(points: Sequence[Point]) -> float:
 
 
 def built(graph: str, count: int, gm: GraphModule, targets: TargetSet) -> Built:
-    """Return what the compiler takes for all units of a graph, one after another."""
+    """Return the compiler's CPU time for all units of a graph, one after another."""
     _, units = stages(gm, targets)
     (target,) = targets.by_kind.values()
     with tempfile.TemporaryDirectory(prefix="litz-scaling-") as folder:
@@ -122,7 +122,7 @@ def built(graph: str, count: int, gm: GraphModule, targets: TargetSet) -> Built:
 
 
 def compiled(targets: TargetSet) -> Iterator[Built]:
-    """Yield what the C++ compiler takes for one layer and for many equal ones, for a short chain and a long one."""
+    """Yield the C++ compiler's CPU time for one layer and for many equal ones, for a short chain and a long one."""
     for depth in LAYERS:
         yield built("layers", depth, stack(depth), targets)
     for length in CHAINS:
@@ -148,7 +148,7 @@ def table_of_points(points: Sequence[Point]) -> Table:
 
 
 def table_of_built(rows: Sequence[Built]) -> Table:
-    """Return the table of what the C++ compiler took."""
+    """Return the table of the C++ compiler's CPU time."""
     table = Table(title="the C++ compiler: seconds of CPU time")
     for heading in ("graph", "of", "units", "kernels", "seconds", "over the first"):
         table.add_column(heading, justify="left" if heading == "graph" else "right")
@@ -161,7 +161,7 @@ def table_of_built(rows: Sequence[Built]) -> Table:
 
 
 def complaints(points: Sequence[Point]) -> list[str]:
-    """Return where a bar is missed."""
+    """Return a line for each bar that is missed."""
     found = []
     for name in dict.fromkeys(p.family for p in points):
         own = [p for p in points if p.family == name]
@@ -172,7 +172,7 @@ def complaints(points: Sequence[Point]) -> list[str]:
 
 
 def measure_scaling(console: Console) -> tuple[list[dict[str, Any]], list[str]]:
-    """Measure and print all families, and the C++ compiler; return rows for JSON, and where a bar is missed."""
+    """Measure and print all families and the C++ compiler; return rows for JSON, and a line for each missed bar."""
     targets = targets_for(("cpu",), litz.config.current())
     stages(chain(SIZES[0]), targets)  # what is loaded or made once is no graph's
     points = []

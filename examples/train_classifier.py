@@ -1,4 +1,4 @@
-"""Train a small classifier under `torch.compile(backend="litz")` and hold its losses to eager's."""
+"""Train a small classifier under `torch.compile(backend="litz")` and compare its losses with eager's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hold every package's public names to a committed list, so that no name comes or goes unnoticed.
+"""Compare every package's public names with a committed list, so that no name comes or goes unnoticed.
 
 `--check` compares, `--write` rewrites `packages/*/tests/public_api.txt`. A package's
 public names are those of its `__init__.py` and of its folders' `__init__.py`: `__all__` where there is one,

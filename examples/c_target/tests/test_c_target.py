@@ -1,4 +1,4 @@
-"""The C target on its own: the conformance suite, a graph from text to numbers, what goes wrong."""
+"""Tests of the C target: the conformance suite, a graph from text to numbers, and errors."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""From plans to plain C99."""
+"""Code generator from litz plans to plain C99."""
 
 __version__ = "0.1.0"

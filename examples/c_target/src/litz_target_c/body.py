@@ -60,7 +60,7 @@ class Body:
         self.lines.append(self._indent + text)
 
     def unique(self, name: str) -> str:
-        """``name`` as an identifier that nothing else in the function has."""
+        """Return ``name`` as an identifier that nothing else in the function has."""
         cleaned = re.sub(r"\W", "_", name, flags=re.ASCII)
         while cleaned in self._used:
             cleaned += "_"
@@ -68,19 +68,19 @@ class Body:
         return cleaned
 
     def temporary(self) -> str:
-        """A fresh name."""
+        """Return a fresh name."""
         return self.unique(f"t{next(self._numbers)}")
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Forget at its end what was computed inside."""
+        """Open a scope; values computed in it are forgotten at its end."""
         self._known = self._known.new_child()
         yield
         self._known = self._known.parents
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """A scope in braces."""
+        """Open a scope in braces."""
         self.line(f"{head} {{".lstrip())
         self._indent += "  "
         with self.scope():
@@ -90,7 +90,7 @@ class Body:
 
     @contextmanager
     def arguments(self, params: Sequence[str]) -> Iterator[None]:
-        """A scope in which ``Param`` nodes stand for these names."""
+        """Open a scope in which ``Param`` nodes stand for these names."""
         outer, self.params = self.params, params
         with self.scope():
             yield
@@ -99,7 +99,8 @@ class Body:
     # --- expressions ------------------------------------------------------------------------------------------------
 
     def value(self, root: Expr) -> str:
-        """The name of a value, computed here if no open scope holds it; bodies may be deeper than Python's stack."""
+        """Return the name of a value, computed here if no open scope has it; bodies may be deeper than Python's
+        stack."""
         stack = [root]
         while stack:
             missing = [part for part in _first(stack[-1]) if part not in self._known]
@@ -147,7 +148,7 @@ class Body:
     # --- index terms ------------------------------------------------------------------------------------------------
 
     def term(self, size: Size) -> str:
-        """The ``int64_t`` value of an index term."""
+        """Return the ``int64_t`` value of an index term."""
         match size:
             case int():
                 return str(size)

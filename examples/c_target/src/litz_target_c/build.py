@@ -1,4 +1,4 @@
-"""From a source to functions: one call of a C compiler, one shared library."""
+"""Build and load sources: one call of a C compiler, one shared library."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _TIMEOUT_S = 120.0
 
 
 def find_compiler(explicit: str | None = None) -> str:
-    """The path of ``explicit``, or of the first compiler on the search path; raises :class:`CompilerNotFound`."""
+    """Return the path of ``explicit``, or of the first compiler on the search path; raises
+    :class:`CompilerNotFound`."""
     tried = (explicit,) if explicit else _SEARCHED
     for name in tried:
         path = shutil.which(name)
@@ -40,7 +41,7 @@ def find_compiler(explicit: str | None = None) -> str:
 
 
 def compile_source(name: str, text: str, compiler: str, folder: Path) -> Path:
-    """The shared library of a source, named after its content, in ``folder``; raises :class:`CompileFailed`."""
+    """Build the shared library of a source, named after its content, in ``folder``; raises :class:`CompileFailed`."""
     digest = hashlib.sha256("\0".join((compiler, *FLAGS, text)).encode()).hexdigest()[:20]
     out = folder / f"{name}-{digest}.so"
     with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}-") as scratch:
@@ -61,7 +62,7 @@ class CModule:
     """Loaded kernels. Their functions may be called from several threads at once."""
 
     def __init__(self, binaries: Sequence[Path], kernels: Mapping[str, Kernel]) -> None:
-        """Raises :class:`ToolchainError` for what is no library."""
+        """Load the libraries; raises :class:`ToolchainError` for a file that is none."""
         try:
             self._libraries = [ctypes.CDLL(str(binary)) for binary in binaries]
         except OSError as error:
@@ -69,7 +70,7 @@ class CModule:
         self._kernels = kernels
 
     def function(self, kernel: str) -> LaunchFunction:
-        """The launcher of a kernel; raises ``KeyError``."""
+        """Return the launcher of a kernel; raises ``KeyError``."""
         found = [getattr(library, entry_point(kernel), None) for library in self._libraries]
         native = next((each for each in found if each is not None), None)
         if native is None:

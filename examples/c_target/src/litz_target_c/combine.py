@@ -1,4 +1,4 @@
-"""The named combinations: their running values, how one more element enters, and how C spells both."""
+"""The named combiners: their accumulators, the update by one more element, and their C spelling."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ UPDATES: Mapping[str, str] = MappingProxyType(
         ),
     }
 )
-"""A statement over the running values, ``{0}`` and so on, and the new element's values, which follow them."""
+"""C statement over the accumulators, ``{0}`` and so on, and the new element's values, which follow them."""
 
 
 def running_values(name: str, dtypes: Sequence[DType]) -> list[tuple[str, str]]:

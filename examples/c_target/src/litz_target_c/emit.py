@@ -1,4 +1,4 @@
-"""Kernels as C functions: a loop nest for each phase, inside the loops over the outer axes."""
+"""Emit kernels as C functions: a loop nest for each phase, inside the loops over the outer axes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _States: TypeAlias = "dict[Accumulate | ScanStore, list[str]]"
 
 
 def entry_point(kernel: str) -> str:
-    """The C function of a kernel."""
+    """Return the C function of a kernel."""
     return "litz_" + re.sub(r"\W", "_", kernel, flags=re.ASCII)
 
 
 def emit_plan(plan: Plan) -> str:
-    """One source for all kernels of a plan; raises :class:`CodegenError` naming the kernel and the user's line."""
+    """Emit one source for all kernels of a plan; raises :class:`CodegenError` naming the kernel and the user's line."""
     origins = {s.kernel: s.origins for s in plan.steps if isinstance(s, Launch) and s.origins}
     functions = []
     for kernel in plan.kernels:
@@ -39,14 +39,14 @@ def emit_plan(plan: Plan) -> str:
 
 
 class _Writer:
-    """One kernel. A function returns 0, or an error code as soon as an index is out of range."""
+    """Emitter of one kernel. Its function returns 0, or an error code as soon as an index is out of range."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.body = Body()
 
     def function(self, comment: str) -> str:
-        """The text; ``comment`` says what the kernel fuses."""
+        """Return the text; ``comment`` names the operations that the kernel fuses."""
         kernel, body = self.kernel, self.body
         arguments = []
         for parameter in kernel.parameters:
@@ -70,14 +70,14 @@ class _Writer:
         return "\n".join([*heading, opening, *body.lines, "}", ""])
 
     def loop(self, axis: Axis) -> AbstractContextManager[None]:
-        """An axis as a loop; phases may run over axes of the same name."""
+        """Emit an axis as a loop; phases may run over axes of the same name."""
         name = self.body.integers.get(axis.name) or self.body.unique(axis.name)
         self.body.integers[axis.name] = name
         end = self.body.term(axis.size)
         return self.body.block(f"for (int64_t {name} = 0; {name} < {end}; {name}++)")
 
     def phase(self, phase: Phase) -> None:
-        """A loop nest, between what it starts from and what it leaves behind for later phases."""
+        """Emit a loop nest, with the declarations before it and the results that later phases read after it."""
         body = self.body
         accumulated = [s for s in phase.statements if isinstance(s, Accumulate)]
         scans = [s for s in phase.statements if isinstance(s, ScanStore)]
@@ -118,7 +118,7 @@ class _Writer:
     # --- combinations -----------------------------------------------------------------------------------------------
 
     def start(self, statement: Accumulate | ScanStore) -> list[str]:
-        """Declare the running values of a combination."""
+        """Declare the accumulators of a combiner."""
         combiner, body = statement.combiner, self.body
         if isinstance(combiner, UserCombiner):
             first = [(c_type(each.dtype), body.value(each)) for each in combiner.identity]
@@ -133,7 +133,7 @@ class _Writer:
         return names
 
     def update(self, combiner: Combiner, states: Sequence[str], values: Sequence[str]) -> None:
-        """Let one more element in."""
+        """Update the accumulators by one more element."""
         body = self.body
         if not isinstance(combiner, UserCombiner):
             body.line(UPDATES[combiner.name].format(*states, *values))
@@ -144,7 +144,7 @@ class _Writer:
                 body.line(f"{state} = {text};")
 
     def results(self, combiner: Combiner, states: Sequence[str]) -> Sequence[str]:
-        """The results as they stand."""
+        """Return the results of the accumulators."""
         if not isinstance(combiner, UserCombiner):
             return states
         with self.body.arguments(states):

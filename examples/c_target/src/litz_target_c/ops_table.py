@@ -30,7 +30,7 @@ class Spelling:
     boolean: str = ""
 
     def for_dtype(self, dtype: DType) -> str:
-        """The spelling over arguments of ``dtype``."""
+        """Return the spelling over arguments of ``dtype``."""
         if dtype.is_bool:
             return self.boolean or self.text
         if dtype.is_float:
@@ -94,7 +94,7 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
 
 
 def operation(name: str, args: list[str], source: DType, result: DType) -> str:
-    """An operation whose last argument is of dtype ``source``; raises :class:`CodegenError`."""
+    """Return an operation whose last argument is of dtype ``source``; raises :class:`CodegenError`."""
     if name == "cast" or (name == "bitcast" and result.is_bool):
         return cast(args[0], source, result)
     row = SPELLINGS.get(name)
@@ -106,7 +106,7 @@ def operation(name: str, args: list[str], source: DType, result: DType) -> str:
 
 
 def cast(text: str, source: DType, result: DType) -> str:
-    """``text`` as ``result``, where assigning it to a variable of that type is not enough."""
+    """Return ``text`` as ``result``, where assigning it to a variable of that type is not enough."""
     if result.is_bool:
         return f"{text} != 0"
     if source.is_float and result.is_integer:
@@ -116,7 +116,7 @@ def cast(text: str, source: DType, result: DType) -> str:
 
 
 def c_type(dtype: DType) -> str:
-    """The type of a value, in registers as in memory; raises :class:`CodegenError` for narrow floats."""
+    """Return the C type of a value, in registers as in memory; raises :class:`CodegenError` for narrow floats."""
     if dtype.is_low_precision:
         raise CodegenError(f"C has no type for {dtype}", hint="cast to f32 outside of the kernel")
     if dtype.is_float:
@@ -125,7 +125,7 @@ def c_type(dtype: DType) -> str:
 
 
 def literal(value: int | float | bool, dtype: DType) -> str:
-    """A constant, in brackets where it is negative."""
+    """Return a constant, in parentheses where it is negative."""
     if dtype.is_bool:
         return "true" if value else "false"
     if dtype.is_float:
@@ -141,7 +141,7 @@ def literal(value: int | float | bool, dtype: DType) -> str:
 
 
 def extreme(dtype: DType, largest: bool) -> str:
-    """The largest or the smallest value."""
+    """Return the largest or the smallest value of a dtype."""
     if dtype.is_float:
         return "INFINITY" if largest else "-INFINITY"
     if dtype.is_bool:

@@ -1,4 +1,4 @@
-"""Plain C as a target."""
+"""Target of litz that emits plain C."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class CTarget:
         self._compiler = compiler
 
     def capabilities(self) -> Capabilities:
-        """No lanes, one thread, no narrow floats."""
+        """Return the capabilities: no lanes, one thread, no narrow floats."""
         return CAPABILITIES
 
     def seconds(self, traffic: int, flops: int, launches: int) -> float:
-        """Memory traffic and arithmetic overlap, launches do not."""
+        """Return the cost in seconds; memory traffic and arithmetic overlap, launches do not."""
         busy = max(traffic / CAPABILITIES.memory_rate, flops / CAPABILITIES.flop_rate)
         return busy + launches * LAUNCH_SECONDS
 
     def emit(self, plan: Plan) -> tuple[SourceUnit, ...]:
-        """One C file; raises ``CodegenError`` for random numbers and narrow floats."""
+        """Emit one C file; raises ``CodegenError`` for random numbers and narrow floats."""
         if not plan.kernels:
             return ()
         kernels = tuple(kernel.name for kernel in plan.kernels)
