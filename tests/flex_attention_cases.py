@@ -1,4 +1,4 @@
-"""Attention with functions for scores and masks, planned for a GPU: what the plans compute, forward and backward."""
+"""FlexAttention with functions for scores and masks, planned for a GPU: results of the plans, forward and backward."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Case:
     kernels: tuple[int, int] = (1, 3)
 
     def operands(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, the same in every process."""
+        """Return queries, keys and values, the same in every process."""
         generator = torch.Generator().manual_seed(0)
         (heads, shared), (batch, of_keys), (queries, keys) = self.heads, self.batch, self.lengths
         shapes = (
@@ -124,7 +124,7 @@ class Case:
         return q, k, v
 
     def blocks(self) -> tuple[Any, ...]:
-        """The tuple of a block mask: of real blocks, or of one that leaves nothing out."""
+        """Return the tuple of a block mask: of real blocks, or of one that leaves nothing out."""
 
         def mask(b: Tensor, h: Tensor, m: Tensor, n: Tensor) -> Tensor:
             return self.mask(b, h, m, n, *self.seen) if self.block else everything(b, h, m, n)
@@ -191,7 +191,8 @@ CASES: Mapping[str, Case] = {
 
 
 def attention(case: Case, blocks: tuple[Any, ...]) -> Callable[..., tuple[Tensor, Tensor]]:
-    """The operator, of queries, keys, values, the tensors of the block mask and what functions look into."""
+    """Call the operator on queries, keys, values, the tensors of the block mask and those that the functions
+    capture."""
     count = sum(isinstance(each, Tensor) for each in blocks)
 
     def function(q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
@@ -260,5 +261,5 @@ def differs(case: Case, run: Run) -> tuple[str, tuple[Plan, ...]]:
 
 
 def reference(plan: Plan, inputs: Sequence[Any]) -> list[Any]:
-    """The meaning of a plan."""
+    """Run a plan in the reference interpreter."""
     return Executor(plan).run(inputs)

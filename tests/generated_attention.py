@@ -72,7 +72,7 @@ class Case:
     kernels: tuple[int, int] = (1, 4)
 
     def operands(self) -> tuple[Tensor, ...]:
-        """Queries, keys, values, and what is added to scores, the same in every process."""
+        """Return queries, keys, values and the bias, the same in every process."""
         (heads, shared), (queries, keys), (width, wide) = self.heads, self.lengths, self.widths
         q = self._laid_out(self.batch, heads, queries, width)
         k, v = (self._laid_out(self.batch, shared, keys, each) for each in (width, wide))
@@ -165,7 +165,7 @@ def dense(case: Case, *operands: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass
 class Planned:
-    """The plans of functions, which ``run`` runs."""
+    """Compiler of functions to plans, which ``run`` runs."""
 
     run: Run
     options: SchedulerOptions = EVERY
@@ -183,7 +183,7 @@ class Planned:
 
 
 def types_of(operands: Sequence[Tensor], dynamic: bool) -> list[Tensor]:
-    """The operands without values; the batch and lengths are symbols where they are ``dynamic``."""
+    """Return fake operands; the batch and lengths are symbols where they are ``dynamic``."""
     mode = FakeTensorMode(shape_env=ShapeEnv() if dynamic else None)
     kinds = [DimDynamic.DUCK if dynamic and k in (0, 2) else DimDynamic.STATIC for k in range(4)]
     context = StatelessSymbolicContext(dynamic_sizes=kinds) if dynamic else None

@@ -71,21 +71,22 @@ def quantised(x: torch.Tensor, q: torch.Tensor, scale: torch.Tensor) -> torch.Te
 
 
 def int4_quantised(x: torch.Tensor, q: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:
-    """Numbers of 4 bits, two in a byte, with a scale and a zero for each group of 16."""
+    """Linear layer with int4 weights, two in a byte, with a scale and a zero point for each group of 16."""
     low, high = q & 15, q >> 4
     numbers = torch.stack([low, high], -1).view(q.shape[0], -1, 16).to(x.dtype)
     return F.linear(x, ((numbers - zero[..., None]) * scale[..., None]).flatten(1))
 
 
 def int4_in_words(x: torch.Tensor, q: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """Numbers of 4 bits, eight in an i32, with a scale for each group of 16; computed in f32, rounded to the dtype."""
+    """Linear layer with int4 weights, eight in an i32, with a scale for each group of 16; dequantised in f32, then
+    rounded to the dtype."""
     numbers = (q[..., None] >> torch.arange(0, 32, 4, dtype=torch.int32, device=q.device)) & 15
     weights = (numbers - 8).view(q.shape[0], -1, 16).float() * scale[..., None]
     return F.linear(x, weights.flatten(1).to(x.dtype))
 
 
 def dynamic_int8(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Rows of numbers that are quantised on the way."""
+    """Linear layer with dynamic int8 quantisation of its rows."""
     largest = x.float().abs().amax(-1, keepdim=True) / 127
     rounded = torch.round(x.float() / largest).clamp(-128, 127).to(torch.int8)
     return (torch._int_mm(rounded, w).float() * largest * scale + b).to(x.dtype)
@@ -111,13 +112,13 @@ def scaled_mm_v2(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor, t: torch.Ten
 
 
 def experts(x: torch.Tensor, up: torch.Tensor, down: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    """Rows of which each goes through the layers of its group."""
+    """Grouped matmul: each row uses the weights of its group."""
     gate, value = torch._grouped_mm(x, up, offs=ends).chunk(2, -1)
     return torch._grouped_mm(F.silu(gate) * value, down, offs=ends)
 
 
 def bytes_of(*shape: int, dtype: torch.dtype = torch.int8) -> torch.Tensor:
-    """Integers of a dtype whose bytes have every value, in no order."""
+    """Return integers of a dtype whose bytes take every value, in mixed order."""
     count = torch.Size(shape).numel() * dtype.itemsize
     return (torch.arange(count) * 167 + sum(shape)).to(torch.uint8).view(dtype).view(shape)
 
@@ -256,7 +257,7 @@ class Seen:
         constants: Mapping[str, Any] | None = None,
         externs: Any = None,
     ) -> list[Any]:
-        """The outputs of ``graph``, computed by Triton kernels."""
+        """Return the outputs of ``graph``, computed by Triton kernels."""
         from litz_codegen_triton.runtime.interpret import run_plan
 
         plan = schedule_plan(schedule(graph, PassContext({CPU: self.machine}), self.options), self.machine)

@@ -33,7 +33,7 @@ CASES = {
 
 
 def exact(case: Case, given: Sequence[Tensor]) -> list[Tensor] | None:
-    """The results of eager in f64, if the function takes it."""
+    """Return eager's results in f64, if the function takes that dtype."""
     try:
         return results(
             case.call, [each if each is None else widened(each) for each in given], gradients=case.gradients

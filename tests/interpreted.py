@@ -1,4 +1,4 @@
-"""Running the programs beside these tests in a process whose Triton interprets kernels, and what they leave."""
+"""Run the programs of this folder in a process with Triton's interpreter, and read the kernels that they leave."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def lines_by_case(program: str | Path, *arguments: str, seconds: float) -> Mappi
 
 
 def sources_of(folder: Path, case: str, count: int) -> Iterator[KernelSource]:
-    """The kernels of a case that a program has left in a folder."""
+    """Return the kernels of a case that a program has left in a folder."""
     for number in range(count):
         yield KernelSource(**json.loads((folder / f"{case}_{number}.json").read_text()))

@@ -1,5 +1,5 @@
-"""The CPU as a target whose kernels are launched as on a GPU: by the module that launches there, through a driver of
-the tests' own that runs them in the host's memory. Binaries for aligned buffers refuse others."""
+"""The CPU as a target whose kernels are launched as on a GPU: by the launcher module, through a driver of the tests
+that runs them in the host's memory. Binaries for aligned buffers refuse others."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from litz_ir.plan import Kernel
 from litz_ir.target import SourceUnit
 
 ANYWHERE = " anywhere"
-"""Ends the name of an entry point that takes buffers at any address."""
+"""Suffix of the name of an entry point that takes buffers at any address."""
 
 
 class HostDriver:
-    """CUDA's driver as far as it loads, launches and copies; ``launched`` are the entry points that it ran."""
+    """Stand-in for CUDA's driver that loads, launches and copies; ``launched`` are the entry points that it ran."""
 
     def __init__(self) -> None:
         self.launched: list[str] = []
@@ -99,7 +99,7 @@ class LaunchedCpu(CpuTarget):
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the module that launches take the host for its device."""
+    """Let the launcher module take the host for its device."""
     stream = SimpleNamespace(cuda_stream=0)
     cuda = SimpleNamespace(current_device=lambda: 0, current_stream=lambda _: stream)
     empty = torch.empty

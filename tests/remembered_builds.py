@@ -1,4 +1,5 @@
-"""A compiler that is run once for a source, however many caches ask for it: most of a test's time would be its."""
+"""A memoised compiler: one build for each source, however many caches ask for it, since builds dominate these tests'
+time."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from litz_ir.target import SourceUnit
 
 @contextmanager
 def remembered_builds(place: Path) -> Iterator[None]:
-    """Keep in the folder ``place`` what is compiled in the block, and copy it from there the next time."""
+    """Keep in the folder ``place`` the builds of the block, and copy them from there when they are requested again."""
     memo: dict[tuple[str, tuple[str, ...]], Path] = {}
     build = CpuTarget.build
 

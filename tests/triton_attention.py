@@ -22,7 +22,7 @@ _SERIAL = re.compile(r"^ *fold(_\d+)? = tl\.full", re.MULTILINE)
 
 
 def main() -> None:
-    """Run every case."""
+    """Run every case and print its line."""
     with tempfile.TemporaryDirectory() as folder:
         run = partial(run_plan, folder=Path(folder))
         for name, case in flex_attention_cases.CASES.items():

@@ -41,10 +41,10 @@ KNOWN_SPILLS: Mapping[str, int] = MappingProxyType(
         "k2_index_put": 8,  # sm_100, around the calls for quotients of i64
     }
 )
-"""Kernels that may spill, and how many bytes: those of which nothing smaller is known."""
+"""Bytes that kernels may spill, by kernel: no configuration with fewer is known."""
 
 KNOWN_NARROW: frozenset[str] = frozenset()
-"""Kernels whose accesses may be smaller than the rule has them."""
+"""Kernels whose accesses may be smaller than the vectorisation rule requires."""
 
 
 def compiled(path: Path, chip: str) -> triton_assembly.Outcome:
@@ -54,12 +54,12 @@ def compiled(path: Path, chip: str) -> triton_assembly.Outcome:
 
 
 def suits(path: Path, chip: str) -> bool:
-    """False for a source whose programs wait for one another, on a chip where none can."""
+    """Report that a chip can run a source: thread blocks that wait for one another need a chip with clusters."""
     return not json.loads(path.read_text())["meetings"] or chip_capabilities(chip).max_cluster_size > 1
 
 
 def main() -> int:
-    """Compile what is there; the exit code."""
+    """Compile all sources in the folder and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--chip", default="sm_90")

@@ -48,7 +48,7 @@ SOURCES = Path(os.environ["TRITON_INSTEAD_SOURCES"])
 def run_as_triton(
     graph: LoopGraph, inputs: Sequence[Any], constants: Mapping[str, Any] | None = None, externs: Any = None
 ) -> list[Any]:
-    """The outputs of ``graph``, computed by Triton kernels."""
+    """Return the outputs of ``graph``, computed by Triton kernels."""
     plan = schedule_plan(schedule(graph, PassContext(MACHINES)), GPU)
     for kernel in plan.kernels:
         source = dataclasses.replace(emit_kernel(kernel), grid_size=0)
@@ -64,7 +64,7 @@ OF_THE_REFERENCE = {
     "test_advanced_indexing_outside_raises": "the reference names the size, a kernel does not",
     "test_scatter_outside_raises": "the reference names the index that is outside, a kernel does not",
 }
-"""Tests of what the reference interpreter says; that kernels fail there too is tested in test_triton_plans.py."""
+"""Tests of errors of the reference interpreter; kernels' errors are tested in test_triton_plans.py."""
 
 TOO_LONG = {
     "test_gradients_of_captured_tensors_of_any_shape": "Triton's interpreter takes minutes for what is drawn; "
@@ -74,7 +74,7 @@ TOO_LONG = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what is not about values."""
+    """Leave out tests that are not about values."""
     for item in items:
         reason = (OF_THE_REFERENCE | TOO_LONG).get(getattr(item, "originalname", None) or item.name)
         if reason is not None:

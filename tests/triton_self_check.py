@@ -44,7 +44,7 @@ GPU = Capabilities(
 
 
 class InterpretedTriton(CpuTarget):
-    """A GPU's kernels, interpreted on the CPU's memory."""
+    """Target that runs a GPU's kernels in the interpreter on the CPU's memory."""
 
     def capabilities(self) -> Capabilities:
         return dataclasses.replace(GPU, device=CPU)
@@ -75,7 +75,7 @@ class Case:
     args: tuple[torch.Tensor, ...]
 
     def run(self, function: Callable[..., torch.Tensor]) -> list[torch.Tensor]:
-        """The result of a call, and the gradients of its arguments."""
+        """Return the result of a call, and the gradients of its arguments."""
         args = [each.detach().clone().requires_grad_(each.requires_grad) for each in self.args]
         result = function(*args)
         if not result.requires_grad:
@@ -85,7 +85,7 @@ class Case:
 
 
 class Warnings(logging.Handler):
-    """Counts what litz warns of."""
+    """Counts litz's warnings."""
 
     count = 0
 

@@ -18,7 +18,7 @@ NOTED: list[tuple[int, Tensor]] = []
 
 @torch.library.custom_op("differential::noted", mutates_args=())
 def noted(x: Tensor, number: int) -> Tensor:
-    """A copy of ``x``, which is also put down in :data:`NOTED`."""
+    """Return a copy of ``x``, and append another to :data:`NOTED`."""
     NOTED.append((number, x.detach().clone()))
     return x.clone(memory_format=torch.contiguous_format)
 
@@ -38,7 +38,7 @@ def _is_square(t: Tensor) -> bool:
 
 @kind("effect", 10, _is_square)
 def checked(scope: Scope, name: str, x: Tensor) -> Proposal:
-    """Operations of ``torch.linalg`` that check, of matrices far from singular."""
+    """Operations of ``torch.linalg`` with error checks, on matrices far from singular."""
     unit = f"torch.eye({x.shape[0]}, dtype={x.dtype})"
     near, square = (
         f"({unit} * {x.shape[0] + 1} + {name}.tanh())",
@@ -57,7 +57,7 @@ def checked(scope: Scope, name: str, x: Tensor) -> Proposal:
 
 @kind("effect", 10, lambda t: is_inexact(t.dtype))
 def written_down(scope: Scope, name: str, x: Tensor) -> Proposal:
-    """A copy with a side effect that must happen once, in its turn."""
+    """A copy with a side effect that must happen once, in program order."""
     text = f"torch.ops.differential.noted({name}, {scope.choose(0, 9)})"
     return Proposal(Statement(text, target=scope.fresh()))
 
@@ -68,7 +68,7 @@ def _is_small_float(t: Tensor) -> bool:
 
 @kind("product", 10, _is_small_float)
 def multiplied(scope: Scope, name: str, x: Tensor) -> Proposal:
-    """Products with matrices that are at hand, as layers make them."""
+    """Matmuls with other tensors of the program, as layers compute them."""
     last = x.shape[-1]
     other = scope.pick(lambda t: t.dtype == x.dtype and t.dim() == 2 and last in t.shape)
     if other is None:
@@ -84,7 +84,7 @@ def multiplied(scope: Scope, name: str, x: Tensor) -> Proposal:
 
 @kind("product", 8, lambda t: t.dtype == torch.float32 and t.dim() == 4 and 0 < t.numel() <= 4000)
 def convolved(scope: Scope, name: str, x: Tensor) -> Proposal | None:
-    """A convolution with a weight that is at hand, or with images of its own."""
+    """A convolution of two tensors of the program, or with an input of its own."""
     weight = scope.pick(
         lambda t: t.dtype == x.dtype and t.dim() == 4 and t.shape[1] == x.shape[1] and t.numel() > 0
         and t.shape[2] <= x.shape[2] + 2 and t.shape[3] <= x.shape[3] + 2

@@ -1,4 +1,4 @@
-"""Programs from a seed, or from Hypothesis: every statement is tried in eager before it is kept."""
+"""Generator of programs from a seed or from Hypothesis: a statement stays in a program if eager accepts it."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ COPIES = re.compile(r"\.(clone|flip|roll|sum)\(| [!=<>]=? ")
 
 
 def program_of(seed: int, dtypes: Sequence[torch.dtype] = DTYPES) -> Program:
-    """The program of a seed, whose inputs are of ``dtypes``: the same one always."""
+    """Return the program of a seed, whose inputs are of ``dtypes``: always the same one."""
     return generate(random.Random(seed).randint, dtypes)
 
 
 @strategies.composite
 def programs(draw: strategies.DrawFn) -> Program:
-    """Programs as Hypothesis draws and shrinks them."""
+    """Strategy of programs that Hypothesis draws and shrinks."""
     return generate(lambda low, high: draw(strategies.integers(low, high)))
 
 
 def generate(
     choose: Choose, dtypes: Sequence[torch.dtype] = DTYPES, families: Mapping[str, int] = FAMILIES
 ) -> Program:
-    """A program of up to a dozen statements of these ``families``, all of which eager accepts."""
+    """Generate a program of up to a dozen statements of these ``families``, all of which eager accepts."""
     scope = Scope(choose)
     mode = scope.one(MODES)
     bases, inputs = _arguments(scope, mode, dtypes)
@@ -99,7 +99,7 @@ def _size(shape: tuple[int, ...]) -> int:
 
 
 def _related(scope: Scope, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape that fits the common one: reversed, broadcast, a row of it."""
+    """Draw a shape that fits the common one: reversed, broadcast, a row of it."""
     how = scope.choose(0, 4)
     if how == 0:
         return tuple(reversed(shape))
@@ -111,7 +111,7 @@ def _related(scope: Scope, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _laid_out(scope: Scope, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int, int]:
-    """Strides, an offset, and how many elements of the base they span."""
+    """Draw strides and an offset; return them with the number of elements that they span."""
     rank = len(shape)
     order = list(range(rank))
     if rank >= 2 and scope.chance(25):
@@ -131,7 +131,7 @@ def _laid_out(scope: Scope, shape: tuple[int, ...]) -> tuple[tuple[int, ...], in
 
 
 class _Growth:
-    """A program as it grows, beside the tensors that eager computed for it."""
+    """A program under construction, with the tensors that eager computed for it."""
 
     def __init__(self, scope: Scope, blank: Program, families: Mapping[str, int]) -> None:
         self.scope = scope
@@ -164,7 +164,7 @@ class _Growth:
                 continue
 
     def outputs(self) -> tuple[str, ...]:
-        """Some of what is at hand, aliases and inputs among it."""
+        """Draw some tensors of the program as its results, aliases and inputs among them."""
         scope = self.scope
         names = [n for n, t in scope.tensors.items() if is_inexact(t.dtype) or scope.is_exact(n)]
         names = [n for n in names if storage_of(scope[n]) not in self.hidden] or names
@@ -214,7 +214,7 @@ class _Growth:
         return True
 
     def _may_write(self, statement: Statement, used: list[str], rough: bool) -> bool:
-        """True when what is written is defined: no element twice, none read at another place than it is written."""
+        """Report that a write has a defined result: no element is written twice, or read at another position."""
         assert statement.writes is not None
         target = self.scope[statement.writes]
         storage_id = storage_of(target)
@@ -239,7 +239,7 @@ class _Growth:
 
 
 def _indices(statement: Statement, scope: Scope) -> list[str]:
-    """The names between the brackets of an assignment to a subscript."""
+    """Return the names in the subscript of an assignment."""
     found = re.match(r"\w+\[(.*)\] \S?= ", statement.text)
     return [] if found is None else [n for n in scope.tensors if re.search(rf"\b{n}\b", found[1])]
 
@@ -254,7 +254,7 @@ def _region(statement: Statement, target: torch.Tensor) -> torch.Tensor:
 
 
 def _places(tensor: torch.Tensor) -> list[int]:
-    """The bytes of the storage at which the elements start, and the last byte of each."""
+    """Return the byte offsets of the elements' starts in the storage, and those of all their further bytes."""
     offsets = torch.zeros((), dtype=torch.int64)
     for size, stride in zip(tensor.shape, tensor.stride()):
         offsets = offsets.unsqueeze(-1).add(torch.arange(size).mul(int(stride)))
@@ -269,7 +269,7 @@ def _same_place(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _plain(tensor: torch.Tensor) -> bool:
-    """True when sums of such numbers are exact: none is huge, tiny or not finite."""
+    """Report that sums of such numbers are exact: none is huge, tiny or not finite."""
     if not is_inexact(tensor.dtype) or tensor.numel() == 0:
         return True
     parts = torch.view_as_real(tensor.detach().resolve_conj()) if tensor.is_complex() else tensor.detach()

@@ -1,4 +1,4 @@
-"""Runs a program in eager and compiled, and says how the two differ: results, inputs, aliasing, gradients."""
+"""Comparison of a program in eager and compiled: results, inputs, aliasing, gradients."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from differential.programs import Arguments, Base, Function, Input, Mode, Progra
 Fault = Literal["none", "litz", "torch", "rejected"]
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-4, torch.bfloat16: 6e-2}
 WIDENED = 1e-2
-"""The tolerance of wider floats in programs with bf16 ones: they may hold what was rounded to eight bits."""
+"""Tolerance of wider floats in programs with bf16, whose values may have been rounded to eight bits."""
 SHIFTS = (0, 3)
-"""The compiled function is called once for each, on other values: what one call leaves behind must not show."""
+"""Shifts of the arguments' values, one for each call of the compiled function: state of one call must not affect
+another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,8 @@ def judge(program: Program) -> Verdict:
 
 
 def _shapes_are_known(program: Program) -> bool:
-    """True when torch's rules for fake tensors, which every backend is told to follow, give the strides that its
-    operators have."""
+    """Report that the strides of torch's meta kernels, which every backend has to follow, are those of its
+    operators."""
     agree: list[bool] = []
 
     class Checked(Interpreter):
@@ -89,7 +90,7 @@ def check(
     mode: Mode = "plain",
     dynamic: bool = False,
 ) -> None:
-    """Assert that a function of some inputs is compiled to what eager computes."""
+    """Assert that a compiled function computes what eager computes for some inputs."""
     program = _Written(tuple(bases), tuple(inputs), (), (), mode, dynamic, function)
     wanted = [_run(program, function, shift) for shift in SHIFTS]
     message = _difference(program, "litz", wanted)
@@ -98,7 +99,7 @@ def check(
 
 @dataclass(frozen=True, slots=True)
 class _Written(Program):
-    """A program whose function was written by hand."""
+    """A program with a function written by hand."""
 
     written: Function | None = None
 
@@ -130,8 +131,8 @@ def _difference(program: Program, backend: str, wanted: Sequence[Outcome]) -> st
 
 @contextmanager
 def complaints() -> Iterator[list[str]]:
-    """Warnings of litz meanwhile: a graph that it gives up runs right, and is a defect all the same, but for those
-    that ATen runs on purpose."""
+    """Collect litz's warnings in the block. A graph that falls back has right results and is a defect all the same,
+    unless ATen runs it on purpose."""
     said: list[str] = []
 
     class Keeper(logging.Handler):
@@ -251,7 +252,7 @@ def _sharing(distance: int | None) -> str:
 
 
 def _versions(mine: Outcome, theirs: Outcome) -> str | None:
-    """Autograd must see which inputs were written."""
+    """Describe a difference in the versions that autograd counts for written inputs."""
     for k, (a, b) in enumerate(zip(mine.given.inputs, theirs.given.inputs)):
         if not a.is_inference() and bool(a._version) != bool(b._version):
             return f"input {k}: version {a._version}, eager's is {b._version}"

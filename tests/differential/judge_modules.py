@@ -1,4 +1,4 @@
-"""Runs a module program in eager and compiled, call by call, and says how the two differ."""
+"""Comparison of a module program in eager and compiled, call by call."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def judge_module(drawn: ModuleProgram) -> Verdict:
 def shrunk_module(
     drawn: ModuleProgram, wrong: Callable[[ModuleProgram], bool], *, budget: int = 120
 ) -> ModuleProgram:
-    """The smallest module program found that is still ``wrong``, in at most ``budget`` trials."""
+    """Shrink a module program that is ``wrong``, in at most ``budget`` runs."""
     trials = 0
     while True:
         for candidate in smaller(drawn):

@@ -49,12 +49,12 @@ class ModuleProgram:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The inputs that the module is given at every call."""
+        """Return the inputs that are arguments of every call."""
         own = {*self.parameters, *self.buffers}
         return tuple(each.name for each in self.program.inputs if each.name not in own)
 
     def source(self) -> str:
-        """The method ``forward`` as Python."""
+        """Return the method ``forward`` as Python."""
         reads = [f"{name} = self.{name}" for name in (*self.parameters, *self.buffers)]
         for name in self.tied:
             reads.append(f"{name}_too = self.{name}_too")
@@ -66,11 +66,11 @@ class ModuleProgram:
         return f"def forward({given}):\n" + "".join(f"    {line}\n" for line in lines)
 
     def without(self, gone: set[int]) -> ModuleProgram:
-        """The program less some statements."""
+        """Return the program without some statements."""
         return replace(self, program=self.program.without(gone))
 
     def as_text(self) -> str:
-        """All there is to know of it, for whoever mends what it found."""
+        """Return a full description, as a report of a mismatch shows it."""
         lines = [self.source(), f"mode = {self.program.mode!r}  # dynamic = {self.program.dynamic}"]
         for base in self.program.bases:
             lines.append(f"{base!r}")
@@ -84,7 +84,7 @@ class ModuleProgram:
 
 @dataclass(slots=True)
 class Run:
-    """A module in the midst of its calls, and what texts of writes may mention."""
+    """State of a module between its calls, and the names that texts of writes may use."""
 
     drawn: ModuleProgram
     module: nn.Module
@@ -93,7 +93,7 @@ class Run:
 
     @staticmethod
     def of(drawn: ModuleProgram, compile_: Compile) -> Run:
-        """A fresh module, whose forward and whose writers went through ``compile_``."""
+        """Build a fresh module, whose forward and writers are compiled by ``compile_``."""
         module = _module(drawn)
         given = {
             each.name: tensor.detach()
@@ -114,7 +114,7 @@ class Run:
         return Run(drawn, module, compile_(module), scope)
 
     def step(self, position: int) -> list[Any]:
-        """Write what is written before this call, call, and give all that can be seen afterwards."""
+        """Apply the writes before this call, call, and return everything observable afterwards."""
         NOTED.clear()
         for text in self.drawn.writes[position]:
             exec(text, self.scope)
@@ -145,17 +145,19 @@ class Run:
 
 
 def _steps(tensor: Tensor) -> list[int] | None:
-    """The strides that matter."""
+    """Return the strides of dimensions of more than one element."""
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
     return [stride for size, stride in pairs if size > 1] if tensor.numel() else None
 
 
 KEEPS_STRIDES = TorchVersion(torch.__version__) < "2.13"
-"""Dynamo of torch 2.11 does not look again at the strides of a module's tensors that get other memory in place."""
+"""True before torch 2.13, whose Dynamo does not guard the strides of a module's tensors that get other memory in
+place."""
 
 
 def filled(tensor: Tensor, seed: int) -> Tensor:
-    """Small integers in the shape and dtype of a tensor, and in its strides where others would not be seen."""
+    """Return small integers in the shape and dtype of a tensor, and in its strides where they differ from the
+    default."""
     from_seed = torch.Generator().manual_seed(seed)
     low = 0 if tensor.dtype in (torch.bool, torch.uint8) else -6
     numbers = torch.randint(low, 2 if tensor.dtype == torch.bool else 7, tensor.shape, generator=from_seed)
@@ -165,7 +167,7 @@ def filled(tensor: Tensor, seed: int) -> Tensor:
 
 
 def _aside(write: Callable[[], object]) -> None:
-    """Let another thread write."""
+    """Apply a write in another thread."""
     inference = torch.is_inference_mode_enabled()
 
     def run() -> None:
@@ -194,18 +196,18 @@ def _module(drawn: ModuleProgram) -> nn.Module:
 
 
 def module_of(seed: int) -> ModuleProgram:
-    """The module program of a seed: the same one always."""
+    """Return the module program of a seed: always the same one."""
     return draw_module(random.Random(seed).randint)
 
 
 @strategies.composite
 def module_programs(draw: strategies.DrawFn) -> ModuleProgram:
-    """Module programs as Hypothesis draws and shrinks them."""
+    """Strategy of module programs that Hypothesis draws and shrinks."""
     return draw_module(lambda low, high: draw(strategies.integers(low, high)))
 
 
 def draw_module(choose: Choose) -> ModuleProgram:
-    """A module over a drawn program, and writes between its calls."""
+    """Generate a module from a drawn program, and writes between its calls."""
     program = generate(choose, DTYPES, MODULE_FAMILIES)
     scope = Scope(choose)
     if program.mode == "plain":
@@ -228,7 +230,7 @@ def draw_module(choose: Choose) -> ModuleProgram:
 
 
 def _written(program: Program) -> set[str]:
-    """The inputs that a program may write to: those whose memory one of its statements overwrites."""
+    """Return the inputs that a program may write to: those whose memory one of its statements overwrites."""
     sources_of = {each.name: {each.name} for each in program.inputs}
     found: set[str] = set()
     for statement in program.statements:
@@ -246,8 +248,8 @@ def _written(program: Program) -> set[str]:
 def _writes(
     scope: Scope, drawn: ModuleProgram, written: set[str], dtypes: dict[str, torch.dtype]
 ) -> Iterator[str]:
-    """Writes to some of the module's tensors and arguments; to all that the module itself writes, so that numbers
-    stay small."""
+    """Draw writes to some of the module's tensors and arguments, and to all that the module itself writes, so that
+    values stay small."""
     decides = any(DECIDES.search(each.text) for each in drawn.program.statements)
     graded = [n for n in drawn.parameters if n not in drawn.frozen and is_inexact(dtypes[n])]
     if drawn.program.mode == "grad" and graded and not decides and scope.chance(40):
@@ -261,7 +263,7 @@ def _writes(
 
 
 def _write(scope: Scope, name: str, own: bool, whole: bool, dtype: torch.dtype) -> str:
-    """One write: of all elements where ``whole``, perhaps of one else."""
+    """Draw one write: of all elements where ``whole``, else perhaps of one."""
     target, seed = f"m.{name}" if own else name, scope.choose(1, 99)
     data, other = f"{target}.data", f"fill({target}, {seed})"
     texts = [
@@ -290,13 +292,13 @@ def _write(scope: Scope, name: str, own: bool, whole: bool, dtype: torch.dtype) 
 
 @contextlib.contextmanager
 def surroundings(drawn: ModuleProgram) -> Iterator[None]:
-    """The grad mode in which a module is made, written and called."""
+    """Set the grad mode in which a module is built, written and called."""
     with drawn.program.surroundings():
         yield
 
 
 def smaller(drawn: ModuleProgram) -> Iterator[ModuleProgram]:
-    """Module programs that are one step simpler, the boldest steps first."""
+    """Yield module programs that are one step simpler, the largest steps first."""
     count = len(drawn.program.statements)
     defined = [each.target for each in drawn.program.statements]
     for k in reversed(range(count)):

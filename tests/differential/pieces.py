@@ -1,4 +1,4 @@
-"""Pieces that statements are put together from: subscripts, numbers, operands, indices."""
+"""Elements of statements: subscripts, numbers, operands, indices."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from differential.scope import Scope
 
 
 def dimension(scope: Scope, x: torch.Tensor) -> int:
-    """A dimension of ``x``, counted from either end."""
+    """Draw a dimension of ``x``, counted from either end."""
     return scope.choose(0, x.dim() - 1) - (x.dim() if scope.chance(30) else 0)
 
 
 def _slice(scope: Scope, size: int) -> str:
-    """A slice of a dimension as it stands between brackets."""
+    """Draw a slice of a dimension, as text of a subscript."""
     start = scope.choose(0, min(size, 3))
     stop = scope.choose(max(size - 3, 0), size)
     step = scope.one((1, 1, 1, 2, 3))
@@ -40,7 +40,7 @@ def subscript(scope: Scope, x: torch.Tensor) -> str:
 
 
 def number(scope: Scope, dtype: torch.dtype) -> str:
-    """A literal that every dtype of the family holds."""
+    """Draw a literal that every dtype of the family represents."""
     if dtype == torch.bool:
         return scope.one(("True", "False"))
     if dtype.is_floating_point and scope.chance(40):
@@ -53,14 +53,14 @@ def number(scope: Scope, dtype: torch.dtype) -> str:
 
 
 def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
-    """True when a shape broadcasts to another one."""
+    """Report that a shape broadcasts to another one."""
     if len(shape) > len(to):
         return False
     return all(a == b or a == 1 for a, b in zip(reversed(shape), reversed(to)))
 
 
 def fits(dtype: torch.dtype, into: torch.dtype) -> bool:
-    """True when what is computed with such numbers may be written to a tensor of the other dtype."""
+    """Report that values of one dtype may be written to a tensor of the other."""
     if into.is_complex:
         return True
     return not dtype.is_complex and (into.is_floating_point or not dtype.is_floating_point)
@@ -93,13 +93,13 @@ def operand(scope: Scope, name: str, *, exact: bool = False) -> str:
 
 
 def permutation(scope: Scope, size: int) -> list[int]:
-    """The numbers below ``size`` in some order."""
+    """Draw a permutation of the numbers below ``size``, as text."""
     left = list(range(size))
     return [left.pop(scope.choose(0, len(left) - 1)) for _ in range(size)]
 
 
 def index_vector(scope: Scope, size: int, count: int | None = None, *, unique: bool = False) -> str:
-    """A literal vector of indices below ``size``."""
+    """Draw a literal vector of indices below ``size``."""
     if unique:
         numbers = permutation(scope, size)[: scope.choose(1, size) if count is None else count]
     else:

@@ -1,4 +1,4 @@
-"""Small programs of views, writes, reductions and scatters: what they are, how they print, how they are run."""
+"""Small programs of views, writes, reductions and scatters: their data, their Python text, their arguments."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Function = Callable[..., tuple[torch.Tensor, ...]]
 
 
 def is_inexact(dtype: torch.dtype) -> bool:
-    """True for floating-point and complex dtypes: what gradients flow through."""
+    """Report that a dtype is floating-point or complex, so that gradients flow through it."""
     return dtype.is_floating_point or dtype.is_complex
 
 
 def fill(count: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """``count`` small integers in ``dtype``: sums and products of them are exact, so their order does not matter."""
+    """Return ``count`` small integers in ``dtype``: sums and multiplications of them are exact, in any order."""
     numbers = (torch.arange(count) * (7 + 2 * (seed % 5)) + 5 * seed) % 17
     if dtype == torch.bool:
         return numbers % 2 == 0
@@ -85,7 +85,7 @@ class Program:
     dynamic: bool = False
 
     def source(self, name: str = "program") -> str:
-        """The function as Python."""
+        """Return the function as Python."""
         lines = [statement.line for statement in self.statements]
         comma = "," if len(self.outputs) == 1 else ""
         lines.append(f"return ({', '.join(self.outputs)}{comma})")
@@ -94,20 +94,20 @@ class Program:
 
     @property
     def has_bf16(self) -> bool:
-        """True when values of eight bits of precision are among what it is given or makes."""
+        """Report that some inputs or results have eight bits of precision."""
         return any(base.dtype == torch.bfloat16 for base in self.bases) or any(
             "bfloat16" in statement.text for statement in self.statements
         )
 
     @property
     def views_bools_as_bytes(self) -> bool:
-        """True when it may read bytes as bools or bools as bytes: eager's copies on a GPU keep only some of them."""
+        """Report that it may view bytes as bools or bools as bytes: eager's copies on a GPU keep only some of them."""
         return any(
             f"view(torch.{dtype})" in each.text for each in self.statements for dtype in ("bool", "uint8")
         )
 
     def function(self, name: str = "program") -> Function:
-        """The function itself, with its source at hand for tracebacks."""
+        """Return the compiled Python function, with its source available to tracebacks."""
         text, file = self.source(name), f"<{name}>"
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
         namespace: dict[str, Any] = {"torch": torch, "F": torch.nn.functional}
@@ -116,7 +116,7 @@ class Program:
         return made
 
     def arguments(self, shift: int = 0) -> Arguments:
-        """Fresh arguments that alias one another as the program says; ``shift`` changes the values."""
+        """Return fresh arguments that alias one another as the program says; ``shift`` changes the values."""
         leaves: list[torch.Tensor] = []
         bases: list[torch.Tensor] = []
         made: dict[str, torch.Tensor] = {}
@@ -139,7 +139,7 @@ class Program:
 
     @contextlib.contextmanager
     def surroundings(self) -> Iterator[None]:
-        """The grad mode that arguments are made in and the program is run in."""
+        """Set the grad mode in which arguments are built and the program runs."""
         match self.mode:
             case "no_grad":
                 with torch.no_grad():
@@ -151,7 +151,7 @@ class Program:
                 yield
 
     def as_test(self, name: str) -> str:
-        """A regression test that runs this program, as text."""
+        """Return a regression test that runs this program, as text."""
         body = self.source().splitlines()
         lines = [f"def test_{name}() -> None:", *(f"    {line}" for line in body), ""]
         for base in self.bases:
@@ -170,13 +170,13 @@ class Program:
         return "\n".join(lines) + "\n"
 
     def without(self, positions: set[int]) -> Program:
-        """The program less some statements."""
+        """Return the program without some statements."""
         left = tuple(s for k, s in enumerate(self.statements) if k not in positions)
         return replace(self, statements=left)
 
 
 def _owner(memory: torch.Tensor, item: Input) -> torch.Tensor:
-    """A tensor over ``memory`` that autograd does not know for a view."""
+    """Return a tensor over ``memory`` that autograd does not know to be a view."""
     return torch.empty(0, dtype=memory.dtype).set_(
         memory.untyped_storage(), item.offset, item.shape, item.strides
     )

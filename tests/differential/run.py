@@ -40,9 +40,9 @@ from differential.programs import Program
 from differential.shrinker import shrunk
 
 SLICE, SLICE_OF_MODULES = 50, 10
-"""Seeds that a worker takes at a time: a module is called four times, and takes twenty times as long."""
+"""Seeds of a slice, by kind of program: a module is called four times, and takes twenty times as long."""
 ROUND = 20
-"""Slices that each worker takes before new workers come, since torch keeps something of every program."""
+"""Slices that a worker process runs before it is replaced, since torch keeps memory of every program."""
 
 
 @dataclass(slots=True)
@@ -108,7 +108,7 @@ def run_modules(start: int, stop: int) -> Row:
 
 
 def done_before(path: Path) -> list[Row]:
-    """The slices that an earlier run finished."""
+    """Return the slices that an earlier run finished."""
     if not path.exists():
         return []
     with open(path, encoding="utf-8") as file:
@@ -116,7 +116,7 @@ def done_before(path: Path) -> list[Row]:
 
 
 def slices(seed: int, programs: int, done: list[Row], size: int = SLICE) -> Iterator[tuple[int, int]]:
-    """The slices of the range, of so many seeds, that are still to be run."""
+    """Return the remaining slices of the range, each of so many seeds."""
     finished = {row.start: row.stop for row in done}
     for start in range(seed, seed + programs, size):
         stop = min(start + size, seed + programs)
@@ -125,14 +125,14 @@ def slices(seed: int, programs: int, done: list[Row], size: int = SLICE) -> Iter
 
 
 def start_worker() -> None:
-    """Two threads, so that kernels run in parallel as they do for users; torch's own complaints are not shown."""
+    """Set up a worker: two threads, so that kernels run in parallel as they do for users, and no warnings of torch."""
     torch.set_num_threads(2)
     for name in ("torch", "torch._subclasses.fake_tensor", "torch.fx.experimental"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def results(todo: Sequence[tuple[int, int]], workers: int, kind: str, device: str) -> Iterator[Row]:
-    """The rows of slices as they come. A worker that dies ends the run: ``BrokenProcessPool``."""
+    """Yield the rows of slices as they come. A worker that dies ends the run: ``BrokenProcessPool``."""
     context = multiprocessing.get_context("spawn")
     for first in range(0, len(todo), workers * ROUND):
         with ProcessPoolExecutor(workers, context, start_worker) as pool:
@@ -142,7 +142,7 @@ def results(todo: Sequence[tuple[int, int]], workers: int, kind: str, device: st
 
 
 def options() -> argparse.Namespace:
-    """The command line."""
+    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -166,7 +166,7 @@ def options() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run the range and print what it gave; the exit code."""
+    """Run the range, print its results and return the exit code."""
     chosen = options()
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     before = done_before(chosen.out)
@@ -194,7 +194,7 @@ def main() -> int:
 
 
 def report(rows: list[Row]) -> int:
-    """Print the summary as JSON; the exit code."""
+    """Print the summary as JSON and return the exit code."""
     counts = Counter[str]()
     for row in rows:
         counts.update(row.counts)

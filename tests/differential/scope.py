@@ -1,4 +1,4 @@
-"""The tensors that a program has made so far, and how a kind of statement chooses among them."""
+"""Tensors that a program has computed so far, and the choice of a statement among them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 T = TypeVar("T")
 Choose = Callable[[int, int], int]
-"""An integer from a closed range: drawn from a seed, or by Hypothesis."""
+"""Draws an integer from a closed range, by a seed or by Hypothesis."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Scope:
     def pick(
         self, accept: Callable[[torch.Tensor], bool] = lambda t: True, *, exact: bool = False
     ) -> str | None:
-        """The name of some tensor; later ones are likelier."""
+        """Draw the name of a tensor; later ones are likelier."""
         names = [n for n, t in self.tensors.items() if accept(t) and (not exact or self.is_exact(n))]
         if not names:
             return None

@@ -1,4 +1,4 @@
-"""Makes a program that goes wrong smaller: statements, results, arguments and modes that do not matter are dropped."""
+"""Shrinks a failing program: statements, results, arguments and modes that do not matter are dropped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Wrong = Callable[[Program], bool]
 
 
 def shrunk(program: Program, wrong: Wrong, *, budget: int = 150) -> Program:
-    """The smallest program found that is still ``wrong``, in at most ``budget`` trials."""
+    """Shrink a program that is ``wrong``, in at most ``budget`` runs."""
     trials = 0
     while True:
         for candidate in _smaller(program):
@@ -26,7 +26,7 @@ def shrunk(program: Program, wrong: Wrong, *, budget: int = 150) -> Program:
 
 
 def _smaller(program: Program) -> Iterator[Program]:
-    """Programs that are one step simpler, the boldest steps first."""
+    """Yield programs that are one step simpler, the largest steps first."""
     count = len(program.statements)
     size = count // 2
     while size:
@@ -49,7 +49,8 @@ def _smaller(program: Program) -> Iterator[Program]:
 
 
 def _without(program: Program, gone: set[int]) -> Iterator[Program]:
-    """The program less some statements. What they define is the tensor that they were made from, where one is."""
+    """Return the program without some statements. Names that they define stand for their operand, where there is
+    one."""
     defined = {s.target for k, s in enumerate(program.statements) if k in gone and s.target}
     outputs = tuple(name for name in program.outputs if name not in defined)
     if outputs:

@@ -58,7 +58,7 @@ def _anything(t: torch.Tensor) -> bool:
 def kind(
     family: str, weight: int, accept: Callable[[torch.Tensor], bool] = _anything, *, exact: bool = False
 ) -> Callable[[Maker], Maker]:
-    """Add a maker to the table; it is asked where the program has a tensor of the sort."""
+    """Add a maker to the table, for tensors that satisfy a condition."""
 
     def add(make: Maker) -> Maker:
         def propose(scope: Scope) -> Proposal | None:
@@ -318,7 +318,7 @@ def decided(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
 
 
 def _source(scope: Scope, name: str, shape: tuple[int, ...]) -> str:
-    """A tensor of a shape and of the dtype of ``name``: a view of one at hand, or a new one."""
+    """Return a tensor of a shape and of the dtype of ``name``: a view of an existing one, or a new one."""
     dtype = scope[name].dtype
     found = scope.pick(lambda t: tuple(t.shape) == shape and t.dtype == dtype)
     if found is not None and scope.chance(70):
@@ -366,7 +366,7 @@ def gathered(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
 
 @kind("scatter", 8, lambda t: _small_rank(t) and t.dim() >= 2)
 def embedded(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
-    """Copies with a view of them replaced."""
+    """Copies of a tensor with a view replaced by another tensor."""
     d = scope.choose(0, x.dim() - 1)
     k = scope.choose(0, x.shape[d] - 1)
     without = (*x.shape[:d], *x.shape[d + 1 :])

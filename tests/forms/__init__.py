@@ -1,1 +1,2 @@
-"""Every form of GPU kernel, at extents with every kind of tail, in every dtype, beside an f64 run of eager."""
+"""Tests of every form of GPU kernel, at extents with every kind of tail, in every dtype, against an f64 run of
+eager."""

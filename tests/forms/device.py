@@ -1,4 +1,4 @@
-"""A cell at full size on the NVIDIA GPU at hand, compiled as users compile."""
+"""Run a cell at full size on the NVIDIA GPU at hand, compiled by `torch.compile`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nouns: a form of kernel, an extent and its tails, and a cell of the table."""
+"""Data of the table: a form of kernel, an extent and its tails, and a cell."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ _ARGUMENT = re.compile(r"(\w+)\[([\d, ]*)\]")
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The varied extent of a form: one that ends with a tile, and one that leaves somebody without an element."""
+    """The varied extent of a form: one that ends with a tile, and one by which a thread, warp or block has no
+    element."""
 
     exact: int
     idle: int
 
     def at(self, tail: Tail) -> int:
-        """The extent with such a tail."""
+        """Return the extent with such a tail."""
         return {"exact": self.exact, "over": self.exact + 1, "short": self.exact - 1, "idle": self.idle}[tail]
 
 
@@ -73,7 +74,7 @@ class Form:
     slow: bool = False
 
     def cells(self) -> Iterator[Cell]:
-        """Every tail in every dtype."""
+        """Return the cells: every tail in every dtype."""
         for dtype in self.dtypes:
             for tail in TAILS:
                 yield Cell(self, tail, dtype)
@@ -92,7 +93,7 @@ class Cell:
         return f"{self.form.name} {self.tail} {self.dtype}"
 
     def described(self, *, full: bool) -> list[tuple[list[int], torch.dtype]]:
-        """The shapes and dtypes of the arguments."""
+        """Return the shapes and dtypes of the arguments."""
         form = self.form
         text, extent = (form.full, form.large) if full else (form.small, form.little)
         found = _ARGUMENT.findall(text.format(t=self.dtype, n=extent.at(self.tail)))

@@ -1,4 +1,4 @@
-"""A cell at small size in Triton's interpreter, and its kernels at full size as sources."""
+"""Run a cell at small size in Triton's interpreter, and emit its kernels at full size."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ MACHINE = Capabilities(
     max_subkernels=64,
     max_sorted_row=2048,
 )
-"""A GPU's traits, for the CPU: graphs are captured there."""
+"""Capabilities of a GPU under the CPU's device, where graphs are captured."""
 
 GPU = Device("cuda")
 
 LITTLE_MACHINE = replace(MACHINE, sm_count=4, l2_bytes=1 << 10)
-"""A GPU so small that small sizes leave none of it idle."""
+"""Capabilities of a GPU so small that small sizes occupy all of it."""
 
 LOWERED = SchedulerOptions(gpu_split_bytes=64, long_row=32, tall_column=16)
-"""Thresholds under which small sizes are scheduled as large ones are."""
+"""Scheduler options under which small sizes are scheduled as large ones are."""
 
 FULL_SIZE = SchedulerOptions()
 
@@ -109,11 +109,11 @@ def wrong(cell: Cell, folder: Path) -> str:
 
 
 class _Captured(Exception):
-    """Nobody calls what was captured."""
+    """Ends a trace once the graph is captured; the compiled function is never called."""
 
 
 def graph_on_gpu(cell: Cell, *, full: bool) -> LoopGraph:
-    """The loop graph of a cell of GPU tensors that have no memory."""
+    """Return the loop graph of a cell, from fake GPU tensors."""
     with FakeTensorMode():
         given = [torch.empty(shape, dtype=dtype, device="cuda") for shape, dtype in cell.described(full=full)]
         table: Mapping[Any, Callable[..., Any]] = decompositions()
@@ -122,7 +122,7 @@ def graph_on_gpu(cell: Cell, *, full: bool) -> LoopGraph:
 
 
 def graph_of(cell: Cell) -> LoopGraph:
-    """The loop graph of a cell at full size; of its arguments nothing but their sizes is looked at."""
+    """Return the loop graph of a cell at full size, of whose arguments only the sizes are read."""
     found: list[LoopGraph] = []
 
     def keep(gm: GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
@@ -140,7 +140,7 @@ def graph_of(cell: Cell) -> LoopGraph:
 
 
 def sources(cell: Cell) -> list[KernelSource]:
-    """The kernels of a cell at full size."""
+    """Return the kernels of a cell at full size."""
     options = options_of(cell, FULL_SIZE, cell.form.look_back[0])
     graph = graph_on_gpu(cell, full=True) if cell.form.gpu_rules else graph_of(cell)
     plan = scheduled(graph, MACHINE, options)

@@ -1,4 +1,4 @@
-"""The judge: a result is right when it is about as near to an f64 run of eager as eager's own."""
+"""Comparison of results: right ones are about as near to an f64 run of eager as eager's own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ accumulates roundings of its own: a result in f64 is no nearer to the exact valu
 def results(
     function: Callable[..., Any], arguments: Sequence[Tensor], *, gradients: bool = False
 ) -> list[Tensor]:
-    """The results of a function, then the gradients of its floating-point arguments by fixed ones of the results."""
+    """Return the results of a function, then the gradients of its floating-point arguments by fixed ones of the
+    results."""
     if not gradients:
         return tree_leaves(function(*arguments))
     own = [each.detach().requires_grad_(each.is_floating_point()) for each in arguments]
@@ -36,12 +37,12 @@ def results(
 
 
 def widened(tensor: Tensor) -> Tensor:
-    """A floating-point tensor in f64; another one as it is."""
+    """Return a floating-point tensor in f64, another one as it is."""
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def difference(found: Sequence[Tensor], eager: Sequence[Tensor], exact: Sequence[Tensor]) -> str:
-    """The first result that is not right, with its figures; empty where all are."""
+    """Return the first wrong result with its figures; empty where all are right."""
     if len(found) != len(eager):
         return f"{len(found)} results, eager {len(eager)}"
     for number, each in enumerate(zip(found, eager, exact, strict=True)):

@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run what is asked for; 1 where a cell is wrong."""
+    """Run the selected cells and return the exit code: 1 where a cell is wrong."""
     parser = argparse.ArgumentParser(prog="forms", description=__doc__)
     parser.add_argument("--device", choices=("interpreter", "cuda"), default="interpreter")
     parser.add_argument("--forms", default="*", help="patterns of names, separated by commas")
@@ -94,7 +94,7 @@ def _row(cell: Cell, found: str, chosen: bool, seconds: float = 0.0) -> Row:
 
 
 def _in_processes(forms: Sequence[Form], given: argparse.Namespace) -> Iterator[Row]:
-    """Run each form in a process of its own: what crashes or hangs costs its cells alone."""
+    """Run each form in a process of its own, so that a crash or a hang affects its cells alone."""
 
     def one(form: Form) -> list[Row]:
         command = [
@@ -140,7 +140,8 @@ def _leave_sources(forms: Sequence[Form], folder: Path) -> None:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows as a table in Markdown: a line a form, a column a tail, how many dtypes of how many are right."""
+    """Return the rows as a table in Markdown: a line for each form, a column for each tail, with counts of right
+    dtypes."""
     tails = list(dict.fromkeys(row["tail"] for row in rows))
     lines = [f"| form | dtypes | {' | '.join(tails)} |", f"|---|---|{'---|' * len(tails)}"]
     for name in dict.fromkeys(row["form"] for row in rows):

@@ -12,7 +12,7 @@ from torch import Tensor
 from forms.form import FLOATS, Extent, Form
 
 GENERATED = {"force": "generated_matmuls=all"}
-"""Matmuls, convolutions and attention as generated kernels, whatever a library would take."""
+"""Scheduler options that force generated kernels for matmuls, convolutions and attention."""
 
 
 def _layer_norm_backward(g: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
@@ -78,7 +78,7 @@ COMBINERS: dict[str, tuple[Callable[[Tensor, int], Any], str, tuple[str, ...]]] 
     "welford": (lambda x, dim: (x.var(dim), x.mean(dim)), "mean", FLOATS),
     "online_softmax": (lambda x, dim: x.logsumexp(dim), "litz_", FLOATS),
 }
-"""Each way to combine: a program, a text of its kernels, the dtypes."""
+"""The combiners: a program, a text of its kernels, the dtypes."""
 
 
 def _reductions() -> Iterator[Form]:
@@ -459,7 +459,7 @@ def _scans() -> Iterator[Form]:
 
 
 def _foreach() -> Iterator[Form]:
-    """Loops in one launch."""
+    """Horizontally fused loops."""
     yield Form(
         "foreach_equal",
         _adam,
@@ -607,7 +607,7 @@ def _graphs() -> Iterator[Form]:
 
 
 def _with_a_look(x: Tensor) -> Tensor:
-    """A program that no capture can hold as a whole: the size of a result is data."""
+    """A program that cannot be captured as one CUDA graph: a result has a data-dependent size."""
     chosen = (x.softmax(-1).sum(-1) > 0.5).nonzero()
     return x.softmax(0).sum(-1)[chosen.flatten()]
 

@@ -1,1 +1,1 @@
-"""PyTorch's operator database as the judge of litz: `python -m opinfo --help` with `tests/` on the path."""
+"""Tests of litz by PyTorch's operator database: `python -m opinfo --help` with `tests/` on the path."""

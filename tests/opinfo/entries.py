@@ -40,7 +40,7 @@ DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
 ENTRIES: Mapping[str, Any] = MappingProxyType(
     {entry.full_name: entry for entry in common_methods_invocations.op_db}
 )
-"""The database by full name, a variant's name after the operator's."""
+"""The database's entries by full name, a variant's name after the operator's."""
 
 
 def _called(operator: Any, *args: Any, **kwargs: Any) -> Any:
@@ -63,7 +63,7 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A piece of work: an entry for one dtype on a device, all by name."""
+    """A unit of work: an entry for one dtype on a device, all by name."""
 
     entry: str
     dtype: str
@@ -86,7 +86,7 @@ DEFAULT = {
     torch.complex64: Tolerance(1e-5, 1.3e-6),
     torch.complex128: Tolerance(1e-7, 1e-7),
 }
-"""`torch.testing.assert_close`'s own."""
+"""Tolerances of `torch.testing.assert_close`, by dtype."""
 
 
 def units(patterns: list[str], dtypes: list[str], device: str = "cpu") -> Iterator[Unit]:

@@ -18,4 +18,4 @@ UNDEFINED_VALUES = MappingProxyType(
         "new_empty_strided": "memory as it was found",
     }
 )
-"""Entries whose results hold whatever the memory held."""
+"""Entries whose results are uninitialised memory."""

@@ -1,4 +1,4 @@
-"""One run of an entry on one sample, eager or compiled, with all that can be seen of it afterwards."""
+"""Run of an entry on one sample, eager or compiled, with everything observable after it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Seen:
 
 
 def program_of(unit: Unit, mode: Mode) -> Program:
-    """Return the function that is run: the operator, or its variant that writes its first argument."""
+    """Return the function to run: the operator, or its variant that writes its first argument."""
     entry = ENTRIES[unit.entry]
     operator = entry.inplace_variant if mode == "inplace" else entry.op
 
@@ -37,7 +37,7 @@ def program_of(unit: Unit, mode: Mode) -> Program:
 
 
 def run(program: Program, sample: Sample, mode: Mode) -> Seen:
-    """Call the program on the sample, which it may write; an exception is part of what is seen."""
+    """Call the program on the sample, which it may write; an exception is part of the outcome."""
     seed()
     before = sample.tensors()
     try:
@@ -57,7 +57,8 @@ def run(program: Program, sample: Sample, mode: Mode) -> Seen:
 
 
 def _gradients(sample: Sample, result: Any) -> dict[str, Any]:
-    """Gradients of all results, weighted so that no two elements weigh the same, for all arguments that want one."""
+    """Return the gradients of all results, with a different weight for each element, for all arguments that require
+    one."""
     results = [
         leaf
         for leaf in pytree.tree_leaves(sample.differentiable(result))

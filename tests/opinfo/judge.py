@@ -69,7 +69,7 @@ def _named(error: Exception | None) -> str:
 
 
 def _kind(label: str, actual: Any, expected: Any) -> Mismatch | None:
-    """Type, dtype, shape, layout and strides of one leaf."""
+    """Compare type, dtype, shape, layout and strides of one leaf."""
     if type(actual) is not type(expected):
         return Mismatch("structure", f"{label}: {type(actual).__name__} for {type(expected).__name__}")
     if not isinstance(expected, torch.Tensor):
@@ -128,7 +128,7 @@ def _value(
 
 
 def close(actual: torch.Tensor, expected: torch.Tensor, allowed: Tolerance) -> torch.Tensor:
-    """Return where two tensors agree: NaN with NaN, infinities by sign, integers to the bit."""
+    """Return a mask of the elements that agree: NaN with NaN, infinities by sign, integers exactly."""
     if expected.dtype.is_complex:
         actual, expected = (
             torch.view_as_real(actual.resolve_conj()),
@@ -148,7 +148,8 @@ def close(actual: torch.Tensor, expected: torch.Tensor, allowed: Tolerance) -> t
 def no_further(
     actual: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor, allowed: Tolerance
 ) -> torch.Tensor:
-    """Return where `actual` is no further from `exact` than `expected` is, by more than the tolerance."""
+    """Return a mask of the elements at which `actual` is no further from `exact` than `expected` is, up to the
+    tolerance."""
     wide = torch.complex128 if expected.dtype.is_complex else torch.float64
     exact = exact.to(wide)
     own, eager = (actual.to(wide) - exact).abs(), (expected.to(wide) - exact).abs()

@@ -49,7 +49,7 @@ class UnitResult:
     outcomes: dict[Place, Outcome] = field(default_factory=dict)
 
     def to_line(self) -> str:
-        """One line of JSON; empty fields are left out."""
+        """Return one line of JSON; empty fields are left out."""
         rows = [
             {key: value for key, value in dataclasses.asdict(outcome).items() if key == "index" or value}
             for outcome in self.outcomes.values()

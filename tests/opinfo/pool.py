@@ -25,7 +25,7 @@ BEFORE_FIRST = 300.0  # and a task, until its first sample begins
 
 @dataclass(slots=True)
 class Lane:
-    """A worker process and what it is at."""
+    """A worker process and its current task."""
 
     context: Context
     log: Path
@@ -74,7 +74,8 @@ class Lane:
         return None
 
     def lost(self, verdict: str) -> UnitResult | None:
-        """Blame the sample at hand, and go on after it in a new process; a unit that fails before any is given up."""
+        """Give the verdict to the current sample, and go on after it in a new process; a unit that fails before any
+        sample is given up."""
         assert self.task is not None and self.result is not None and self.process is not None
         self.process.kill()
         self.process.join()

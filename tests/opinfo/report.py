@@ -20,18 +20,18 @@ Row = tuple[UnitResult, Outcome]
 
 
 def rows(results: Iterable[UnitResult]) -> list[Row]:
-    """Every outcome with its unit."""
+    """Yield every outcome with its unit."""
     return [(result, outcome) for result in results for outcome in result.outcomes.values()]
 
 
 def rerun(result: UnitResult, outcome: Outcome) -> str:
-    """The command that runs one sample again."""
+    """Return the command that runs one sample again."""
     chosen = f"--entries '{result.unit.entry}' --dtypes {result.unit.dtype}"
     return f"nox -s opinfo -- {chosen} --modes {outcome.mode} --sample {outcome.index}"
 
 
 def print_failures(console: Console, result: UnitResult) -> None:
-    """Print what failed in a unit, each with the command that runs it again."""
+    """Print the failures of a unit, each with the command that runs it again."""
     for outcome in result.outcomes.values():
         if outcome.verdict not in GOOD:
             unit = result.unit
@@ -42,7 +42,7 @@ def print_failures(console: Console, result: UnitResult) -> None:
 
 
 def table(title: str, heading: str, counts: dict[str, Counter[str]]) -> Table:
-    """A table of verdicts, a line for each key of `counts`."""
+    """Return a table of verdicts, a line for each key of `counts`."""
     verdicts = sorted({v for counter in counts.values() for v in counter}, key=lambda v: (v not in GOOD, v))
     made = Table(title=title)
     made.add_column(heading)
@@ -54,7 +54,7 @@ def table(title: str, heading: str, counts: dict[str, Counter[str]]) -> Table:
 
 
 def counted(found: list[Row], key: str) -> dict[str, Counter[str]]:
-    """Verdicts by family, dtype or mode."""
+    """Count verdicts by family, dtype or mode."""
     counts: dict[str, Counter[str]] = {}
     for result, outcome in found:
         name = {"family": family(result.unit.entry), "dtype": result.unit.dtype, "mode": outcome.mode}[key]
@@ -63,7 +63,7 @@ def counted(found: list[Row], key: str) -> dict[str, Counter[str]]:
 
 
 def print_summary(console: Console, results: list[UnitResult]) -> None:
-    """Print the verdicts by family, by dtype and by mode, and who computed."""
+    """Print the verdicts by family, by dtype and by mode, and the counts of generated and ATen samples."""
     found = rows(results)
     for key in ("family", "dtype", "mode"):
         console.print(table(f"verdicts by {key}", key, counted(found, key)))
@@ -97,7 +97,7 @@ def write(path: Path, results: list[UnitResult]) -> None:
 
 
 def _spread(value: Any) -> str:
-    """JSON with a line for each item of the outermost list or mapping."""
+    """Return JSON with a line for each item of the outermost list or mapping."""
     if isinstance(value, list) and value:
         return "[\n  " + ",\n  ".join(json.dumps(item) for item in value) + "\n]"
     if isinstance(value, dict) and len(value) > 20:
@@ -127,7 +127,7 @@ def _grouped(found: list[Row]) -> list[dict[str, Any]]:
 
 
 def _units(results: list[UnitResult]) -> dict[str, dict[str, list[int]]]:
-    """For each entry and dtype: how many samples pass, pass in parts, are exceptions, fail."""
+    """Return, for each entry and dtype, the number of samples that pass, pass in parts, are exceptions, or fail."""
     units: dict[str, dict[str, list[int]]] = {}
     for result in sorted(results, key=lambda r: (r.unit.entry, r.unit.dtype)):
         counter = Counter(outcome.verdict for outcome in result.outcomes.values())

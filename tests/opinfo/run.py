@@ -28,11 +28,11 @@ from opinfo.samples import MODES
 from opinfo.worker import Task
 
 FULL: dict[str, int | None] = {"forward": 8, "inplace": 2, "gradient": 4, "dynamic": 4}
-"""Samples of each mode; the plain mode takes all there are in f32."""
+"""Largest number of samples of each mode; the plain mode takes all there are in f32."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Read the command line."""
     made = argparse.ArgumentParser(prog="opinfo", description=__doc__)
     made.add_argument("--entries", default="*", help="names or shell patterns, separated by commas")
     made.add_argument("--dtypes", default=",".join(DTYPES), help=f"of {', '.join(DTYPES)}")
@@ -63,7 +63,7 @@ def limits(options: argparse.Namespace, dtype: str) -> dict[str, int | None]:
 
 
 def tasks(options: argparse.Namespace, known: dict[Unit, UnitResult]) -> list[Task]:
-    """The work that the options ask for."""
+    """Return the units that the options select."""
     number, of = map(int, options.shard.split("/"))
     chosen = list(units(options.entries.split(","), options.dtypes.split(","), options.device))[
         number - 1 :: of
@@ -88,7 +88,7 @@ def tasks(options: argparse.Namespace, known: dict[Unit, UnitResult]) -> list[Ta
 
 
 def read(path: Path) -> dict[Unit, UnitResult]:
-    """The results kept in a folder; of several for a unit the last one holds."""
+    """Read the results in a folder; of several for a unit the last one counts."""
     found = {}
     if path.exists():
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -100,7 +100,7 @@ def read(path: Path) -> dict[Unit, UnitResult]:
 def judged(
     console: Console, work: list[Task], known: dict[Unit, UnitResult], options: argparse.Namespace
 ) -> None:
-    """Run the work, put results into `known` and at the end of the file as they come."""
+    """Run the units, put results into `known` and append them to the file as they come."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     path = options.results / "results.jsonl"
     with (

@@ -1,4 +1,4 @@
-"""The inputs: an entry's own samples, copied so that no run sees what another one wrote."""
+"""Sample inputs of an entry, copied so that no run sees another one's writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEED = 20
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The arguments of one call, and what makes its results fit for differentiation."""
+    """The arguments of one call, and the function that makes its results differentiable."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]

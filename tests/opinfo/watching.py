@@ -1,4 +1,4 @@
-"""A backend like `"litz"` that keeps what was made of each graph, and what was said meanwhile."""
+"""Backends like `"litz"` that keep the compiled graphs and litz's warnings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Made:
         return None
 
     def calls(self) -> tuple[str, ...]:
-        """The routines that are called instead of generated code, by name."""
+        """Return the names of the routines that are called instead of generated code."""
         plans = [compiled.artifact.plan for compiled in self.compiled if compiled.artifact is not None]
         return tuple(
             dict.fromkeys(step.target for plan in plans for step in plan.steps if isinstance(step, CallStep))
@@ -52,7 +52,7 @@ class Made:
 
 
 class _Listener(logging.Handler):
-    """Keeps litz's warnings while a run lasts."""
+    """Log handler that keeps litz's warnings during a run."""
 
     def __init__(self, said: list[str]) -> None:
         super().__init__(logging.WARNING)
@@ -64,7 +64,7 @@ class _Listener(logging.Handler):
 
 
 class Watcher:
-    """A backend like `"litz"` that keeps what was made; one serves all samples of a unit."""
+    """A backend like `"litz"` that keeps the compiled graphs; one instance serves all samples of a unit."""
 
     def __init__(self) -> None:
         self.made = Made()
@@ -78,7 +78,7 @@ class Watcher:
 
     @contextmanager
     def watching(self) -> Iterator[Made]:
-        """Collect what is made inside the block."""
+        """Collect the graphs and warnings of the block."""
         self.made = Made()
         logger, listener = logging.getLogger("litz"), _Listener(self.made.said)
         logger.addHandler(listener)

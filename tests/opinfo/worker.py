@@ -1,4 +1,4 @@
-"""A process that judges units, sample by sample, and tells its parent of each."""
+"""Worker process that judges units, sample by sample, and reports each to its parent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PEERS = ("aot_eager", "eager")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A unit, how many samples of each mode to take (`None`: all), and which are to be left out or run alone."""
+    """A unit, the number of samples of each mode (`None`: all), and the samples to leave out or to run alone."""
 
     unit: Unit
     limits: dict[str, int | None]
@@ -71,7 +71,7 @@ def main(connection: Connection, said: str, cache: str) -> None:
 
 
 def judgements(task: Task) -> Iterator[tuple[Place, Callable[[], Outcome]]]:
-    """Yield each sample of a task with what judges it."""
+    """Yield each sample of a task with its judge."""
     for mode, samples in task.places():
         judge = Judge(task.unit, mode)
         for index, sample in samples:
@@ -152,7 +152,7 @@ class Judge:
     def _in_parts(
         self, sample: Sample, expected: Seen, reference: Reference, reason: str
     ) -> tuple[str, str, Made]:
-        """Judge what fails as one graph under every backend as several graphs."""
+        """Judge as several graphs a sample that fails as one graph under every backend."""
         with self.watcher.watching() as made:
             actual = run(self._compiled(self.watcher, fullgraph=False), sample.copied(), self.mode)
         found = self._compared(actual, expected, reference)

@@ -1,4 +1,4 @@
-"""Kernels of two trees compared: `python -m replay`, and `nox -s replay`.
+"""Comparison of the kernels of two trees: `python -m replay`, and `nox -s replay`.
 
 `plugin` has lowering's tests leave their kernels as `records`, `graphs_of_forms` adds the table of kernel forms;
 `canonical` makes texts the same up to names, `compare` matches the records of two trees, `run` does all of it.

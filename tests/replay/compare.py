@@ -1,4 +1,4 @@
-"""Records of two trees matched, and those that differ by more than names."""
+"""Matching of the records of two trees, and those that differ by more than names."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ class Emitted:
 
     @cached_property
     def form(self) -> Canonical:
-        """The canonical form of the text."""
+        """Return the canonical form of the text."""
         return canonical(self.text, self.language, self.name)
 
     @property
     def plan(self) -> str:
-        """The key of the graph and target that it belongs to."""
+        """Return the key of the graph and target."""
         return self.key.rpartition(" record ")[0]
 
     @property
     def graph(self) -> str:
-        """The key of the graph that it belongs to; empty for a header."""
+        """Return the key of the graph; empty for a header."""
         return "" if self.key.startswith("header ") else self.plan.rpartition(" ")[0]
 
     def content(self, mapping: Mapping[str, str]) -> tuple[object, ...]:
-        """All that has to be equal, with used names renamed."""
+        """Return everything that has to be equal, with used names renamed."""
         return (self.language, self.facts, self.form.renamed(mapping))
 
     def raw(self) -> str:
-        """The facts and the text as they are, for people."""
+        """Return the facts and the text unchanged, for display."""
         return "".join(f"{fact}\n" for fact in self.facts) + self.text
 
 
@@ -60,7 +60,7 @@ class Comparison:
     renamed: Mapping[str, str] = field(default_factory=dict)
 
     def keys(self) -> list[str]:
-        """The keys of all that is not the same."""
+        """Return the keys of all records that differ."""
         return [each.key for each in (*(after for _, after in self.different), *self.gone, *self.new)]
 
 
@@ -152,7 +152,7 @@ def _mentions(each: Emitted, names: Iterable[str]) -> bool:
 
 
 def _used_pairs(old: Canonical, new: Canonical) -> dict[str, set[str]]:
-    """Return what stands for each used name of a text in one that is like it but for them."""
+    """Return the other text's names for each used name of a text; empty where the texts differ by more than names."""
     found: dict[str, set[str]] = defaultdict(set)
     if old.used == new.used and len(old.tokens) == len(new.tokens):
         for place in old.used:

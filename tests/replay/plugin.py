@@ -66,7 +66,7 @@ class Recorder:
 
     @contextmanager
     def scheduling(self, options: SchedulerOptions) -> Iterator[None]:
-        """Schedule graphs under such options."""
+        """Schedule graphs under the options of the block."""
         before, self.options = self.options, options
         try:
             yield

@@ -130,7 +130,7 @@ def _positional(term: Size, kernel: Kernel) -> str:
 
 
 def _plan_record(plan: Plan) -> Record:
-    """Memory and steps of a plan and its subplans, where all names that may change begin with ``%`` or ``$``."""
+    """Print memory and steps of a plan and its subplans, with a `%` or `$` before all names that may change."""
     lines = [line for each in plans_in(plan) for line in _plan_lines(each)]
     return Record(name="plan", language="plan", text="\n".join(lines) + "\n", facts=[])
 

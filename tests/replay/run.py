@@ -27,7 +27,7 @@ from replay.compare import Comparison, Emitted, compared
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = ("packages/lowering/tests", "tests/replay/graphs_of_forms.py")
 SHOWN = 40
-"""Groups of kernels that differ in the same way and are printed; the folder has all."""
+"""Largest number of printed groups of kernels that differ in the same way; the folder has all."""
 
 FIXED: Mapping[str, str] = {
     "PYTHONHASHSEED": "0",
@@ -52,7 +52,7 @@ class Expectation:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Compare two trees; 1 where something differs that is not expected to."""
+    """Compare two trees and return the exit code: 1 where a difference is not expected."""
     parser = argparse.ArgumentParser(prog="replay", description=__doc__)
     parser.add_argument("ref", nargs="?", default="HEAD", help="the commit before (default: HEAD)")
     parser.add_argument(
@@ -83,7 +83,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def emit(folder: Path, tests: Sequence[str], workers: int) -> int:
-    """Run the corpus of this tree under the plugin; pytest's exit code."""
+    """Run the corpus of this tree under the plugin and return pytest's exit code."""
     split = ["-n", str(workers), "--dist", "worksteal"] if workers > 1 else []
     draws = ["--hypothesis-profile=replay", "--hypothesis-seed=0"]
     command = [sys.executable, "-m", "pytest", "-q", *split, "-p", "replay.plugin", "-p", "no:cacheprovider"]
@@ -123,7 +123,7 @@ def _worktree(commit: str) -> Iterator[Path]:
 
 
 def _emit_in(tree: Path, folder: Path, how: Sequence[str], name: str, console: Console) -> None:
-    """Have a tree emit its kernels to a folder, which is there when all are."""
+    """Let a tree emit its kernels to a folder, which appears once all are there."""
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="litz-replay-") as made:
         records = Path(made) / "records"
@@ -178,7 +178,7 @@ def report(
     out: Path,
     console: Console,
 ) -> int:
-    """Compare records, print the result and write diffs; the exit code."""
+    """Compare records, print the result, write diffs, and return the exit code."""
     if not before or not after:
         raise SystemExit("a tree left no records")
     found = compared(before, after)
@@ -213,7 +213,7 @@ def unexpected(keys: Sequence[str], expected: Sequence[Expectation], console: Co
 
 
 def grouped(found: Comparison) -> dict[str, list[str]]:
-    """Return the diffs of all that is not the same, each with the keys of those that it is the diff of."""
+    """Return the diffs of all records that differ, each with the keys that share it."""
     groups: dict[str, list[str]] = defaultdict(list)
     for old, new in found.different:
         groups[_diff(old, new)].append(f"{new.key} ({new.name})")
@@ -235,7 +235,7 @@ def _diff(old: Emitted, new: Emitted) -> str:
 
 
 def _counts(before: Mapping[str, Emitted], after: Mapping[str, Emitted], found: Comparison) -> Table:
-    """Return a table of how many records of each language there are, and how they compare."""
+    """Return a table of the numbers of records by language, equal and different."""
     changed = {each.key: each for _, each in found.different}
     columns = [
         Counter(each.language for each in those)

@@ -18,7 +18,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A model, what it is called with, and what its output is trained towards."""
+    """A model, its arguments, and its training target."""
 
     model: nn.Module
     inputs: tuple[Tensor, ...]

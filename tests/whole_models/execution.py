@@ -1,4 +1,4 @@
-"""One call of a model, eager or compiled, and the tensors that are known after it."""
+"""Run of a model, eager or compiled, and the tensors that it leaves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Program = Callable[..., Any]
 
 
 class TrainingStep(nn.Module):
-    """A model with its loss behind it, so that both are in the compiled program."""
+    """A model followed by its loss, so that both are in the compiled program."""
 
     def __init__(self, model: nn.Module, loss: Loss) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class TrainingStep(nn.Module):
         self.loss = loss
 
     def forward(self, target: Tensor, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the loss, and the output that it is of."""
+        """Return the loss, and the output from which it is computed."""
         output = self.model(*inputs)
         return self.loss(output, target), output
 

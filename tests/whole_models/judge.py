@@ -15,15 +15,17 @@ import torch
 from torch import Tensor
 
 ELEMENT_LIMIT = 6.0
-"""Times eager's worst element; the largest of many rounding errors varies more than their norm."""
+"""Allowed distance of a worst element, in multiples of eager's; the largest rounding error varies more than the norm of
+all."""
 
 NOISE_LIMIT = 4.0
-"""Times eager's error where that is half of the tensor or more: what is zero but for rounding has no digit right."""
+"""Allowed multiple of eager's error where that is half of the tensor or more: the tensor is zero but for rounding, and
+no digit is right."""
 
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """The times eager's error that a dtype of computation allows, and the share of a norm that it always does."""
+    """Allowed multiple of eager's error by dtype of computation, and a share of the norm that is always allowed."""
 
     limit: float
     floor: float
@@ -34,7 +36,7 @@ PRECISIONS = {"f32": Precision(2.0, 2.0**-22), "bf16": Precision(1.5, 2.0**-12)}
 
 @dataclass(frozen=True, slots=True)
 class Yardstick:
-    """An exact tensor, and how far from it eager is at the precision that is judged."""
+    """An exact tensor, and eager's distance from it at the precision that is judged."""
 
     exact: Tensor
     size: float
@@ -47,7 +49,8 @@ class Yardstick:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The verdict on one tensor. `ratio` over `limit` is what is wrong; errors are shares of the tensor's norm."""
+    """The verdict on one tensor, which is wrong where `ratio` exceeds `limit`; errors are shares of the tensor's
+    norm."""
 
     name: str
     fault: str
@@ -154,7 +157,7 @@ def _wide(tensor: Tensor) -> Tensor:
 
 
 def _odd(tensor: Tensor) -> Tensor | None:
-    """Return where a tensor is NaN (1) or infinite (2, or 3 with a sign), or `None` where it is all finite."""
+    """Return a code for each element: finite 0, NaN 1, infinity 2, negative infinity 3; `None` where all are finite."""
     if not tensor.is_floating_point() or bool(tensor.isfinite().all()):
         return None
     return tensor.isnan() + 2 * tensor.isposinf() + 3 * tensor.isneginf()

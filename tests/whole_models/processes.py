@@ -1,4 +1,4 @@
-"""A process for a model and mode, watched: a crash or a hang is the verdict of the cell that it happened in."""
+"""Watched processes, one for each model and mode: a crash or a hang is the verdict of the cell that it happened in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whole_models.worker import Row
 
 POLL = 0.1
 START = 120.0
-"""Seconds that a process has, beyond a cell's, to import everything and find its device."""
+"""Seconds of a process, beyond a cell's, to import everything and find its device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The moment (of the monotonic clock) at which everything ends, and the seconds of a cell."""
+    """The time (of the monotonic clock) at which the run ends, and the seconds of a cell."""
 
     end: float
     cell: float
@@ -80,7 +80,7 @@ def carried_out(job: Job, arguments: list[str], folder: Path, limits: Limits) ->
 
 
 def _watched(process: subprocess.Popen[bytes], said: Path, limits: Limits) -> tuple[list[Row], str]:
-    """Wait for the process; return the rows that it printed, and why it was ended, if it was."""
+    """Wait for the process; return the rows that it printed, and the reason for which it was ended, if it was."""
     begun, deadline = 0, time.monotonic() + START + limits.cell
     while True:
         ended = process.poll() is not None

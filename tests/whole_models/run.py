@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
 
 @dataclass(slots=True)
 class Judgement:
-    """The work that is left and the rows that came of the rest; its lanes are threads, each with a process."""
+    """Remaining jobs and the rows of finished ones; its lanes are threads, each with a process."""
 
     waiting: deque[Job]
     limits: Limits
@@ -126,7 +126,7 @@ def jobs(cases: Iterable[str], modes: Iterable[Mode], dtypes: Sequence[str]) -> 
 
 
 def machine(device: str) -> Row:
-    """Return where and with what versions the rows came to be."""
+    """Return the machine, device and versions on which the rows were measured."""
     name = torch.cuda.get_device_name() if device == "cuda" else platform.machine()
     return {"machine": name, "torch": torch.__version__, "python": platform.python_version()}
 

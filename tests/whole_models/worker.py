@@ -132,7 +132,7 @@ def compiled_runs(runner: Runner, narrow: bool, fuse: bool) -> tuple[list[dict[s
 
 
 def yardsticks_of(runner: Runner, narrow: bool) -> dict[str, Yardstick]:
-    """Return how far eager is from a run of higher precision: f32 for bf16, f64 for f32."""
+    """Return yardsticks: eager's distance from a run of higher precision: f32 for bf16, f64 for f32."""
     if narrow:
         exact = runner.run(runner.program, narrow=False)
     else:
@@ -150,7 +150,7 @@ def findings_of(
 
 
 def verdict_of(findings: Sequence[Finding]) -> Row:
-    """Return what a row says of the findings: the worst tensor, how many are wrong, and the first few of these."""
+    """Return the verdict of a row: the worst tensor, the number of wrong ones, and the first few of these."""
     worst = worst_of(findings)
     wrong = [finding for finding in findings if finding.wrong]
     return {

@@ -1,1 +1,1 @@
-"""Tiny models of many architectures as the judge of litz: `python -m zoo --help` with `tests/` on the path."""
+"""Tests of litz by tiny models of many architectures: `python -m zoo --help` with `tests/` on the path."""

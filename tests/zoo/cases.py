@@ -1,4 +1,4 @@
-"""The cases: an architecture of a library by name, and a tiny model of it with inputs that eager accepts."""
+"""Cases: an architecture of a library by name, and a tiny model of it with inputs that eager accepts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Built:
 
 
 class NotRunnable(Exception):
-    """No call of the model came through in eager; the message is eager's."""
+    """Raised where every call of the model fails in eager; the message is eager's."""
 
 
 def said(error: BaseException) -> str:
@@ -45,7 +45,7 @@ def said(error: BaseException) -> str:
 
 
 def generator(seed: int) -> torch.Generator:
-    """Return a generator of its own."""
+    """Return a new random generator with a seed."""
     return torch.Generator().manual_seed(seed)
 
 

@@ -1,4 +1,4 @@
-"""Runs of a model, eager, in double precision or compiled, and all that they leave."""
+"""Runs of a model, eager, in double precision or compiled, and the tensors that they leave."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Wrap = Callable[[torch.nn.Module], Callable[..., Any]]
 
 
 class InDouble(TorchFunctionMode):
-    """Computes in double precision what the program says in single precision."""
+    """Runs operations in double precision where the program asks for single precision."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Replace the dtype wherever one is given."""
@@ -103,7 +103,7 @@ def _in_double(model: torch.nn.Module) -> Callable[..., Any]:
 
 
 def rounded_otherwise(model: torch.nn.Module, inputs: Inputs, mode: Mode, seed: int) -> Leaves:
-    """Run eager from weights and inputs that differ in the last place, up or down at random."""
+    """Run eager from weights and inputs with the last bit changed, up or down at random."""
     noise = generator(seed)
 
     def moved(leaf: Any) -> Any:

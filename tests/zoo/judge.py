@@ -16,9 +16,9 @@ import torch
 
 MULTIPLE, FLOOR = 4.0, 32.0
 SAME = 0.01
-"""Beyond that share of a tensor's largest element a run in double precision took another way."""
+"""Share of a tensor's largest element beyond which a run in double precision counts as another computation."""
 LARGEST = 1e30
-"""Beyond that a number stands for infinity, as in a mask."""
+"""Magnitude beyond which a number stands for infinity, as in a mask."""
 
 Leaves = Mapping[str, torch.Tensor]
 """Tensors after a run, by label: `output 0`, `gradient layer.weight`, `buffer norm.running_mean`."""

@@ -1,4 +1,4 @@
-"""A process for each case, some at a time, watched: a crash or a hang costs the mode that it happened in."""
+"""Watched processes, one for each case: a crash or a hang is the verdict of the mode that it happened in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from zoo.worker import main
 
 @dataclass(slots=True)
 class Running:
-    """A case at work."""
+    """A running case."""
 
     row: Row
     process: BaseProcess
@@ -49,7 +49,7 @@ class Running:
         return False
 
     def lost(self, verdict: str, reason: str) -> None:
-        """Blame the mode that was at work; before the first it is eager's fault."""
+        """Give the verdict to the running mode; before the first the failure is eager's."""
         self.process.kill()
         self.process.join()
         if not self.row.title:

@@ -51,7 +51,7 @@ class Row:
         return all(outcome.verdict in GOOD for outcome in self.outcomes.values())
 
     def to_line(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
 
     @staticmethod

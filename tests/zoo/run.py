@@ -21,7 +21,7 @@ from zoo.worker import names
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Read the command line."""
     made = argparse.ArgumentParser(prog="zoo", description=__doc__)
     made.add_argument("--family", choices=LIBRARIES, help="the architectures of this library alone")
     made.add_argument("--only", default="*", help="names or shell patterns, separated by commas")

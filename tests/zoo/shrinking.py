@@ -1,4 +1,4 @@
-"""Small configurations: of a class of dataclasses, those fields that say sizes, by the tables of `sizes`."""
+"""Small configurations of a class of dataclasses, with the size fields set by the tables of `sizes`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zoo import sizes
 
 
 def shrunk(config_class: Any, family: Mapping[str, Any]) -> Any:
-    """Return a configuration of small sizes; what ``family`` gives goes before."""
+    """Return a configuration of small sizes; values in ``family`` take precedence."""
     chosen: dict[str, Any] = {}
     parts = config_class.sub_configs
     for field in dataclasses.fields(config_class):

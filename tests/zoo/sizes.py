@@ -1,4 +1,4 @@
-"""Sizes and inputs of tiny transformers, as data: by field and parameter name first, then what single families need."""
+"""Sizes and inputs of tiny transformers, as data: by names of fields and parameters, then for single families."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ FIELDS: Mapping[str, int] = MappingProxyType(
         "num_frames": 2,
     }
 )
-"""The largest value of a whole number by its name."""
+"""Largest value of an integer field, by its name."""
 
 LISTS: Mapping[str, int] = MappingProxyType(
     {
@@ -60,7 +60,7 @@ LISTS: Mapping[str, int] = MappingProxyType(
         **dict.fromkeys(("tdnn_dim", "neck_hidden_sizes", "decoder_hidden_sizes"), WIDTH),
     }
 )
-"""The largest value of each whole number in a list by its name; lists that grow keep growing."""
+"""Largest value of each integer in a list, by the field's name; lists that grow keep growing."""
 
 SWITCHED_OFF = ("dropout", "drop_rate", "drop_path", "layerdrop", "_pdrop", "jitter")
 """Parts of the names of fields that are probabilities of what happens in training alone; they become 0."""
@@ -121,7 +121,8 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "zamba2": {"layers_block_type": ["mamba", "hybrid"], "mamba_expand": 2, "n_mamba_heads": 4},
     }
 )
-"""Fields of single families, by the name in the mapping of configurations; a part's are in a mapping of their own."""
+"""Fields of single families, by the name in the mapping of configurations; nested configurations have nested
+mappings."""
 
 INPUTS: tuple[tuple[str, ...], ...] = (
     ("input_ids", "pixel_values", "decoder_input_ids"),

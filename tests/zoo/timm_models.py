@@ -1,4 +1,4 @@
-"""The smallest model of each module of timm, by parameters; a module that is not here gives its first."""
+"""Smallest model of each module of timm, by parameters; other modules use their first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process that those of the cases are forked from: everything is imported, one model has been compiled."""
+"""The process from which the cases' processes are forked: everything is imported, one model compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process of one case: builds the model, runs it in every way and tells its parent."""
+"""Process of one case: builds the model, runs it in every way and reports to its parent."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def main(connection: Connection, case: Case, log: str, cache: str) -> None:
 
 
 def judged(built: Built, mode: Mode, expected: Leaves) -> Outcome:
-    """Run a model compiled and compare it with what eager left; where they differ, once more without litz."""
+    """Run a model compiled and compare it with eager; where they differ, once more without litz."""
     torch._dynamo.reset()
     exact, single = reference(built, mode, expected)
     watcher, spent = Watcher(), Stopwatch()
@@ -105,7 +105,7 @@ class Stopwatch:
 def _difference(
     built: Built, mode: Mode, expected: Leaves, exact: Leaves, wrap: Any
 ) -> tuple[str, str] | None:
-    """Return a verdict and its reason, or ``None`` where a way of running is right."""
+    """Return a verdict and its reason, or ``None`` where a run is right."""
     try:
         actual = run(built.model, built.inputs, mode, wrap)
     except Exception as error:
@@ -135,8 +135,8 @@ def right_with_fixed_signs(built: Built, mode: Mode, found: tuple[str, str]) -> 
 
 
 def reference(built: Built, mode: Mode, expected: Leaves) -> tuple[Leaves, str]:
-    """Return what eager leaves in double precision; where it takes another way there, and that is the second result,
-    what it leaves in single precision from weights that are rounded otherwise."""
+    """Return the exact tensors: eager's in double precision, or, where that takes another branch (the second result
+    says where), eager's in single precision from weights rounded otherwise."""
     try:
         exact = in_double(built.model, built.inputs, mode)
         apart = far_apart(expected, exact)
