@@ -26,12 +26,12 @@ BLOCK = re.compile(r"(<!-- stage: (\w+) -->\n```\w*\n)(.*?)(\n```)", re.DOTALL)
 
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
-    """The page's example."""
+    """The example of the page."""
     return torch.softmax(x * 0.125, -1)
 
 
 def stages() -> Iterator[tuple[str, str]]:
-    """Each stage's name and text."""
+    """Yield each stage's name and text."""
     table = decompositions()
     gm = make_fx(softmax, decomposition_table=table, tracing_mode="fake")(torch.randn(4096, 1024))
     yield "fx", gm.code.strip()

@@ -1,4 +1,5 @@
-"""Attention written by hand: what runs as the library's kernel, what stays as written and why, and values."""
+"""Attention written by hand: the patterns that run as the library's kernel, those that stay as written with the reason,
+and values."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ KERNEL = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 INF = float("inf")
 LOWEST = torch.finfo(torch.float32).min
 B, H, S, D = 2, 4, 384, 16
-"""Large enough for the kernel to pay."""
+"""A size at which the kernel pays."""
 
 
 def numbers(*shape: int, seed: int) -> torch.Tensor:
@@ -31,7 +32,7 @@ def numbers(*shape: int, seed: int) -> torch.Tensor:
 
 
 def heads(seed: int, count: int = H) -> torch.Tensor:
-    """As a model has them: heads beside one another in memory."""
+    """Return f32[B, count, S, D] whose heads are next to one another in memory, as in models."""
     return numbers(B, S, count, D, seed=seed).transpose(1, 2)
 
 
@@ -43,7 +44,7 @@ PADDING = (torch.arange(S) < torch.tensor([[S - 50], [S]]))[:, None, None, :]
 
 
 def compiled(function: Program, seen: list[Compiled], dynamic: bool | None = None) -> Program:
-    """``function`` compiled whole; what is compiled is ``seen``."""
+    """Compile ``function`` as one graph and append the result to ``seen``."""
 
     def backend(gm: torch.fx.GraphModule, inputs: list[Any]) -> Any:
         return litz.compile_fx(gm, inputs, observers=(seen.append,))
@@ -67,7 +68,7 @@ def kernels_run(function: Program, *args: Any) -> int:
 
 
 def same(function: Program, *args: Any, runs: int) -> Explanation:
-    """Compiled and eager agree in values and strides; the kernel runs so often. Gives what is said about it."""
+    """Assert equal values and strides in eager, and the number of runs of the kernel; return the explanation."""
     with torch.no_grad(), litz.config.patch(fallback="error", verify=True, cache=False):
         seen: list[Compiled] = []
         run = compiled(function, seen)

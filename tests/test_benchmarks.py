@@ -1,4 +1,4 @@
-"""The benchmarks still build and run, so that they cannot rot between two measurements."""
+"""Tests that the benchmarks build and run."""
 
 from __future__ import annotations
 

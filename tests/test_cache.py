@@ -1,4 +1,5 @@
-"""The second process lowers, schedules and compiles nothing; the cache travels and survives damage."""
+"""Cache between processes: the second one lowers, schedules and compiles nothing; caches can be moved and survive
+damage."""
 
 from __future__ import annotations
 
@@ -116,7 +117,8 @@ def test_processes_that_build_the_same_source_at_once(tmp_path: Path) -> None:
     caches = [ArtifactCache(None, Store(tmp_path / "binaries")) for _ in range(2)]
 
     class Builder:
-        """Names what it builds after the graph; another process keeps the same source while the first one builds."""
+        """Target that names binaries after the graph; another process keeps the same source while the first one
+        builds."""
 
         def build(self, unit: SourceUnit, folder: Path) -> Path:
             if unit.name == "first":

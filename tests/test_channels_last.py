@@ -1,4 +1,4 @@
-"""Images in channels-last inside of what is compiled: values, strides and gradients stay eager's."""
+"""Channels-last inside compiled graphs: values, strides and gradients stay eager's."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Net(nn.Module):
 
 
 class Both(nn.Module):
-    """Two branches, joined by channels and by a sum."""
+    """Two branches, concatenated by channels and summed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Both(nn.Module):
 
 
 class Gate(nn.Module):
-    """Channels scaled by what a whole image says, as squeeze and excitation do."""
+    """Squeeze and excitation: channels scaled by a function of the whole image."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ def channels_last_calls(monkeypatch: pytest.MonkeyPatch) -> CallsByGraph:
 
 
 def step(function: Callable[..., Any], module: nn.Module, x: torch.Tensor) -> list[torch.Tensor | None]:
-    """Results, gradients, and what is left in buffers after a training step."""
+    """Run a training step and return results, gradients and buffers."""
     module.zero_grad(set_to_none=True)
     given = x.detach().clone(memory_format=torch.preserve_format).requires_grad_(x.is_floating_point())
     y = function(given)
@@ -206,7 +206,7 @@ def test_what_is_saved_is_kept_and_what_is_returned_too_is_promised(
 
 
 def test_hooks_keep_what_is_saved_as_eager_has_it(again: bool) -> None:
-    """As do those that write to files, and read from them."""
+    """Hooks that write to files and read from them get eager's strides too."""
     torch.manual_seed(0)
     module, x = Net(Both()), torch.randn(4, 32, 28, 28)
     with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved.contiguous(), lambda saved: saved):

@@ -1,4 +1,5 @@
-"""Graphs given by hand: traced, exported, with nested inputs and results; and what compiling leaves as it was."""
+"""Compilation of graphs from callers: traced, exported, with nested inputs and results; and state that it leaves
+unchanged."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def compiled(function: Program, dynamic: bool | None = False) -> Program:
 
 
 def check(function: Program, *args: Any, dynamic: bool | None = False) -> None:
-    """Compiled and eager agree on results and on what they do to their arguments, twice."""
+    """Assert that compiled and eager agree on results and written arguments, twice."""
     call = compiled(function, dynamic)
     mine, theirs = ([a.clone() if isinstance(a, torch.Tensor) else a for a in args] for _ in range(2))
     for _ in range(2):

@@ -1,5 +1,5 @@
-"""Operators from ``torch.library`` under litz against eager: values, side effects, strides that the operator sees,
-and how many copies are made for those that overwrite their arguments."""
+"""Operators from ``torch.library`` against eager: values, side effects, strides of their arguments, and the number of
+copies for those that overwrite arguments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from litz.loading import Compiled
 from litz_ir.plan import Launch
 
 SEEN: list[tuple[tuple[int, ...], ...]] = []
-"""The strides of the tensors that each call of an operator was given."""
+"""Strides of the arguments at each call of an operator."""
 
 
 NOTES: list[tuple[str, int]] = []
@@ -32,7 +32,7 @@ NOTES: list[tuple[str, int]] = []
 
 
 class Counter(OpaqueBase):
-    """An object that operators take and that only they look into."""
+    """An object argument, which only operators read."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -52,7 +52,7 @@ def define(
     fake: Callable[..., Any] | None = None,
     *tags: str,
 ) -> None:
-    """One operator whose body records the strides that it sees, with those of the tags that this torch has."""
+    """Define an operator whose body notes the strides of its arguments, with those of the tags that this torch has."""
     name = schema.partition("(")[0]
     library.define(schema, tags=[getattr(torch.Tag, tag) for tag in tags if hasattr(torch.Tag, tag)])
 
@@ -225,14 +225,14 @@ def fresh() -> None:
 
 
 def numbers(*shape: int) -> Tensor:
-    """0, 1, 2, …"""
+    """Return 0, 1, 2, … in a shape."""
     size = torch.Size(shape)
     return torch.arange(float(size.numel())).reshape(size)
 
 
 def check(program: Callable[..., Any], *args: Tensor, dynamic: bool | None = None) -> list[Compiled]:
-    """Compiled is eager: values and strides of results, what becomes of the arguments, strides that operators see.
-    Gives what was compiled. Nothing may fall back as a whole."""
+    """Assert equal values and strides of results, arguments after the call, and strides that operators get; return the
+    compiled graphs. A fallback of a whole graph is an error."""
     compiled: list[Compiled] = []
     with litz.config.patch(fallback="error"):
         run = torch.compile(
@@ -532,7 +532,7 @@ def test_a_result_that_is_not_as_its_meta_kernel_said() -> None:
 
 
 def first_wrapper(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-    """As torch wrapped operators before it could wrap views; what is left out has its default."""
+    """Wrap an operator as torch did before it could wrap views; arguments that are left out have their defaults."""
     wrapped = torch.ops.higher_order.auto_functionalized
     a, b = x * 2, y + 1
     result, new = wrapped(torch.ops.litztest.perhaps.default, x=y, y=a)

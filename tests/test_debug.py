@@ -1,4 +1,4 @@
-"""Looking between the passes: `verify` and `check` find what a defective pass does."""
+"""Debugging between passes: `verify` and `check` find defective passes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from litz_scheduler import pipeline
 
 @dataclass(frozen=True, slots=True)
 class Spoil:
-    """A pass that is wrong on purpose: it adds one to the last pointwise value."""
+    """A wrong pass: it adds one to the last pointwise value."""
 
     name: str = "spoil"
     ulp: int = 0

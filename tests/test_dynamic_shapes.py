@@ -19,7 +19,7 @@ Arguments = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Case:
-    """A program and the calls of it, in order, of one compiled function."""
+    """A program and the arguments of its calls, in order, by one compiled function."""
 
     run: Callable[..., Any]
     calls: tuple[Arguments, ...]
@@ -35,12 +35,12 @@ def backed(*calls: Arguments) -> Callable[[Callable[..., Any]], None]:
 
 
 def data(*calls: Arguments) -> Callable[[Callable[..., Any]], None]:
-    """Register a program in which sizes are read out of tensors."""
+    """Register a program whose sizes are read from tensors."""
     return lambda run: DATA.update({run.__name__: Case(run, calls)})
 
 
 def waves(*shape: int) -> Tensor:
-    """Numbers between -1 and 1."""
+    """Return numbers between -1 and 1."""
     return torch.arange(math.prod(shape), dtype=torch.float32).add(len(shape)).sin().reshape(shape)
 
 
@@ -50,7 +50,7 @@ LONG = waves(4000)
 
 @pytest.fixture(autouse=True)
 def captured(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Everything is captured, and nothing runs as it came."""
+    """Capture sizes and scalars as symbols, and assert that no graph falls back."""
     torch._dynamo.reset()
     with (
         torch._dynamo.config.patch(
@@ -63,7 +63,7 @@ def captured(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 def outcome(run: Callable[..., Any], arguments: Arguments) -> Any:
-    """The results with the arguments as they are left and their gradients; or the error."""
+    """Return the results, the arguments after the call and their gradients; or the error."""
     given = [
         a.clone() if isinstance(a, Tensor) and a.is_contiguous() and not a.storage_offset() else a
         for a in arguments
@@ -376,7 +376,7 @@ def test_data_dependent_sizes(name: str) -> None:
 
 
 class AsksBackward(torch.autograd.Function):
-    """Its gradient alone asks something, of the gradient that it is given."""
+    """A function whose backward alone has an assertion, on the incoming gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ def leaves(value: Any) -> list[Any]:
 def check(
     function: Program, args: Sequence[Any], *, dynamic: bool | None = None, tolerance: float = 1e-5
 ) -> None:
-    """Compiled and eager agree on results and on what they do to their arguments."""
+    """Assert that compiled and eager agree on results and written arguments."""
     torch._dynamo.reset()
     mine = [a.clone() if isinstance(a, torch.Tensor) and not a.is_leaf else _copy(a) for a in args]
     theirs = [_copy(a) for a in args]

@@ -1,4 +1,4 @@
-"""The target in examples/c_target passes its own tests, run as its author would run them."""
+"""Tests that the target in examples/c_target passes its own tests."""
 
 from __future__ import annotations
 

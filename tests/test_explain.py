@@ -1,4 +1,4 @@
-"""`litz.explain`: what was fused, from which lines, what went to a library and why, as data and as text."""
+"""`litz.explain`: fused operations with their source lines, library calls with their reasons, as data and as text."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_module_that_dynamo_does_not_capture_is_explained() -> None:
 
 
 class Tagger(torch.nn.Module):
-    """A layer that Dynamo does not capture among others."""
+    """A model with one layer that Dynamo does not capture."""
 
     def __init__(self) -> None:
         super().__init__()

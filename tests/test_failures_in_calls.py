@@ -30,7 +30,7 @@ Program = Callable[..., Any]
 
 
 class Warnings(logging.Handler):
-    """Keeps what litz warns of."""
+    """Log handler that keeps litz's warnings."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -59,7 +59,7 @@ def options(tmp_path: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Units that were compiled once are not compiled again."""
+    """Reuse compiled units between tests."""
     with remembered_builds(tmp_path_factory.mktemp("built")):
         yield
 
@@ -72,7 +72,7 @@ def raising(error: type[BaseException]) -> Callable[..., Any]:
 
 
 def one_report(told: Sequence[str], error: type[Exception]) -> str:
-    """The one warning, which names the exception and the folder of a report."""
+    """Return the only warning, which names the exception and the folder of a report."""
     (text,) = told
     assert f"{error.__name__}: {error('injected')}" in text
     assert (Path(text.rpartition("report: ")[2]) / "repro.py").exists(), text
@@ -84,7 +84,7 @@ def one_report(told: Sequence[str], error: type[Exception]) -> str:
 
 @pytest.fixture
 def target(monkeypatch: pytest.MonkeyPatch) -> LaunchedCpu:
-    """The CPU, launched as a GPU is."""
+    """The CPU as a target that is launched like a GPU."""
     made = LaunchedCpu()
     stand_in(monkeypatch)
     for module in (compilation, aot):
@@ -93,7 +93,7 @@ def target(monkeypatch: pytest.MonkeyPatch) -> LaunchedCpu:
 
 
 def odd(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
-    """A tensor that begins one element after a multiple of 64 bytes."""
+    """Return a tensor that begins one element after a multiple of 64 bytes."""
     size = torch.Size(shape).numel()
     values = torch.rand(size + 1, generator=torch.Generator().manual_seed(seed)).to(dtype)
     made = values[1:].view(shape)
@@ -115,14 +115,14 @@ def looked_up(table: Tensor, b: Tensor, state: Tensor) -> Tensor:
 
 
 def branches(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    """The branch is a program of its own, called in the midst of another."""
+    """A branch, compiled as a program of its own and called in the middle of another."""
     y = x @ w
     result: Tensor = torch.cond(y.sum() > 0, lambda y, b: y.sin() + b, lambda y, b: y.cos() * b, (y, b))
     return result
 
 
 def halved(x: Tensor, image: Tensor) -> Tensor:
-    """Padded: what a loop reads at its borders is no part of the argument."""
+    """Padding: elements that a loop reads at its borders are outside of the argument."""
     padded = nn.functional.pad(image, (3, 3), value=1.0)
     return padded[..., 2:-2].sum(0) + x.to(torch.bfloat16).float()
 
@@ -136,7 +136,8 @@ PROGRAMS: dict[str, tuple[Program, tuple[tuple[int, ...], ...]]] = {
 
 
 def judged(compiled: Program, function: Program, shapes: Sequence[tuple[int, ...]], seed: int) -> None:
-    """A call on arguments at odd addresses is eager's, and so is what it leaves in them."""
+    """Assert that a call on arguments at odd addresses returns eager's results and leaves eager's values in its
+    arguments."""
     ours, theirs = ([odd(*shape, seed=seed + k) for k, shape in enumerate(shapes)] for _ in range(2))
     assert_close(compiled(*ours), function(*theirs))
     assert_close(ours, theirs)
@@ -355,7 +356,7 @@ def test_files_whose_names_are_no_text(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_no_memory_for_scratch_is_an_error_of_the_program(
     monkeypatch: pytest.MonkeyPatch, told: list[str]
 ) -> None:
-    """As in eager, where an operation gets no memory: who catches that may try a smaller batch."""
+    """Out of memory raises as in eager: a caller that catches it may try a smaller batch."""
     compiled = torch.compile(lambda x: torch.softmax(x, -1), backend="litz")
     x = torch.rand(6, 6)
     expected = compiled(x)

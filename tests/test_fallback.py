@@ -1,4 +1,5 @@
-"""Failures degrade what failed, say so once, and raise when asked to."""
+"""Fallbacks: a failure affects the failed graph or operation alone, is reported once, and raises where options say
+so."""
 
 from __future__ import annotations
 
@@ -140,7 +141,7 @@ def test_a_rule_that_declines_is_an_error_only_when_asked(monkeypatch: pytest.Mo
 
 
 def meant_for_aten(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Each operator has a loop before and after it, which is compiled."""
+    """A program with a compiled loop before and after each operator."""
     y = x * 2
     return (
         torch.linalg.inv(y + 6 * torch.eye(6)) + 1,

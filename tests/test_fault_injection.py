@@ -1,4 +1,4 @@
-"""At every border of a stage something raises: the program's answer is eager's, and nothing else is poisoned."""
+"""Fault injection at the borders of all stages: results are eager's, and later graphs are unaffected."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def other(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Border:
-    """A call of a stage: ``owner`` has it under ``name``, and ``stage`` is what reports of it say. ``modes`` are those
-    in which it is met."""
+    """A call between stages: the attribute ``name`` of ``owner``; ``stage`` is its name in reports, ``modes`` are those
+    in which it is called."""
 
     stage: str
     owner: Any
@@ -123,13 +123,13 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Units that were compiled once are not compiled again: most of a cell's time would be the compiler's."""
+    """Reuse compiled units between tests, since the compiler takes most of a case's time."""
     with remembered_builds(tmp_path_factory.mktemp("built")):
         yield
 
 
 class Warnings(logging.Handler):
-    """Keeps what litz warns of."""
+    """Log handler that keeps litz's warnings."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -150,7 +150,7 @@ def records() -> Iterator[list[logging.LogRecord]]:
 
 
 def run(function: Function, mode: str) -> list[Compiled]:
-    """Compile anew and run in a mode, compare with eager; what was compiled."""
+    """Compile afresh, run in a mode, compare with eager, and return the compiled function."""
     torch._dynamo.reset()
     seen: list[Compiled] = []
 
@@ -180,7 +180,7 @@ def _values(function: Function, mode: str) -> list[torch.Tensor]:
 
 
 def is_compiled(function: Function, mode: str) -> bool:
-    """True where a function is compiled with nothing left to ATen for a failure."""
+    """Report that a function is compiled without a fallback to ATen after a failure."""
     seen = run(function, mode)
     whole = all(each.artifact is not None for each in seen)
     forced = [
@@ -190,7 +190,7 @@ def is_compiled(function: Function, mode: str) -> bool:
 
 
 def report_of(records: Sequence[logging.LogRecord]) -> tuple[str, Path]:
-    """The one warning, and the folder that it names."""
+    """Return the only warning, and the folder that it names."""
     (record,) = records
     text = record.getMessage()
     folder = Path(text.rpartition("report: ")[2])
@@ -317,7 +317,7 @@ def test_what_a_program_does_wrong_stays_its_own(records: list[logging.LogRecord
 
 @pytest.fixture
 def compiler(tmp_path: Path) -> Callable[[str], str]:
-    """Makes a compiler that answers for its version, and does something else when it is to compile."""
+    """Return a function that writes a compiler: it prints its version, and runs ``body`` when it is to compile."""
 
     def made(body: str) -> str:
         path = tmp_path / "g++"
@@ -361,7 +361,7 @@ def _entries(folder: Path, kind: str) -> list[Path]:
 
 
 def _spoil(entry: Path, how: str) -> None:
-    """Damage all files of an entry, or write an entry that is whole and means nothing."""
+    """Damage all files of an entry, or write an entry that is well-formed and meaningless."""
     files = [path for path in entry.iterdir() if path.name != MANIFEST]
     for path in files:
         path.unlink()  # it may be loaded
@@ -450,7 +450,7 @@ def test_a_replay_that_cannot_be_planned(
 
 
 class Recorder:
-    """Records calls by keeping them; one of its methods fails."""
+    """Stand-in for a CUDA graph that keeps calls instead of capturing; one of its methods fails."""
 
     def __init__(self, fault: str, error: type[Exception]) -> None:
         self.buffers: list[torch.Tensor] = []
@@ -464,7 +464,7 @@ class Recorder:
         return self, list(self._again())
 
     def wait(self, buffers: Sequence[torch.Tensor]) -> None:
-        """Nothing is asked of a device."""
+        """Do nothing: no device runs."""
 
     def run(self) -> None:
         self._again()
@@ -491,7 +491,7 @@ def test_a_graph_capture_that_fails(
 
 
 def branches(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """Higher-order operators have graphs of their own."""
+    """A higher-order operator, whose branches have graphs of their own."""
     return torch.cond(x.sum() > 3, lambda x, w: x.sin() + w, lambda x, w: x.cos() * w, (x, w))
 
 

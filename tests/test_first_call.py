@@ -15,7 +15,7 @@ FOREIGN = ("rich", "jinja2", "litz_codegen_triton")
 """Modules that compiling for a CPU does not load; torch itself loads sympy, NumPy and Triton."""
 
 OWN_MODULES = 370
-"""litz's modules that `import litz` may load: each takes about half a millisecond."""
+"""Modules of litz that `import litz` may load: each takes about half a millisecond."""
 
 PROGRAM = """
 import json, os, sys
@@ -53,7 +53,7 @@ class Seen:
     modules: set[str]
 
     def of(self, *names: str) -> list[str]:
-        """The first arguments of the events of these names."""
+        """Return the first arguments of the events of these names."""
         return [what for name, what in self.events if name in names]
 
 
@@ -91,7 +91,7 @@ def test_first_calls(tmp_path: Path, train: bool) -> None:
 
 
 def loaded_by(statement: str) -> set[str]:
-    """The modules that a statement loads beside those of torch's compiler stack."""
+    """Return the modules that a statement loads in addition to those of torch's compiler stack."""
     code = f"import sys, torch, torch._dynamo, torch._functorch.aot_autograd\nbefore = set(sys.modules)\n{statement}"
     code += "\nprint(*(set(sys.modules) - before))"
     done = subprocess.run(

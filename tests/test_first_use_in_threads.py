@@ -1,4 +1,4 @@
-"""Programs whose first compilations are in several threads at once, and how torch comes to know the backend's name."""
+"""First compilations in several threads at once, and the registration of the backend's name with torch."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ torch.testing.assert_close(torch.compile(lambda x: x.sin(), backend="litz")(x), 
 
 
 def run(program: str, folder: Path, entry: str = "") -> None:
-    """Run a program in a process of its own that finds the packages by the metadata of this tree; ``entry`` is another
-    value of the entry point."""
+    """Run a program in a process that finds the packages by the metadata of this tree; ``entry`` is another value of
+    the entry point."""
     metadata = folder / "metadata"
     for project in manifests(PACKAGES).values():
         write_metadata(project, metadata)

@@ -1,4 +1,5 @@
-"""Attention with functions for scores and masks as a GPU's plans: eager's values and gradients, and which kernels."""
+"""FlexAttention with functions for scores and masks, planned for a GPU: eager's values and gradients, and the
+kernels."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def test_plans_mean_what_eager_computes(name: str) -> None:
 
 
 def test_plans(golden: Callable[[str, str], None]) -> None:
-    """One kernel forward; backward one for the rows, one for queries, and one for keys and values."""
+    """Plans with one forward kernel and three backward ones: for the rows, for queries, and for keys and values."""
     _, plans = flex_attention_cases.differs(CASES["bf16"], flex_attention_cases.reference)
     forward, backward = map(to_text, plans)
     golden("flex_attention_sm_90.txt", forward)

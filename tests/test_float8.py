@@ -1,4 +1,4 @@
-"""8-bit floats on a CPU: converted in kernels, bit for bit as eager does; what eager refuses is refused."""
+"""fp8 dtypes on a CPU: conversions in kernels are bit for bit eager's; eager's errors are raised."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ in_formats = pytest.mark.parametrize("dtype", FORMATS, ids=str)
 
 
 def codes(dtype: torch.dtype) -> torch.Tensor:
-    """Every value of an 8-bit float."""
+    """Return every value of an fp8 dtype."""
     return torch.arange(256, dtype=torch.uint8).view(dtype)
 
 
 def numbers(dtype: torch.dtype, source: torch.dtype) -> torch.Tensor:
-    """All bf16 or f16; of wider floats one f32 in 65,537, and the neighbours of all that rounds to another code."""
+    """Return all bf16 or f16 values; of wider floats one f32 in 65,537, and the neighbours of all values that round to
+    another code."""
     if source.itemsize == 2:
         return torch.arange(1 << 16).to(torch.int16).view(source)
     strided = np.arange(0, 1 << 32, 65537, dtype=np.uint64).astype(np.uint32).view(np.float32)
@@ -54,7 +55,7 @@ def bits(x: torch.Tensor) -> torch.Tensor:
 
 
 def agree(got: Any, want: Any) -> None:
-    """Same types, strides and bits."""
+    """Assert equal dtypes, strides and bits."""
     got, want = torch.utils._pytree.tree_leaves(got), torch.utils._pytree.tree_leaves(want)
     assert len(got) == len(want)
     for a, b in zip(got, want, strict=True):
@@ -63,7 +64,7 @@ def agree(got: Any, want: Any) -> None:
 
 
 def check(function: Program, *args: torch.Tensor, calls: Sequence[str] = (), dynamic: bool = False) -> None:
-    """Compiled as eager bit for bit, arguments too, in kernels but for ``calls``."""
+    """Assert that results and arguments are bit for bit eager's, computed by kernels but for ``calls``."""
     torch._dynamo.reset()
     mine, theirs = [a.clone() for a in args], [a.clone() for a in args]
     compiled = torch.compile(function, backend="litz", fullgraph=True, dynamic=dynamic)
@@ -256,7 +257,7 @@ def test_a_part_of_what_eager_refuses_is_refused(dtype: torch.dtype, name: str) 
 
 
 def test_sums_of_repeated_writes_round_each_time() -> None:
-    """As eager's: a sum in f32 that is rounded once would be 33."""
+    """Intermediate roundings are eager's: a sum in f32 that is rounded once would be 33."""
     x = torch.zeros(2).to(torch.float8_e4m3fn)
     at, y = torch.zeros(33, dtype=torch.int64), torch.ones(33).to(torch.float8_e4m3fn)
 
@@ -274,7 +275,7 @@ def test_fallbacks_to_aten_are_told() -> None:
 
 
 def test_what_is_beyond_the_largest_is_nan_where_torch_has_it_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch 2.11 saturates nowhere; its conversions are written out in loops."""
+    """Conversions for torch 2.11, which saturates nowhere, are written out as loops."""
     monkeypatch.setattr(compat, "saturates", lambda: False)
     x = torch.tensor([448.0, 464.0, 464.00003, 480.0, 1e9, torch.inf, torch.nan, -464.0, -500.0])
     torch._dynamo.reset()

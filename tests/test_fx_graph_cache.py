@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kinds of the graphs that AOTAutograd handed over so far."""
+    """Kinds of the graphs that AOTAutograd has compiled so far."""
     seen: list[str] = []
     real = aot.CompileSession.compile
 
@@ -43,7 +43,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def anew(function: Function, *args: Any, **options: Any) -> Any:
-    """The result of a fresh compilation, as in another process."""
+    """Return the result of a fresh compilation, as in another process."""
     torch._dynamo.reset()
     return torch.compile(function, backend="litz", **options)(*args)
 
@@ -122,7 +122,7 @@ def test_nothing_is_noted_of_a_graph_that_is_not_plain(name: str, folder: Path) 
 
 
 class Tagged(torch.Tensor):
-    """A class of its own, which may compute otherwise."""
+    """A tensor subclass, which may compute otherwise."""
 
 
 INPUTS: dict[str, tuple[Any, ...]] = {
@@ -313,7 +313,7 @@ def test_a_region_without_autocast_keeps_its_dtype(traced: list[str]) -> None:
 
 
 def gradients(function: Function, *args: torch.Tensor) -> tuple[Any, ...]:
-    """Results and gradients, of all results that have some."""
+    """Return results, and the gradients of all that have some."""
     inputs = [each.detach().clone().requires_grad_(each.is_floating_point()) for each in args]
     results = function(*inputs)
     several = results if isinstance(results, tuple) else (results,)
@@ -486,7 +486,7 @@ def test_inputs_in_one_memory_are_another_graph(traced: list[str]) -> None:
 def cache_key(
     function: Function, device_index: int, current: int, monkeypatch: pytest.MonkeyPatch
 ) -> str | None:
-    """The key of a graph whose inputs are on one of a machine's GPUs while one is current."""
+    """Return the key of a graph whose inputs are on one of a machine's GPUs while one is current."""
     monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
     with FakeTensorMode():
         inputs = [torch.empty(6, 8, device=f"cuda:{device_index}") for _ in range(2)]

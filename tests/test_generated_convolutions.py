@@ -1,4 +1,4 @@
-"""Convolutions and their gradients generated for a GPU: eager's values, what becomes of them, cubins."""
+"""Convolutions and their gradients generated for a GPU: eager's values, the generated kernels, cubins."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_kernels_compile_and_spill_nothing(
 
 @dataclass(frozen=True)
 class Moved:
-    """An image and a weight, and how a window moves, as ATen takes it."""
+    """An input, a weight, and the parameters of a convolution, as ATen takes them."""
 
     x: torch.Tensor
     weight: torch.Tensor
@@ -76,7 +76,7 @@ class Moved:
 
 @st.composite
 def windows(draw: st.DrawFn) -> Moved:
-    """Convolutions of one to three dimensions, transposed or not, that eager takes."""
+    """Strategy of convolutions of one to three dimensions, transposed or not, that eager takes."""
     rank, transposed, groups = draw(st.integers(1, 3)), draw(st.booleans()), draw(st.integers(1, 3))
 
     def numbers(least: int, most: int) -> list[int]:
@@ -111,7 +111,7 @@ def windows(draw: st.DrawFn) -> Moved:
 
 
 def typed(name: str, tensor: torch.Tensor) -> str:
-    """A tensor's name and type in a graph's text."""
+    """Return a tensor's name and type in a graph's text."""
     strides = ", ".join(map(str, tensor.stride()))
     return f"{name}f32[{', '.join(map(str, tensor.shape))}] strides({strides}) fixed"
 
@@ -119,7 +119,7 @@ def typed(name: str, tensor: torch.Tensor) -> str:
 def assert_like_eager(
     call: str, given: Mapping[str, torch.Tensor], arguments: Sequence[Any], expected: Sequence[torch.Tensor]
 ) -> None:
-    """The plan of a call, all of it loops, gives what eager gives, in the reference interpreter."""
+    """Assert that the plan of a call, all of it loops, computes eager's values in the reference interpreter."""
     inputs = ", ".join(typed(f"%{name}: ", tensor) for name, tensor in given.items())
     names = ", ".join(f"%o{k}" for k in range(len(expected)))
     taken = ", ".join("none" if each is None else str(each).lower() for each in arguments)

@@ -37,7 +37,7 @@ TABLE = torch.arange(20.0).reshape(4, 5)
 
 
 def compiled_by_litz(function: Program, seen: list[Compiled], dynamic: bool | None) -> Program:
-    """``function`` compiled whole; a graph that would run as it came is an error."""
+    """Compile ``function`` as one graph; a fallback is an error."""
 
     def backend(gm: torch.fx.GraphModule, inputs: list[Any]) -> Any:
         return litz.compile_fx(gm, inputs, observers=(seen.append,))
@@ -47,7 +47,7 @@ def compiled_by_litz(function: Program, seen: list[Compiled], dynamic: bool | No
 
 
 def run(function: Program, args: tuple[Any, ...], train: bool) -> list[Any]:
-    """Results, and with ``train`` the gradients of a weighted sum of them; the random stream starts anew."""
+    """Return results, and with ``train`` the gradients of a weighted sum of them, with a fresh random seed."""
     torch.manual_seed(0)
     mine = [a.clone().requires_grad_(train) if isinstance(a, torch.Tensor) else a for a in args]
     results = tree_leaves(function(*mine))
@@ -60,7 +60,7 @@ def run(function: Program, args: tuple[Any, ...], train: bool) -> list[Any]:
 
 
 def check(function: Program, *args: Any, train: bool = False, dynamic: bool | None = None) -> list[Compiled]:
-    """Compiled and eager agree on values, strides and gradients; gives the graphs that litz compiled."""
+    """Assert equal values, strides and gradients in eager; return the graphs that litz compiled."""
     seen: list[Compiled] = []
     with litz.config.patch(fallback="error", verify=True):
         got = run(compiled_by_litz(function, seen, dynamic), args, train)

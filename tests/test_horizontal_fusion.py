@@ -1,5 +1,5 @@
-"""Lists of tensors of many shapes on a GPU, compiled where there is none: a few launches, which compute what eager
-does."""
+"""Horizontal fusion for lists of tensors of many shapes, compiled for a GPU without one: few launches, with eager's
+results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SHAPES = ((96, 64), (64,), (64, 192), (192,), (64, 64), (64,), (50, 64), (7,), (
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Compiled]:
-    """A program of tensors on a GPU, its kernels compiled for sm_90."""
+    """Compile a program of GPU tensors, with kernels for sm_90."""
 
     def load(artifact: Artifact, *_: Any, **__: Any) -> Compiled:
         return Compiled(lambda args: (), artifact)
@@ -65,7 +65,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Compiled]:
 
 @pytest.fixture
 def planned(compiled: Callable[..., Compiled]) -> Callable[..., Plan]:
-    """The plan of such a program."""
+    """Return the plan of a program."""
 
     def plan(program: Program, *given: Tensor) -> Plan:
         found = compiled(program, *given).artifact
@@ -77,7 +77,7 @@ def planned(compiled: Callable[..., Compiled]) -> Callable[..., Plan]:
 
 
 def loops(plan: Plan) -> list[int]:
-    """The loops of each launch."""
+    """Return the number of loops of each launch."""
     launched = (step.kernel for step in plan.steps if isinstance(step, Launch))
     return [len(invocations_of(plan.kernel(name))) or 1 for name in launched]
 
@@ -90,7 +90,7 @@ def assert_as_eager(plan: Plan, program: Program, given: Sequence[Tensor]) -> No
 
 
 def lists(count: int, seed: int = 0) -> list[Tensor]:
-    """So many lists of tensors of many shapes, one after another."""
+    """Return lists of tensors of many shapes, one after another."""
     torch.manual_seed(seed)
     return [torch.rand(shape) + 0.1 for _ in range(count) for shape in SHAPES]
 
@@ -111,7 +111,7 @@ def adamw(*tensors: Tensor) -> Sequence[Tensor]:
 
 
 def clipped(*gradients: Tensor) -> Sequence[Tensor]:
-    """Gradients scaled so that their norm is 1."""
+    """Return gradients scaled so that their norm is 1."""
     total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(gradients))))
     return torch._foreach_mul(list(gradients), 1.0 / total)
 
@@ -163,7 +163,7 @@ def test_fused_kernels_that_move_much_in_one_launch_are_tuned(
 
 
 def several(x: Tensor, y: Tensor, z: Tensor) -> Sequence[Tensor]:
-    """Three kinds of loops, one of them twice."""
+    """A program with three kinds of loops, one of them twice."""
     return [x.exp(), y.sin(), z.exp(), y.sum(0)]
 
 
@@ -171,7 +171,7 @@ SEVERAL = (torch.rand(40), torch.rand(6, 5), torch.rand(24))
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, refused: Callable[[str], bool]) -> None:
-    """Sources of which that is true do not compile."""
+    """Let sources fail to build where ``refused`` is true of them."""
     build = CudaTarget.build
 
     def building(self: CudaTarget, unit: SourceUnit, folder: Path) -> Path:

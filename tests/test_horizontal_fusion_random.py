@@ -34,7 +34,7 @@ import lowering_check
 MACHINE = replace(chip_capabilities("sm_90"), sm_count=132, device=CPU)
 ALONE = SchedulerOptions(isomorphic_fusion_bytes=0)
 LIMITED = SchedulerOptions(horizontal_fusion_bytes=200, isomorphic_fusion_bytes=2000)
-"""Limits that some of these loops exceed."""
+"""Limits of horizontal fusion that some of these loops exceed."""
 TIGHT = SchedulerOptions(horizontal_fusion_bytes=400, horizontal_fusion_peak=0)
 """No extra peak memory for horizontal fusion: some loops stay separate."""
 
@@ -66,7 +66,7 @@ VIEWS: tuple[Callable[[Tensor], Tensor], ...] = (
 
 
 class Program:
-    """Operations on lists of tensors, the same ones whenever it is called: new tensors, and changes in place."""
+    """A random program of operations on lists of tensors, the same at every call: new tensors, and changes in place."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -173,7 +173,7 @@ class Runs:
         constants: Mapping[str, Any] | None = None,
         externs: Any = None,
     ) -> list[Any]:
-        """The outputs of a graph."""
+        """Return the outputs of a graph."""
         plan, alone = (schedule(graph, PassContext({CPU: MACHINE}), each) for each in (self.options, ALONE))
         verify_plan(plan)
         verify_plan(alone)

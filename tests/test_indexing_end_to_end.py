@@ -1,4 +1,4 @@
-"""Scans, searches, scatters and bags of embeddings, compiled, against eager."""
+"""Scans, searches, scatters and embedding bags, compiled, against eager."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_bags_of_embeddings_and_their_gradients() -> None:
 
 
 def test_an_index_outside_raises_where_nothing_depends_on_it() -> None:
-    """Along a dimension of one element, or one that repeats its element, all indices read the same."""
+    """Gather along a dimension of one element, or of stride zero, reads the same element for all indices."""
     one, row = torch.tensor(1.0), torch.arange(3.0)
     cases = {
         "of one element": (lambda x, i: x.gather(0, i) + 1, (one, torch.tensor(1))),

@@ -37,7 +37,7 @@ def _checks_have_effects() -> bool:
 
 
 def spread(x: Tensor) -> Tensor:
-    """A symmetric matrix that is far from singular."""
+    """Return a symmetric matrix that is far from singular."""
     return WEIGHT + x @ x.mT
 
 
@@ -90,7 +90,7 @@ def test_a_check_that_fails_raises_what_eager_does() -> None:
 
 
 class Mixed(nn.Module):
-    """Parameters, one of them under two names, a buffer, another tensor, and whatever the call is given."""
+    """A module with parameters, one of them under two names, a buffer, another tensor, and arguments."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,7 +143,8 @@ def test_a_marked_input_is_read_at_every_call() -> None:
 
 
 def test_what_a_forward_saves_is_told_from_its_results() -> None:
-    """A token before the results: the last result is not taken for one that the backward alone sees."""
+    """Regression: with a token before the results, the last result was taken for a saved tensor, which the backward
+    alone reads."""
 
     def function(x: Tensor) -> tuple[Tensor, Tensor]:
         y = linalg.inv(x)
@@ -195,7 +196,7 @@ HIDDEN: dict[str, Callable[[Convolution], object]] = {
 
 
 def settled(module: nn.Module) -> Callable[[], None]:
-    """Compile a module, call it twice, and give what calls it again and compares it with eager."""
+    """Compile a module, call it twice, and return a function that calls it again and compares it with eager."""
     compiled = torch.compile(module.eval(), backend="litz")
 
     def check() -> None:

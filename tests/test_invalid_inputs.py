@@ -1,4 +1,4 @@
-"""Inputs that eager refuses are refused with the same class of error, and what was compiled still works afterwards."""
+"""Inputs that eager refuses raise the same class of error, and compiled functions still work afterwards."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fresh() -> Iterator[None]:
 
 
 def outcome(function: Function, arguments: Arguments) -> Any:
-    """The result, or the error."""
+    """Return the result, or the error."""
     try:
         return function(*(a.clone() if isinstance(a, Tensor) else a for a in arguments))
     except Exception as error:
@@ -41,7 +41,7 @@ def outcome(function: Function, arguments: Arguments) -> Any:
 
 
 def check(function: Function, bad: Arguments, good: Arguments | None = None) -> None:
-    """The class of error is eager's; then, and before, ``good`` arguments give eager's result."""
+    """Assert eager's class of error, and eager's results for ``good`` arguments before and after it."""
     expected = outcome(function, bad)
     assert isinstance(expected, Exception), "eager takes it"
     compiled = torch.compile(function, backend="litz")
@@ -54,7 +54,7 @@ def check(function: Function, bad: Arguments, good: Arguments | None = None) -> 
 
 
 def taken(name: str, dim: int, *more: Any) -> Function:
-    """``x.name(dim, index, …)``."""
+    """Return a function that calls ``x.name(dim, index, …)``."""
     return lambda x, index: getattr(x, name)(dim, index, *more)
 
 
@@ -230,7 +230,7 @@ def test_an_error_names_the_kernel_and_what_to_do() -> None:
 
 
 class LooksUpBackward(torch.autograd.Function):
-    """Its gradient reads a table by an index that the forward only keeps."""
+    """A function whose gradient reads a table by an index that the forward only saves."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, index: Tensor) -> Tensor:

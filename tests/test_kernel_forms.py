@@ -1,4 +1,4 @@
-"""The table of kernel forms: each is what its name says at full size, and right at small extents with a tail."""
+"""Tests of the table of kernel forms: each is selected at full size, and right at small extents with a tail."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ INTERPRETED = [form for form in FORMS if form.interpreted]
 
 @pytest.fixture(scope="module")
 def rows() -> Mapping[str, dict[str, Any]]:
-    """The first dtype of every form where somebody has no element, in a process whose Triton interprets."""
+    """Rows of the first dtype of every form with an idle thread, warp or block, from a process with Triton's
+    interpreter."""
     command = [sys.executable, "-W", "ignore", "-m", "forms", "--tails", "idle", "--first-dtype"]
     folder = str(Path(__file__).parent)
     path = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))

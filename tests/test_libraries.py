@@ -24,7 +24,7 @@ def eager_to_use_linear(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_compiled_before() -> None:
-    """Another shape is another graph, not a reason to make sizes symbols."""
+    """Reset Dynamo, so that another shape gives another graph instead of symbolic sizes."""
     torch._dynamo.reset()
 
 

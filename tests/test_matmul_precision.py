@@ -53,7 +53,7 @@ WAYS: dict[str, Callable[[], None]] = {
 
 @pytest.fixture(autouse=True)
 def settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Torch's settings, put back. torch.testing forbids to set them in a process that it was imported in."""
+    """Restore torch's settings. torch.testing, once imported, forbids to set them in its process."""
     flags = torch.backends.flags_frozen.__globals__
     monkeypatch.setitem(flags, "__allow_nonbracketed_mutation_flag", True)
     yield

@@ -1,4 +1,4 @@
-"""A plan's modelled peak is what its graph allocates at once through torch's allocator."""
+"""Modelled peak memory of a plan against the peak that torch's allocator reports for its graph."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Block(nn.Module):
 
 
 class Images(nn.Module):
-    """Convolutions with batch norms, a pool and a head."""
+    """A model of convolutions with batch norms, a pool and a head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Images(nn.Module):
 
 
 class Words(nn.Module):
-    """An embedding, a layer and a cross-entropy."""
+    """A model of an embedding, a layer and a cross-entropy."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ TRAINING: dict[str, tuple[Callable[[], Program], Callable[[], tuple[Any, ...]]]]
 
 @pytest.fixture
 def graphs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[tuple[Plan, int]]]:
-    """The plan of every graph that runs, and the most that the run had allocated at once, in bytes."""
+    """Plans of the graphs that run, each with the peak of the run's allocations in bytes."""
     found: list[tuple[Plan, int]] = []
     load = litz.pipeline.load_tuned
 
@@ -169,7 +169,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[tup
 
 
 def peak_of(trace: Path) -> int:
-    """The greatest sum of the changes that a trace tells of."""
+    """Return the greatest running sum of the allocations and frees of a trace, in bytes."""
     events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
     changes = [(e["ts"], e["args"]["Bytes"]) for e in events if e.get("name") == "[memory]"]
     live = peak = 0

@@ -1,4 +1,4 @@
-"""Drawn modules that are called several times and written in between; `nox -s fuzz -- --kind module` runs more."""
+"""Generated modules that are called several times and written in between; `nox -s fuzz -- --kind module` runs more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views, writes and aliasing, each phrase of the contract by name, and what the program generator has found wrong."""
+"""Views, writes and aliasing: each clause of the contract, and regressions that the program generator found."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ F32, I64 = torch.float32, torch.int64
 def agree(
     program: Callable[..., Any], *shapes: tuple[int, ...], dtype: torch.dtype = F32, **how: Any
 ) -> None:
-    """The program is compiled to what eager computes on fresh contiguous inputs of these shapes."""
+    """Assert that the compiled program computes eager's results on fresh contiguous inputs of these shapes."""
     bases = [Base(f"b{k}", torch.Size(shape).numel(), dtype, k + 1) for k, shape in enumerate(shapes)]
     inputs = [
         Input(f"a{k}", f"b{k}", shape, torch.empty(shape).stride(), 0) for k, shape in enumerate(shapes)

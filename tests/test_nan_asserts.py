@@ -1,4 +1,5 @@
-"""NaN at the borders of compiled graphs: told with graph, value and line where that is asked for, else eager's."""
+"""Assertions on NaN at the borders of compiled graphs: errors name graph, value and line, and without the option
+results are eager's."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def fresh(tmp_path: Path) -> Iterator[None]:
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with its graphs asserted, by Inductor's name for that."""
+    """Compile the function with assertions on its graphs, by Inductor's name for that option."""
     made: Callable[..., Any] = torch.compile(function, backend="litz", options={"nan_asserts": True})
     return made
 

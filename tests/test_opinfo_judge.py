@@ -1,4 +1,4 @@
-"""The judge of the operator database finds what differs from eager, and nothing where nothing does."""
+"""Tests of the judge of the operator database: it reports differences from eager, and nothing else."""
 
 from __future__ import annotations
 

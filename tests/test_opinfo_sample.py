@@ -1,4 +1,4 @@
-"""A fixed sample of PyTorch's operator database in f32, and the samples of it that once were wrong."""
+"""Fixed samples of PyTorch's operator database in f32, with those that once were wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of torch's optimisers, compiled: parameters as eager's after some steps, and every operation generated."""
+"""Compiled steps of torch's optimisers: parameters are eager's after some steps, and every operation is generated."""
 
 from __future__ import annotations
 

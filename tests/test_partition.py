@@ -1,4 +1,4 @@
-"""Equal operations of a joint graph are one before it is divided; what is not equal, or not the same, stays apart."""
+"""CSE of the joint graph before it is partitioned: equal operations are merged, others stay separate."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ aten = torch.ops.aten
 
 
 def traced(program: Program, *args: Tensor) -> GraphModule:
-    """The program as ATen operations with metadata."""
+    """Return the program as a graph of ATen operations with metadata."""
     return make_fx(program, tracing_mode="fake")(*args)
 
 
 def merged(program: Program) -> tuple[GraphModule, list[str]]:
-    """The program over `X` with equal operations merged, and the names of the ATen operations that are left."""
+    """Return the program on `X` with equal operations merged, and the names of the remaining ATen operations."""
     gm = traced(program, X)
     merge_equal(gm.graph)
     gm.graph.lint()
@@ -74,7 +74,7 @@ def test_a_write_parts_what_comes_before_from_what_comes_after() -> None:
 
 
 def model(x: Tensor, weight: Tensor) -> Tensor:
-    """Computes some things twice, and its backward again."""
+    """A function that computes some values twice, and whose backward computes them again."""
     gate = torch.sigmoid(x @ weight.t()) * torch.tanh(x @ weight.t())
     return torch.softmax(gate, -1) * torch.sigmoid(x @ weight.t())
 

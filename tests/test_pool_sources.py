@@ -1,4 +1,4 @@
-"""Kernels of pooling are as long for large windows as for small ones, and compute what eager computes."""
+"""Pooling kernels: sources do not grow with the window, and compute eager's values."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ GPU = Capabilities(
 )
 
 SMALL, LARGE = (2, 3), (8, 13)
-"""Sizes of the windows in each dimension."""
+"""Window sizes of the tests, in each dimension."""
 
 Pooling = Callable[[int, int], tuple[Callable[..., Any], tuple[Tensor, ...]]]
-"""A function and its arguments, for a window size and a rank."""
+"""Return a function and its arguments, for a window size and a rank."""
 
 
 def image(rank: int) -> Tensor:
@@ -95,7 +95,7 @@ POOLS: dict[str, tuple[Pooling, int]] = {
 
 
 def sources(graph: LoopGraph) -> Iterator[str]:
-    """The C++ of a graph, and its Triton kernels."""
+    """Return the C++ source of a graph, and its Triton kernels."""
     yield "\n".join(unit.text for unit in emit_plan(schedule(graph, PassContext({CPU: TRAITS})), 16, ()))
     plan = schedule_plan(schedule(graph, PassContext({CPU: GPU})), GPU)
     yield "\n".join(emit_kernel(kernel).text for kernel in plan.kernels)

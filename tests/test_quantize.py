@@ -1,4 +1,4 @@
-"""Quantised values as plain integers, and fake quantisation: generated, bit for bit eager's."""
+"""Quantised values as plain integers, and fake quantisation: generated kernels with eager's bits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EDGES = (
 
 
 def values(dtype: torch.dtype = torch.float32) -> Tensor:
-    """Normal numbers and edges, ties among them, in four rows."""
+    """Return normal numbers and edge cases, ties among them, in four rows."""
     numbers = torch.randn(4, 61, generator=torch.Generator().manual_seed(0)) * 3
     return torch.cat((numbers, torch.tensor([EDGES] * 4)), 1).to(dtype)
 
@@ -48,7 +48,7 @@ SCALES, ZEROS = torch.tensor([0.1, 0.37, 0.5, 1.3]), torch.tensor([0, 3, -2, 5])
 
 
 def check(program: Callable[..., Any], *args: Tensor) -> None:
-    """The same bits as eager, and nothing left to ATen."""
+    """Assert the same bits as eager, and no call of ATen."""
     torch._dynamo.reset()
     compiled: list[Compiled] = []
     with litz.config.patch(fallback="error"):

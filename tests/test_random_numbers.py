@@ -1,4 +1,4 @@
-"""Random numbers: ATen's own under ``rng="eager"``, and under ``rng="fast"`` numbers that follow their law."""
+"""Random numbers: ATen's under ``rng="eager"``, and numbers of the right distribution under ``rng="fast"``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fresh() -> None:
 
 
 def compiled(program: Callable[..., Any], rng: str = "eager") -> Callable[..., Any]:
-    """The program under litz; nothing may fall back as a whole. Options hold from its first call on."""
+    """Compile the program by litz; a fallback of a graph is an error. Options hold from its first call on."""
     options: dict[str, Any] = {"fallback": "error", "rng": rng}
     run: Callable[..., Any] = torch.compile(program, backend="litz", fullgraph=True, options=options)
     return run
@@ -85,7 +85,7 @@ def test_a_generator_that_is_given_is_used() -> None:
 
 
 class Numbers:
-    """A graph of random calls, written down as torch's partitioner does; 20 numbers each."""
+    """Build a graph of random calls, as torch's partitioner does; 20 numbers each."""
 
     def __init__(self, generator: object = None) -> None:
         self.graph = torch.fx.Graph()
@@ -98,13 +98,13 @@ class Numbers:
         self.generator.meta["val"] = generator
 
     def call(self, target: Any, *args: Any, value: Any = None, **kwargs: Any) -> torch.fx.Node:
-        """A call with metadata."""
+        """Add a call with metadata."""
         node = self.graph.call_function(target, args, kwargs)
         node.meta["val"] = self.fake if value is None else value
         return node
 
     def compiled(self, *outputs: torch.fx.Node) -> tuple[torch.fx.GraphModule, Compiled]:
-        """The graph, and what litz makes of it; nothing may fall back."""
+        """Return the graph and its compiled form; a fallback is an error."""
         self.graph.output(outputs)
         gm = torch.fx.GraphModule({}, self.graph)
         with litz.config.patch(fallback="error", cache=False) as config:
@@ -213,7 +213,7 @@ def drawn() -> dict[str, Tensor]:
 
 @pytest.fixture(scope="module")
 def samples() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Two calls of one program that draws from every family."""
+    """Return results of two calls of one program that draws from every family."""
     torch._dynamo.reset()
     run = compiled(drawn, "fast")
     torch.manual_seed(0)
@@ -221,7 +221,8 @@ def samples() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 
 
 def kolmogorov_smirnov(sample: Tensor, law: Callable[[Tensor], Tensor]) -> float:
-    """The largest distance of the sample's distribution function from ``law``, times the root of its size."""
+    """Return the Kolmogorov-Smirnov statistic: the largest distance of the sample's distribution function from ``law``,
+    times the root of its size."""
     ordered = law(sample.double().sort().values)
     steps = torch.arange(len(sample) + 1, dtype=torch.float64) / len(sample)
     apart = torch.maximum((ordered - steps[:-1]).abs().max(), (ordered - steps[1:]).abs().max())

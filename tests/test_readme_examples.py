@@ -1,4 +1,4 @@
-"""The Python shown in every README runs as it stands."""
+"""Tests that the Python code of every README runs unchanged."""
 
 from __future__ import annotations
 

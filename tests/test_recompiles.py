@@ -1,4 +1,4 @@
-"""litz adds no guard: over a sweep of shapes it is called to compile as often as a backend that does nothing."""
+"""Recompilations: over a sweep of shapes litz compiles as often as a backend that adds no guard."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Program = Callable[..., Any]
 Shapes = Sequence[tuple[int, int]]
 
 SHAPES: Shapes = [(2 + 3 * k % 17, 4 + 5 * k % 23) for k in range(50)]
-"""Fifty pairs of batch and length, none of them 0 or 1."""
+"""Return fifty pairs of batch and length, none of them 0 or 1."""
 
 
 def batch(b: int, n: int) -> tuple[Tensor, ...]:
@@ -81,7 +81,7 @@ PROGRAMS: dict[str, tuple[Program, Callable[[int, int], tuple[Tensor, ...]]]] = 
 
 @pytest.fixture(autouse=True)
 def unguarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing that litz does with a graph adds a guard or narrows what is known of a symbol."""
+    """Assert that no step of litz adds a guard or narrows the range of a symbol."""
     run, kept = Compilation.run, []
 
     def counted(self: Compilation) -> Compiled:
@@ -159,7 +159,7 @@ def test_marked_dimensions_are_one_graph(mark: Callable[[Tensor, int], None]) ->
 
 
 def shape_env(gm: GraphModule) -> ShapeEnv | None:
-    """The environment of a graph's symbols; None for a static graph."""
+    """Return the shape environment of a graph; None for a static graph."""
     for node in gm.graph.nodes:
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):

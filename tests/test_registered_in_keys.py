@@ -83,7 +83,7 @@ print(json.dumps({"values": values, "lowered": len(lowered)}))
 
 
 def run(folder: Path, rules: str, scales: str) -> dict[str, Any]:
-    """Run the program in a process of its own, all processes with one cache folder."""
+    """Run the program in a process of its own; all processes share one cache folder."""
     (folder / "program.py").write_text(PROGRAM)
     (folder / "rules.py").write_text(rules)
     (folder / "scales.py").write_text(scales)
@@ -204,14 +204,14 @@ def test_a_decomposition_that_is_replaced_is_used_at_once(monkeypatch: pytest.Mo
 
 
 class Other(CpuTarget):
-    """A target that emits what litz's own does, but for one number."""
+    """A target that emits the sources of litz's own with one number changed."""
 
     def emit(self, plan: Plan) -> tuple[SourceUnit, ...]:
         return tuple(replace(unit, text=unit.text.replace("41.0f", "42.0f")) for unit in super().emit(plan))
 
 
 class Another(CpuTarget):
-    """A target whose sources are litz's own, but not what it builds of them."""
+    """A target with the sources of litz's own, and another build."""
 
     def build(self, unit: SourceUnit, folder: Path) -> Path:
         return super().build(replace(unit, text=unit.text.replace("41.0f", "43.0f")), folder)
@@ -268,7 +268,7 @@ def test_a_changed_checkout_has_other_versions(tmp_path: Path, monkeypatch: pyte
 
 
 def loaded(text: str, name: str = "registering") -> dict[str, Any]:
-    """The names of a module without a file, as of a session at a prompt."""
+    """The names of a module without a file, as in an interactive session."""
     module = types.ModuleType(name)
     sys.modules[name] = module
     exec(compile(text, "<prompt>", "exec"), vars(module))

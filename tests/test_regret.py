@@ -1,4 +1,4 @@
-"""`nox -s bench -- --regret`: its alternatives change plans and not values, and its figures are what they say."""
+"""`nox -s bench -- --regret`: alternatives change plans and not values, and reported figures are right."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Program = Callable[..., Any]
 
 
 def twice(x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-    """Something cheap that two reductions over different axes read."""
+    """A cheap value that two reductions over different axes read."""
     shifted = x + 1.0
     return shifted.sum(0), shifted.sum(1)
 
@@ -97,7 +97,7 @@ WITNESSES: Mapping[str, Program] = {
 
 
 def skip_without_library(alternative: Alternative) -> None:
-    """Leave out what forces a library away that this machine does not have."""
+    """Skip alternatives to a library that this machine does not have."""
     chosen = scheduler_options(Config(), targets_for(("cpu",), Config()))
     missing = {
         "matmul by ATen": not chosen.linear_flops,
@@ -146,7 +146,7 @@ def test_a_regret_is_never_below_one() -> None:
 
 
 def row(case: str, chosen: float, *alternatives: dict[str, Any]) -> dict[str, Any]:
-    """A made-up row whose second heat went as its first."""
+    """A made-up row whose second heat had the result of its first."""
     timed = {each["name"]: each["median"] for each in alternatives if "median" in each}
     best = min(timed, key=timed.__getitem__)
     found = [{"decision": f"{each['name']}?", "error": 0.0, **each} for each in alternatives]

@@ -1,4 +1,4 @@
-"""The comparison of two trees' kernels sees what differs, and that alone."""
+"""Tests of the comparison of two trees' kernels: it finds differences other than names, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work grows as the number of operations does, counted in calls, which is the same on every machine."""
+"""Work of compilation grows as the number of operations, counted in calls, which are the same on every machine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import litz
 from litz.targets import TargetSet, targets_for
 
 SIZES = (300, 900)
-"""Beyond the longest kernel, up to which work may grow faster: a kernel of twice the statements is more than twice the
-work."""
+"""A count of operations beyond the longest kernel, up to which work may grow faster: a kernel of twice the statements
+takes more than twice the work."""
 
 STEEPEST = 1.2
 

@@ -1,4 +1,5 @@
-"""Calls that are compared with ATen's: a wrong kernel of either code generator is found, a right one never accused."""
+"""Self-check of calls against ATen: a wrong kernel of either code generator is found, and a right one never
+reported."""
 
 from __future__ import annotations
 
@@ -47,13 +48,13 @@ def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The cache of tests whose kernels are right."""
+    """Cache folder of tests whose kernels are right."""
     return tmp_path_factory.mktemp("kept")
 
 
 @pytest.fixture(autouse=True)
 def folder(request: pytest.FixtureRequest, kept: Path, tmp_path: Path) -> Iterator[Path]:
-    """The cache folder: one of the test's own where wrong kernels are injected, whose keys are those of right ones."""
+    """The cache folder: a separate one for a test that injects wrong kernels, whose keys are those of right ones."""
     torch._dynamo.reset()
     cache = tmp_path / "cache" if "injected" in request.fixturenames else kept
     options: dict[str, Any] = {"fallback": "warn", "verify": False, "self_check": "first"}
@@ -62,7 +63,7 @@ def folder(request: pytest.FixtureRequest, kept: Path, tmp_path: Path) -> Iterat
 
 
 class Warnings(logging.Handler):
-    """Keeps what litz warns of."""
+    """Log handler that keeps litz's warnings."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -82,7 +83,7 @@ def said() -> Iterator[list[str]]:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The reference runs so far."""
+    """Reference runs so far."""
     seen: list[str] = []
     real = Reference.__init__
 
@@ -356,7 +357,7 @@ RIGHT: Mapping[str, tuple[Function, Callable[[], list[torch.Tensor]]]] = {
 
 @pytest.fixture
 def all_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each call is checked."""
+    """Check each call."""
     monkeypatch.setattr(checked, "SAMPLE_INTERVAL", 1)
     with litz.config.patch(self_check="sample"):
         yield
@@ -574,7 +575,7 @@ def test_snapshots_restore_what_a_call_wrote() -> None:
 
 
 def found_by(groups: Sequence[str], bad: set[str]) -> tuple[frozenset[str], int]:
-    """The nodes that a search blames where those of ``bad`` are wrong, and how often it looked."""
+    """Return the nodes that a search blames where those of ``bad`` are wrong, and the number of its steps."""
     looks = []
 
     def wrong(left: frozenset[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Rows that kernels have in order: where they are asked for, on devices that can."""
+"""Sorts of rows inside kernels, on devices that support them."""
 
 from __future__ import annotations
 

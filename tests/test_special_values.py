@@ -26,7 +26,7 @@ CANCELLING = ("logaddexp2",)
 
 
 def grid(dtype: torch.dtype) -> torch.Tensor:
-    """The values worth trying: 32 floats or 16 integers."""
+    """Return the grid of a dtype: 32 floats or 16 integers."""
     if dtype == torch.bool:
         return torch.tensor([False, True])
     if dtype.is_floating_point:
@@ -56,7 +56,7 @@ def grid(dtype: torch.dtype) -> torch.Tensor:
 
 
 def pairs(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Each value against each."""
+    """Return every pair of values."""
     one = grid(dtype)
     left, right = torch.meshgrid(one, one, indexing="ij")
     return left.contiguous(), right.contiguous()
@@ -73,7 +73,7 @@ def run(functions: dict[str, Function], *args: torch.Tensor) -> dict[str, Any]:
 
 
 def check(functions: dict[str, Function], *args: torch.Tensor) -> None:
-    """All functions at once against eager; names every operator and value that differs."""
+    """Compare all functions in one graph with eager; name every operator and value that differs."""
     found = run(functions, *args)
     wrong = []
     for name, function in functions.items():
@@ -84,7 +84,7 @@ def check(functions: dict[str, Function], *args: torch.Tensor) -> None:
 def differences(
     name: str, got: torch.Tensor, want: torch.Tensor, args: tuple[torch.Tensor, ...]
 ) -> list[str]:
-    """One line for each element that is not eager's."""
+    """Yield a line for each element that differs from eager's."""
     if got.dtype != want.dtype or got.shape != want.shape:
         return [f"{name}: {got.dtype} {tuple(got.shape)}, eager {want.dtype} {tuple(want.shape)}"]
     same = got == want
@@ -161,7 +161,7 @@ FULL_WIDTH = {
 
 
 def accurate(dtype: torch.dtype) -> torch.Tensor:
-    """Numbers of every branch, and the grid without NaN: there eager's polynomials return noise."""
+    """Return numbers in every branch, and the grid without NaN, for which eager's polynomials return noise."""
     smooth = torch.cat([torch.linspace(-30, 60, 271), torch.linspace(-1, 1, 61), torch.logspace(-8, 4, 40)])
     return torch.cat([smooth.to(dtype), grid(dtype)[:-2]])
 
@@ -318,12 +318,12 @@ DIVISIONS = {
 
 
 def with_absolute(x: torch.Tensor) -> torch.Tensor:
-    """``x`` where it has an absolute value: with the least integer eager's ``lcm`` ends the process."""
+    """Return ``x`` where it has an absolute value: with the least integer eager's ``lcm`` ends the process."""
     return torch.where((x == -x) & (x != 0), 1, x)
 
 
 def divisor(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """``y`` where eager can divide by it: zero raises, and the least integer by -1 ends the process."""
+    """Return ``y`` where eager can divide by it: zero raises, and the least integer by -1 ends the process."""
     return torch.where((y == 0) | ((y == -1) & (x == -x)), 1, y)
 
 

@@ -22,13 +22,13 @@ from litz_ir.symbols import Size, symbol
 aten = torch.ops.aten
 
 SIZES = (3, 5)
-"""The dynamic size at each call. None is 0, 1 or 2, at which torch itself specialises."""
+"""The dynamic size of each call, none of them 0, 1 or 2, which torch itself specialises."""
 
 Program = Callable[[Tensor], Any]
 
 
 def waves(*shape: int) -> Tensor:
-    """Numbers between -1 and 1, no two alike."""
+    """Return distinct numbers between -1 and 1."""
     return torch.arange(math.prod(shape), dtype=torch.float32).add(len(shape)).sin().reshape(shape)
 
 
@@ -207,7 +207,7 @@ OTHERS: dict[str, Program] = {
 PROGRAMS = CONVOLUTIONS | POOLS | RESAMPLING | SHAPES | FACTORIES | OTHERS
 
 NO_GRADIENT = frozenset({"conv2d groups", "conv2d bfloat16", "conv2d dilation by batch", "col2im"})
-"""Programs of the first tables that read no leaf, or not in f32."""
+"""Names of programs in the first tables that read no leaf, or not in f32."""
 
 SPECIALISED_BY_TORCH = frozenset(
     {
@@ -215,7 +215,7 @@ SPECIALISED_BY_TORCH = frozenset(
         "tensor.unfold size", "diagonal", "one_hot", "group_norm",
     }
 )  # fmt: skip
-"""Programs whose schema, or torch's tracing of them, wants a number."""
+"""Names of programs whose schema, or torch's tracing of them, requires a number."""
 
 
 def outcome(run: Program, size: int, leaves: Sequence[Tensor]) -> Any:
@@ -232,7 +232,7 @@ def outcome(run: Program, size: int, leaves: Sequence[Tensor]) -> Any:
 
 
 def check(program: Program, leaves: Sequence[Tensor] = ()) -> None:
-    """One graph for all sizes, with eager's results."""
+    """Assert one graph for all sizes, with eager's results."""
     torch._dynamo.reset()
     counter = CompileCounterWithBackend("litz")
     compiled = torch.compile(program, backend=counter, fullgraph=True)

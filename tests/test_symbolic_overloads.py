@@ -1,4 +1,5 @@
-"""Every operator with a lowering rule takes symbols where its schema has ``SymInt``: one graph, eager's values."""
+"""Symbolic arguments of every operator with a lowering rule and a ``SymInt`` in its schema: one graph, eager's
+values."""
 
 from __future__ import annotations
 
@@ -21,17 +22,17 @@ from litz_lowering.rules import RULES
 aten, prims = torch.ops.aten, torch.ops.prims
 
 SIZES = (3, 5)
-"""The dynamic size at each call. None is 0, 1 or 2, at which torch itself specialises."""
+"""The dynamic size of each call, none of them 0, 1 or 2, which torch itself specialises."""
 
 AT_ONCE = 18
-"""Programs in one compiled function: each of them is little beside what a compilation takes."""
+"""Number of programs in one compiled function, since each is cheap compared with a compilation."""
 
 Program = Callable[[Tensor, int], Any]
 """Calls an overload with an argument that is computed from ``n``, the dynamic size of a line."""
 
 
 def waves(*shape: int) -> Tensor:
-    """Numbers between -1 and 1, no two alike."""
+    """Return distinct numbers between -1 and 1."""
     count = torch.Size(shape).numel()
     return torch.arange(count, dtype=torch.float32).add(len(shape)).sin().reshape(shape)
 
@@ -42,7 +43,7 @@ PLACES = torch.tensor([0, 2, 2])
 
 
 def padded(x: Tensor, n: int) -> list[int]:
-    """As much padding at every side of the spatial dimensions as an overload takes."""
+    """Return equal padding on every side of the spatial dimensions of an overload."""
     return [n, n - 1] * (x.dim() - 2)
 
 
@@ -191,7 +192,7 @@ def overload(name: str) -> Any:
 
 
 def symbolic_overloads() -> set[str]:
-    """The overloads with a rule whose schema takes a ``SymInt`` or several."""
+    """Return the overloads with a rule whose schema has a ``SymInt``."""
     names = (name for name in RULES.served if name.split(".")[0] in ("aten", "prims"))
     found = {name: getattr(overload(name), "_schema", "") for name in names}
     return {name for name, schema in found.items() if "SymInt" in str(schema).partition("->")[0]}
@@ -205,7 +206,7 @@ def holds_symbol(argument: object) -> bool:
 
 @pytest.fixture
 def met(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The overloads that are lowered with a symbolic argument, and the rules that failed, which would run as ATen."""
+    """Return the overloads lowered with a symbolic argument, and the failed rules, which would run as ATen."""
     found: set[str] = set()
 
     def noted(entry: Any, ctx: Any, args: Any, kwargs: Any) -> Any:
@@ -225,7 +226,7 @@ GROUPS = [sorted(PROGRAMS)[first : first + AT_ONCE] for first in range(0, len(PR
 
 
 def check(programs: dict[str, Program], met: set[str]) -> int:
-    """Eager's values at both sizes, from rules that saw a symbol; the number of graphs that it took."""
+    """Assert eager's values at both sizes, by rules with a symbol; return the number of graphs."""
 
     def program(x: Tensor) -> dict[str, Any]:
         return {name: run(x, x.size(0)) for name, run in programs.items()}
@@ -256,7 +257,7 @@ def test_a_symbol_serves_wherever_a_schema_takes_one(names: list[str], met: set[
 
 
 def test_the_correction_of_a_variance_may_be_a_symbol(met: set[str]) -> None:
-    """Its schema has a ``Scalar``. Torch itself makes another graph for another size."""
+    """Overloads with a ``Scalar`` in their schema: torch makes another graph for another size."""
     programs: dict[str, Program] = {
         "aten.var.correction": lambda x, n: torch.var(ROWS, 1, correction=n),
         "aten.std.correction": lambda x, n: torch.std(x[:, None] * ROW, correction=n),

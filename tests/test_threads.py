@@ -1,4 +1,4 @@
-"""Compiling and running from several threads; one thread pool in the process."""
+"""Compilation and calls from several threads, with one thread pool in the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scripts in tools/ see what they are there to see."""
+"""Tests of the scripts in tools/."""
 
 from __future__ import annotations
 

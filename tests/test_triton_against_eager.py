@@ -1,4 +1,4 @@
-"""Both proofs of Triton kernels on what lowering makes of ATen: the same values as eager, and a cubin for each."""
+"""Triton kernels of lowering's tests: eager's values in the interpreter, and a cubin for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiles that tuning chose for a GPU, put into a graph that was compiled without them."""
+"""Tiles from autotuning for a GPU, applied to a graph that was compiled without them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python numbers that the dtype at hand cannot hold are refused where eager refuses them, and wrap where it wraps."""
+"""Python numbers that a dtype cannot represent: an error where eager raises, wrap-around where eager wraps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fresh() -> Iterator[None]:
 
 
 def outcome(function: Function, x: Tensor) -> Any:
-    """The result, or the error."""
+    """Return the result, or the error."""
     try:
         return function(x.clone())
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Triton kernels that a user wrote pass through as calls that are known to overwrite what they overwrite."""
+"""Triton kernels of the user: calls that stay as they are, with their written arguments known."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):  # type: ignore[no-untyp
 
 
 def launch(x: Tensor, out: Tensor) -> Tensor:
-    """The kernel as Dynamo and AOTAutograd put it into a graph."""
+    """Return the graph with the kernel as Dynamo and AOTAutograd write it."""
     found = triton_kernel_wrapper_functional(
         kernel_idx=kernel_side_table.add_kernel(add_kernel),
         constant_args_idx=kernel_side_table.add_constant_args({"n": 12, "BLOCK": 16}),

@@ -1,4 +1,4 @@
-"""Generated programs against eager at a fixed size; `nox -s fuzz` runs as many as one likes."""
+"""Generated programs against eager, in a fixed number; `nox -s fuzz` runs more."""
 
 from __future__ import annotations
 

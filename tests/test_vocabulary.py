@@ -12,7 +12,7 @@ PLAN = "packages/ir/src/litz_ir/plan/sample.py"
 
 
 def found(source: str, path: str = PLAN) -> list[tuple[int, str, str]]:
-    """Return line, kind and word of what is refused of a file."""
+    """Return line, kind and word of the findings in a file."""
     return [(each.line, each.kind, each.word) for each in check(path, texts_of(path, source), RULES)]
 
 

@@ -1,4 +1,4 @@
-"""The judge of whole models finds what is wrong in a model's tensors, and says by how much."""
+"""Tests of the judge of whole models: it finds wrong tensors, and states the size of the error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BF16 = PRECISIONS["bf16"]
 
 
 class Toy(nn.Module):
-    """A linear layer and a batch norm; `fault` is what goes wrong in it."""
+    """A linear layer and a batch norm; `fault` is the injected error."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ def test_one_wrong_element_is_found() -> None:
 
 
 class Kinked(nn.Module):
-    """A ReLU with an operand so near to zero that a rounding decides; `fault` is what goes wrong besides."""
+    """A ReLU with an operand so near to zero that a rounding decides its sign; `fault` is another injected error."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class Kinked(nn.Module):
 
 
 def kinked(monkeypatch: pytest.MonkeyPatch, fault: float) -> Row:
-    """The row of a model that eager computes on one side of the kink, litz on the other."""
+    """Return the row of a model whose ReLU operand has one sign in eager and the other in litz."""
     model = Kinked()
     sample = Sample(model, (torch.ones(2, 16),), torch.zeros(2, 16), lambda y, t: (y - t).sum())
     runner = Runner(sample, "train", "cpu")

@@ -1,4 +1,4 @@
-"""The zoo's judge finds what differs from eager, and nothing where nothing does; its configurations are small."""
+"""Tests of the zoo's judge, which reports differences from eager and nothing else, and of its small configurations."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def test_litz_is_judged(mode: Mode, tmp_path: Path) -> None:
 
 
 class Kinked(nn.Module):
-    """A ReLU with an operand so near to zero that a rounding decides, which falls otherwise in single precision where
-    the model is compiled; `factor` is what is wrong with its gradient besides."""
+    """A ReLU with an operand so near to zero that a rounding decides its sign, which differs in the compiled run in
+    single precision; `factor` is an injected error of its gradient."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ def test_gradients_are_judged_with_fixed_relu_signs(factor: float, tmp_path: Pat
 
 
 class Otherwise(nn.Module):
-    """Computes something else where it is compiled, by whatever backend."""
+    """A function with another result where it is compiled, by whatever backend."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.sin() if torch.compiler.is_compiling() else x.cos()

@@ -55,7 +55,9 @@ def compiled(path: Path, chip: str) -> triton_assembly.Outcome:
 
 def suits(path: Path, chip: str) -> bool:
     """Report that a chip can run a source: thread blocks that wait for one another need a chip with clusters."""
-    return not json.loads(path.read_text())["cluster_barriers"] or chip_capabilities(chip).max_cluster_size > 1
+    return (
+        not json.loads(path.read_text())["cluster_barriers"] or chip_capabilities(chip).max_cluster_size > 1
+    )
 
 
 def main() -> int:
