@@ -32,7 +32,7 @@ SEPARATOR = "# -----"
 RUN = "# RUN:"
 CHECK = re.compile(r"# CHECK(-[A-Z]+(-\d+)?)?(\{LITERAL\})?:")
 SPECIAL = re.compile(r"\[\[|\{\{")
-"""What opens a variable or an expression in FileCheck."""
+"""Start of a variable or of an expression in FileCheck."""
 
 Command = Callable[[str, Sequence[str]], str]
 """A function from the input and the arguments of the command to the output that is checked."""
@@ -48,12 +48,12 @@ class Case:
 
     @property
     def title(self) -> str:
-        """The sentence that it opens with."""
+        """Return the first line's sentence."""
         return self.text.lstrip("\n").split("\n", 1)[0].removeprefix("#").strip().rstrip(".")
 
     @property
     def command(self) -> Sequence[str]:
-        """The command and its arguments; raises `ValueError` for a case without one, or with several."""
+        """Return the command and its arguments; raises `ValueError` for a case without one, or with several."""
         found = [line.removeprefix(RUN) for line in self.text.splitlines() if line.startswith(RUN)]
         if len(found) != 1:
             raise ValueError(f"{self.path}:{self.line}: {len(found)} lines start with {RUN}, one is wanted")
@@ -61,11 +61,11 @@ class Case:
 
     @property
     def source(self) -> str:
-        """The input, its lines where they are in the case: comments are left empty."""
+        """Return the input, with an empty line for each comment, so that line numbers stay."""
         return "\n".join("" if line.startswith("#") else line for line in self.text.splitlines()) + "\n"
 
     def with_checks(self, output: str) -> str:
-        """The text with checks for all lines of an output, one after another."""
+        """Return the text with checks for all lines of an output, one after another."""
         kept = [line for line in self.text.rstrip("\n").splitlines() if not CHECK.match(line)]
         while kept and not kept[-1]:
             kept.pop()
@@ -78,12 +78,12 @@ class Case:
 
 
 def cases(folder: Path) -> list[Case]:
-    """All cases of the files `*.litz` of a folder, in order of their names."""
+    """Return all cases of the files `*.litz` of a folder, in order of their names."""
     return [case for path in sorted(folder.glob("*.litz")) for case in _of(path)]
 
 
 def titles(found: Iterable[Case]) -> list[str]:
-    """The names of their tests."""
+    """Return the names of the cases' tests."""
     return [f"{case.path.stem}: {case.title}" for case in found]
 
 
@@ -118,7 +118,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def _missed(case: Case, output: str) -> str:
-    """What FileCheck says is missing; empty where nothing is."""
+    """Return FileCheck's message on missing text; empty where nothing is missing."""
     options = Options(match_filename=str(case.path))
     said = io.StringIO()
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
