@@ -176,14 +176,14 @@ def test_a_chip_without_bf16_is_told_of_once(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a chip")
-    litz.host.runtime.precision._tell.cache_clear()
+    litz.host.runtime.precision._warn.cache_clear()
     with FakeTensorMode(), caplog.at_level(logging.WARNING, "litz"):
         wide, narrow = (torch.empty(4, device="cuda:0", dtype=d) for d in (torch.float32, torch.bfloat16))
         warn_about_bf16([wide, torch.empty(4, dtype=torch.bfloat16)])
         assert not caplog.records
         for _ in range(2):
             warn_about_bf16([wide, narrow])
-    litz.host.runtime.precision._tell.cache_clear()
+    litz.host.runtime.precision._warn.cache_clear()
     assert [record.message.partition(" has")[0] for record in caplog.records] == [
         "litz: a chip (sm_75)"
     ] * warnings
