@@ -362,7 +362,7 @@ def test_no_memory_for_scratch_is_an_error_of_the_program(
     expected = compiled(x)
     run = call.NativeSegment.run
 
-    def refused(self: call.Segment, *given: Any) -> None:
+    def refused(self: call.NativeSegment, *given: Any) -> None:
         raise call._error(self._kernels[0], call.OUT_OF_MEMORY)
 
     monkeypatch.setattr(call.NativeSegment, "run", refused)

@@ -85,7 +85,7 @@ def test_a_rule_that_fails_leaves_its_operation_to_aten(
     def broken(ctx: Any, *args: Any, **kwargs: Any) -> Any:
         raise ValueError("a defect in the rule")
 
-    def found(self: registry.Registry, name: str, **kwargs: Any) -> registry.Entry | None:
+    def found(self: registry.Registry, name: str, **kwargs: Any) -> registry.RuleEntry | None:
         return registry.RuleEntry(broken) if name == "aten.sigmoid.default" else find(self, name, **kwargs)
 
     monkeypatch.setattr(registry.Registry, "find", found)

@@ -34,7 +34,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     real = aot.CompileSession.compile
 
-    def compile(self: aot.Session, *args: Any, kind: str) -> Any:
+    def compile(self: aot.CompileSession, *args: Any, kind: str) -> Any:
         seen.append(kind)
         return real(self, *args, kind=kind)
 
