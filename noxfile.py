@@ -163,12 +163,13 @@ def isolated(session: nox.Session, pkg: str) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style and format with ruff, the public names against their snapshots, and the pages' links."""
+    """Check style and format with ruff, the public names against their snapshots, links, and words that the glossary retired."""
     session.install(RUFF)
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("python", "tools/public_api.py", "--check")
     session.run("python", "tools/check_links.py")
+    session.run("python", "tools/vocabulary.py")
 
 
 @nox.session

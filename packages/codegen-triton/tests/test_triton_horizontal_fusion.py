@@ -68,7 +68,7 @@ def test_all_subkernels_have_the_same_number_of_warps() -> None:
 def test_candidates_have_other_tiles_of_the_subkernels(kernel: Kernel, tmp_path: Path) -> None:
     first, *others = choices(kernel)
     assert first == scheduled(kernel) and 3 <= len(others) <= 5
-    leading = [describe_tiling(each).split(" beside ")[-1] for each in (first, *others)]
+    leading = [describe_tiling(each).split("; ")[-1] for each in (first, *others)]
     assert len(set(leading)) == len(leading), "candidates differ in the subkernel that moves the most bytes"
     for each in others:
         verify_kernel(each)

@@ -51,7 +51,7 @@ def options_of(words: Sequence[str]) -> SchedulerOptions:
 
 
 def run_pass(name: str, source: str, arguments: Sequence[str]) -> str:
-    """What a pass makes of a loop graph, and the decisions that it records."""
+    """Apply a pass to a loop graph; give the result and the decisions that it records."""
     machine, *words = arguments
     item = next(item for item in graph_passes(options_of(words)) if item.name == name)
     context, given = PassContext(dict(MACHINES[machine])), parse_graph(source)

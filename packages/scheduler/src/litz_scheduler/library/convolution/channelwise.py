@@ -25,7 +25,7 @@ class ChannelSplit:
     affine: Affine
     """The function that is applied to the load first."""
     rest: Expr
-    """The body applied to the function's value, which it loads in place of the original load."""
+    """The body applied to the function's value, loaded instead of the original load."""
 
 
 def split(body: Expr, x: Load, axis: str, frozen: Collection[str]) -> ChannelSplit:

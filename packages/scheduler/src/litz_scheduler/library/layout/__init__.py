@@ -1,1 +1,1 @@
-"""Memory layouts of images: channels-last propagation and its minimum cut."""
+"""Memory layouts of activations: channels-last propagation and its minimum cut."""
