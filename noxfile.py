@@ -163,7 +163,7 @@ def isolated(session: nox.Session, pkg: str) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style and format with ruff, the public names against their snapshots, links, and words that the glossary retired."""
+    """Check style and format with ruff, public names against their snapshots, links, and words by the glossary."""
     session.install(RUFF)
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
