@@ -22,7 +22,7 @@ from litz_ir.loops import LoopGraph, Value
 from litz_ir.passes import PassContext
 from litz_ir.plan import CheckStep, Plan, RegionStep, Step, verify_plan
 from litz_ir.scalar import const
-from litz_ir.text.parsing import plan as parse_plan
+from litz_ir.text import parse_plan
 from litz_ir.verifier import verify
 from litz_scheduler import SchedulerOptions
 from litz_scheduler.graph_partition import GraphPartition, PartitionGraph, Routines

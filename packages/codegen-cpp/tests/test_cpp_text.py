@@ -10,7 +10,7 @@ import pytest
 from text_tests import Case, Command, cases, titles
 
 from litz_codegen_cpp.emit.kernel import emit_kernel
-from litz_ir.text.parsing import kernel as parse_kernel
+from litz_ir.text import parse_kernel
 
 CASES = cases(Path(__file__).parent / "text")
 

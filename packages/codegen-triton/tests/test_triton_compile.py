@@ -21,7 +21,7 @@ from litz_ir.loops import SORT
 from litz_ir.plan import Access, Kernel, ScanStore, Store, TileRequest
 from litz_ir.scalar import op
 from litz_ir.scalar.build import load
-from litz_ir.text.parsing import kernel as parse_kernel
+from litz_ir.text import parse_kernel
 
 CASES = {case.name: case for case in triton_corpus.cases()}
 # The others compile to much the same code; they differ in Triton's interpreter.

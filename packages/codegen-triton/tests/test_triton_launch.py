@@ -20,7 +20,7 @@ from litz_ir.errors import CompileFailed, KernelError, OutOfMemory, ToolchainErr
 from litz_ir.plan import Kernel
 from litz_ir.symbols import evaluate, mul, symbol
 from litz_ir.target import ByteRange, LazyModule
-from litz_ir.text.parsing import plan as parse_plan
+from litz_ir.text import parse_plan
 
 
 class Driver:

@@ -13,7 +13,7 @@ from litz_codegen_triton.emit.loops.tiles import WARP
 from litz_codegen_triton.schedule.register_pressure import point_words
 from litz_codegen_triton.schedule.tile_loops import POINT_REGISTERS
 from litz_ir.plan import Kernel
-from litz_ir.text.parsing import kernel as parse_kernel
+from litz_ir.text import parse_kernel
 
 COPY = """
 kernel copy(in %x: f32, out %o: f32) {{

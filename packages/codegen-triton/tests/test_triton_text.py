@@ -10,8 +10,7 @@ import pytest
 from text_tests import Case, Command, cases, titles
 from triton_scheduled import emitted, scheduled
 
-from litz_ir.text import to_text
-from litz_ir.text.parsing import kernel as parse_kernel
+from litz_ir.text import parse_kernel, to_text
 
 CASES = cases(Path(__file__).parent / "text")
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from litz.tuning.benchmark_launch import benchmark_buffers, can_benchmark
-from litz_ir.text.parsing import kernel as parse_kernel
+from litz_ir.text import parse_kernel
 
 KERNEL = """
 kernel k({parameters}) {{

@@ -20,7 +20,7 @@ from litz.cuda_graphs.memory import copied, fill
 from litz.cuda_graphs.runner import MAX_CAPTURES, WARMUP_CALLS, CudaGraphRunner
 from litz.host.runtime.load import HostFunction
 from litz_ir.plan import Plan
-from litz_ir.text.parsing import plan as parse_plan
+from litz_ir.text import parse_plan
 from litz_scheduler.graph_partition.obstacles import obstacle
 
 

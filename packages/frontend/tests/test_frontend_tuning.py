@@ -37,7 +37,7 @@ from litz.tuning.tunable_kernels import tunable_kernels
 from litz.tuning.tuned_graph import TunedGraph, load_tuned
 from litz_ir.plan import Foreach, InnerTile, Kernel, Tile, TileLoops, TileRequest
 from litz_ir.target import SourceUnit
-from litz_ir.text.parsing import plan as parse_plan
+from litz_ir.text import parse_plan
 
 UNTUNED = 1
 QUICK = {UNTUNED: 1.0, 2: 0.5, 4: 0.9}

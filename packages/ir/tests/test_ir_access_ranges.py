@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from litz_ir.plan.accessed_ranges import AccessRange, access_ranges
-from litz_ir.text.parsing import kernel as parse_kernel
+from litz_ir.text import parse_kernel
 
 SOFTMAX = """
 kernel softmax(in %x: f32, out %o: f32) {

@@ -32,8 +32,7 @@ from litz_ir.plan.lookback_scan import (
 from litz_ir.plan.verify_kernel import verify_kernel
 from litz_ir.scalar.build import const, op
 from litz_ir.scalar.expr import Param
-from litz_ir.text.parsing import kernel as parse_kernel
-from litz_ir.text.printing import kernel as print_kernel
+from litz_ir.text import parse_kernel, print_kernel
 
 WINDOW = 4
 WRITTEN = 1 << 32

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from litz_ir.plan.buffer_uses import written_buffers, written_by
 from litz_ir.plan.program import Launch
-from litz_ir.text.parsing import plan as parse_plan
+from litz_ir.text import parse_plan
 
 PLAN = """
 plan p on cpu "avx2" (%x: f32[8], %y: f32[8], %z: f32[8]) -> (%o) {

@@ -88,7 +88,7 @@ def test_reductions_over_many_keys_are_split(golden: Callable[[str, str], None])
     plan = planned(text.replace(CAUSAL_SCORE, SCORE), sm_count=8)
     assert [each.note for each in plan.decisions if each.reason == "split.threads"] == ["4 splits"]
     assert len(plan.kernels) == 2
-    assert plan.placement("top.splits").type.shape == (4, 2, 2, QUERIES, 1)
+    assert plan.placement("top.partial").type.shape == (4, 2, 2, QUERIES, 1)
     golden("split_attention_sm_90.txt", to_text(plan))
 
 

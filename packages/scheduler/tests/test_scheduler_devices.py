@@ -11,8 +11,7 @@ from litz_ir.loops import verify_graph
 from litz_ir.passes import PassContext
 from litz_ir.plan import Launch, Plan, kernel_devices, launched_on, verify_plan
 from litz_ir.target import Capabilities
-from litz_ir.text import parse_graph
-from litz_ir.text.printing import plan as print_plan
+from litz_ir.text import parse_graph, print_plan
 from litz_scheduler import schedule
 from litz_scheduler.simplification.simplify import DeadCode
 from litz_scheduler.simplification.sink_constants import SinkConstants

@@ -13,8 +13,7 @@ from scheduler_builder import GPU_LIKE, Builder, assert_same, plan_of
 from litz_ir.loops import LoopGraph
 from litz_ir.plan import Launch, Plan, invocations_of
 from litz_ir.symbols import Size, SymbolInfo, SymbolTable, mul, symbol
-from litz_ir.text import to_text
-from litz_ir.text.parsing import kernel as parse_kernel
+from litz_ir.text import parse_kernel, to_text
 from litz_scheduler import SchedulerOptions
 from litz_scheduler.explain import explain_plan
 from litz_scheduler.memory.inplace import InPlaceReuse

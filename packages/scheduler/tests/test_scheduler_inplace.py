@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from litz_ir.text.parsing import kernel as parse_kernel
+from litz_ir.text import parse_kernel
 from litz_scheduler.memory.inplace import InPlaceReuse
 
 HEAD = "kernel k(in %x: f32, in %y: f32, out %a: f32, out %b: f32) {\n  outer [i0: 8]\n"
