@@ -46,7 +46,7 @@ EVERY = SchedulerOptions(generated_matmuls=frozenset({"all"}))
 Run = Callable[[Plan, Sequence[Any]], list[Any]]
 """Runs a plan on its inputs."""
 
-_SERIAL = re.compile(r"^ *fold(_\d+)? = tl\.full", re.MULTILINE)
+_SERIAL = re.compile(r"^ *nested(_\d+)? = tl\.full", re.MULTILINE)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import flex_attention_cases
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
 
-_SERIAL = re.compile(r"^ *fold(_\d+)? = tl\.full", re.MULTILINE)
+_SERIAL = re.compile(r"^ *nested(_\d+)? = tl\.full", re.MULTILINE)
 
 
 def main() -> None:
