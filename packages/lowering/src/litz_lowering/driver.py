@@ -32,6 +32,7 @@ from litz_lowering.contexts.outputs import (
     output_memory_copy,
     output_of,
     required_type,
+    result_types,
     with_fixed_outputs,
 )
 from litz_lowering.contexts.registry import apply, overload_name
@@ -290,11 +291,11 @@ class _Lowering:
     ) -> tuple[tuple[ResultType, ...], tuple[bool, ...]]:
         """Types of a node's results. A size that no term expresses is first computed by the host."""
         try:
-            return self._outputs(value)
+            return result_types(self.symbols, value)
         except SymbolError:
             if not bind_range_size(self._context(node, ()), args):
                 raise
-            return self._outputs(value)
+            return result_types(self.symbols, value)
 
     def _fall_back(
         self, ctx: LoweringContext, args: tuple[Lowered, ...], kwargs: dict[str, Lowered], declined: Declined
@@ -346,14 +347,6 @@ class _Lowering:
 
     # --- metadata and arguments ----------------------------------------
 
-    def _outputs(self, value: object) -> tuple[tuple[ResultType, ...], tuple[bool, ...]]:
-        """Types of a node's results, and True for each that is complex."""
-        leaves = [leaf for leaf in flatten(value) if leaf is not None or isinstance(value, list | tuple)]
-        types = tuple(
-            self.symbols.tensor_type(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in leaves
-        )
-        return types, tuple(isinstance(leaf, torch.Tensor) and leaf.is_complex() for leaf in leaves)
-
     def _read(self, argument: Any, result_device: torch.device | None = None) -> Any:
         """Convert an FX argument to the form that rules take; ``result_device`` is the device of the node's
         result."""
@@ -378,7 +371,7 @@ class _Lowering:
 
     def _aliased(self, leaves: Sequence[object]) -> Mapping[Node, Tensor | Complex]:
         def context(node: Node) -> LoweringContext:
-            return self._context(node, *self._outputs(node.meta["val"]))
+            return self._context(node, *result_types(self.symbols, node.meta["val"]))
 
         return AliasedResults(self.env, self.builder, RULES, self._read, context, apply).of(leaves)
 

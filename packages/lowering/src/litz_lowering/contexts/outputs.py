@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+import torch
+
 from litz_ir.dtypes import DType, b1, f64, i64
 from litz_ir.errors import UnsupportedOperation
 from litz_ir.loops import (
@@ -27,6 +29,7 @@ from litz_lowering.contexts.builder import GraphBuilder
 from litz_lowering.contexts.context import LoweringContext
 from litz_lowering.contexts.subgraphs import OutputRequirements
 from litz_lowering.contexts.values import Complex, Lowered, ObjectArgument, ResultType, Tensor, fixed
+from litz_lowering.types.symbols_io import SymbolReader
 
 NUMBERS: Mapping[SymbolKind, DType] = MappingProxyType({"int": i64, "float": f64, "bool": b1})
 """Dtypes of the one-element tensors by which control flow passes numbers."""
@@ -39,6 +42,13 @@ def flatten(argument: object) -> Iterator[object]:
             yield from flatten(item)
     else:
         yield argument
+
+
+def result_types(symbols: SymbolReader, value: object) -> tuple[tuple[ResultType, ...], tuple[bool, ...]]:
+    """Return the types of a node's results, ``value`` in its metadata, and True for each that is complex."""
+    leaves = [leaf for leaf in flatten(value) if leaf is not None or isinstance(value, list | tuple)]
+    types = tuple(symbols.tensor_type(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in leaves)
+    return types, tuple(isinstance(leaf, torch.Tensor) and leaf.is_complex() for leaf in leaves)
 
 
 def output_of(ctx: LoweringContext, value: Lowered, wanted: TensorType | None) -> Output:

@@ -15,7 +15,7 @@ from litz_lowering.contexts.outputs import NUMBERS, flatten
 from litz_lowering.contexts.values import Lowered, ResultType, Tensor, fixed
 
 
-def result_types(ctx: LoweringContext) -> tuple[ResultType, ...]:
+def leaf_types(ctx: LoweringContext) -> tuple[ResultType, ...]:
     """Type of every leaf that the operator returns; numbers as one-element tensors, None for None."""
     return tuple(leaf_type(ctx, leaf) for leaf in flatten(ctx.node.meta["val"]))
 
@@ -63,7 +63,7 @@ def _is_known(ctx: LoweringContext, leaf: object) -> bool:
 
 def nested_results(ctx: LoweringContext, results: Mapping[int, Lowered]) -> Lowered:
     """Nest the results as the operator returns them; numbers are read from their tensors."""
-    position = iter(range(len(result_types(ctx))))
+    position = iter(range(len(leaf_types(ctx))))
 
     def visit(leaf: object) -> Lowered:
         if isinstance(leaf, list | tuple):

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from litz_ir.loops import Extern, Value
 from litz_lowering.contexts.context import LoweringContext
-from litz_lowering.contexts.results import computed_positions, nested_results, result_types
+from litz_lowering.contexts.results import computed_positions, leaf_types, nested_results
 from litz_lowering.contexts.values import Lowered, Subgraph, Tensor
 
 HopRoutine = Callable[..., tuple[Any, ...]]
@@ -42,7 +42,7 @@ def call_hop(
         elif isinstance(leaf, Node):
             given[position] = value
     returned_positions = computed_positions(ctx)
-    types = result_types(ctx)
+    types = leaf_types(ctx)
     name = f"graph.{ctx.origin.node}"
     values: dict[int, Value] = {}
     for position in returned_positions:

@@ -29,7 +29,7 @@ from litz_ir.symbols import Size, SymbolInfo, substitute, symbol
 from litz_lowering.contexts.context import Lowered, LoweringContext, ResultType, Tensor
 from litz_lowering.contexts.outputs import NUMBERS, flatten
 from litz_lowering.contexts.registry import rule
-from litz_lowering.contexts.results import computed_positions, leaf_type, nested_results, result_types
+from litz_lowering.contexts.results import computed_positions, leaf_type, leaf_types, nested_results
 from litz_lowering.contexts.subgraphs import OutputRequirements, missing_symbols
 from litz_lowering.contexts.values import Subgraph
 
@@ -41,7 +41,7 @@ def cond(
     ctx: LoweringContext, condition: Lowered, true: Subgraph, false: Subgraph, operands: Operands
 ) -> Lowered:
     """One of two functions of the operands, selected at run time."""
-    requirements = OutputRequirements(types=tuple(map(_static, result_types(ctx))))
+    requirements = OutputRequirements(types=tuple(map(_static, leaf_types(ctx))))
     graphs = [ctx.subgraphs.lower(each, requirements) for each in (true, false)]
     returned_positions = computed_positions(ctx)
     infos = _captured_symbols(ctx, graphs)
@@ -251,7 +251,7 @@ def _region(
     returned_positions: tuple[int, ...],
 ) -> dict[int, Lowered]:
     """Append one region and return its results by position of the leaf."""
-    types = result_types(ctx)
+    types = leaf_types(ctx)
     values: dict[int, Value] = {}
     for position in returned_positions:
         wanted = types[position]
