@@ -946,6 +946,18 @@ def test_as_strided_of_an_input_that_starts_elsewhere_later(write: bool) -> None
         assert torch.equal(one, other)
 
 
+def test_as_strided_of_a_list_element_that_starts_elsewhere_later() -> None:  # 8100219 of the fuzz
+    def function(x: Tensor) -> Tensor:
+        torch._foreach_copy_([torch.zeros(2), x], [torch.ones(2), x.clone()])
+        return x.as_strided((3,), (6,), 7) * 3
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="litz", fullgraph=True)
+    for offset in (5, 0, 9):
+        given = torch.arange(60.0).as_strided((5, 7), (7, 1), offset)
+        assert torch.equal(compiled(given), function(given))
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_as_strided_of_a_view_as_another_dtype(dynamic: bool) -> None:  # 7502688 of the fuzz
     def program(x: Tensor) -> tuple[Tensor, ...]:

@@ -8,6 +8,7 @@ past the end of a smaller base, or the wrong elements of an input with another o
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -45,11 +46,22 @@ def _counted(gm: GraphModule) -> set[Node]:
     found: set[Node] = set()
     for target in _BY_POSITION:
         for node in gm.graph.find_nodes(op="call_function", target=target):
-            while isinstance(node.target, torch._ops.OpOverload) and isinstance(node.args[0], Node):
-                node = node.args[0]
+            while (before := _written_or_viewed(node)) is not None:
+                node = before
             if node.op == "placeholder" and isinstance(node.meta.get("val"), torch.Tensor):
                 found.add(node)
     return found
+
+
+def _written_or_viewed(node: Node) -> Node | None:
+    """Return the value that a node is a view or the new content of; None if it is a tensor of its own."""
+    match node.target, node.args:
+        case torch._ops.OpOverload(), (Node() as first, *_):
+            return first
+        case operator.getitem, (Node(args=(list() | tuple() as written, *_)), int() as position):
+            element = written[position] if position < len(written) else None
+            return element if isinstance(element, Node) else None
+    return None
 
 
 def layouts(gm: GraphModule) -> dict[int, Extent]:
