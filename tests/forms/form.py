@@ -53,7 +53,7 @@ class Form:
     ``look_back`` is how many elements of a scanned row one program has at both sizes, ``options`` are litz's,
     ``gradients`` asks for those of the first argument too. ``gpu_rules`` says that lowering makes loops of the program
     on a GPU alone. ``interpreted`` is false where the form has tests of its own in Triton's interpreter; ``slow`` forms
-    take minutes there.
+    take minutes there. With ``sequential`` the interpreter adds the elements of a row one after another.
     """
 
     name: str
@@ -72,6 +72,7 @@ class Form:
     gpu_rules: bool = False
     interpreted: bool = True
     slow: bool = False
+    sequential: bool = False
 
     def cells(self) -> Iterator[Cell]:
         """Return the cells: every tail in every dtype."""

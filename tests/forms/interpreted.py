@@ -103,7 +103,7 @@ def wrong(cell: Cell, folder: Path) -> str:
             )
             for function, wide in ((compiled, False), (form.function, False), (form.function, True))
         ]
-        return difference(*runs)
+        return difference(*runs, sequential=form.little.at(cell.tail) if form.sequential else 0)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 

@@ -41,18 +41,24 @@ def widened(tensor: Tensor) -> Tensor:
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
-def difference(found: Sequence[Tensor], eager: Sequence[Tensor], exact: Sequence[Tensor]) -> str:
-    """Return the first wrong result with its figures; empty where all are right."""
+def difference(
+    found: Sequence[Tensor], eager: Sequence[Tensor], exact: Sequence[Tensor], *, sequential: int = 0
+) -> str:
+    """Return the first wrong result with its figures; empty where all are right.
+
+    ``sequential`` is the number of elements that are added one after another: the expected distance of such a sum is
+    the square root of their number, in roundings.
+    """
     if len(found) != len(eager):
         return f"{len(found)} results, eager {len(eager)}"
     for number, each in enumerate(zip(found, eager, exact, strict=True)):
-        wrong = _difference(*each)
+        wrong = _difference(*each, math.sqrt(sequential))
         if wrong:
             return f"result {number}: {wrong}"
     return ""
 
 
-def _difference(found: Tensor, eager: Tensor, exact: Tensor) -> str:
+def _difference(found: Tensor, eager: Tensor, exact: Tensor, further: float) -> str:
     if (found.dtype, found.shape) != (eager.dtype, eager.shape):
         return f"{found.dtype} {tuple(found.shape)}, eager {eager.dtype} {tuple(eager.shape)}"
     if not eager.is_floating_point():
@@ -69,7 +75,7 @@ def _difference(found: Tensor, eager: Tensor, exact: Tensor) -> str:
         return ""
     off, own = (each.masked_fill(odd, 0.0).abs().max() for each in (off, eager.double() - rounded))
     scale = float(rounded.masked_fill(odd, 0.0).abs().max())
-    roundings = ROUNDINGS.get(eager.dtype, 2.0)
+    roundings = ROUNDINGS.get(eager.dtype, 2.0) + further
     eagers = 0.0 if math.isnan(float(own)) else EAGERS * float(own)
     bound = eagers + roundings * torch.finfo(eager.dtype).eps * scale
     return (

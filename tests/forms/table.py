@@ -391,6 +391,7 @@ def _scans() -> Iterator[Form]:
         "carry",
         1,
         ("f32", "bf16"),
+        sequential=True,
     )
     yield Form(
         "scan_extremes",
