@@ -198,5 +198,6 @@ def test_merged_results_depend_on_all_merged_operands() -> None:
         (const(0.0, f32), const(0.0, f32)),
         (top, op("neg", Param(1, f32))),
     )
-    assert [result_operands(merged, k) for k in range(2)] == [{0}, {0, 1}]
-    assert [result_operands(NamedCombiner("softmax_sum"), k) for k in range(3)] == [{0}, {0}, {0, 1}]
+    assert [result_operands(merged, k, (f32, f32)) for k in range(2)] == [{0}, {0, 1}]
+    weighted = NamedCombiner("softmax_sum")
+    assert [result_operands(weighted, k, (f32, f32)) for k in range(3)] == [{0}, {0}, {0, 1}]

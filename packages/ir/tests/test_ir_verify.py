@@ -124,6 +124,11 @@ WRONG_GRAPHS = {
         "combiner-dtype",
         small("%a = reduce.combine f32[ | r0: 8] from { 0 } by { $0 + $1 } to { f32($0) } { 1.0 }"),
     ),
+    "a kind's dtype": ("combiner-dtype", small("%a = reduce.xor f32[i0: 4 | r0: 8] { %x[i0, r0] }")),
+    "scores and values of two dtypes": (
+        "combiner-dtype",
+        small("%a, %b, %c = reduce.softmax_sum [ | r0: 8] -> f32[], f32[], f32[] { 1.0, 2.0:f64 }"),
+    ),
     "a parameter outside": ("combine-parameter", small("%a = pointwise f32[i0: 4] { $0:f32 }")),
     "a parameter's dtype": (
         "combine-parameter",

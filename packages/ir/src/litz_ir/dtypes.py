@@ -5,6 +5,7 @@ Complex numbers are pairs of scalars on a last dimension of two, so there is no 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -104,6 +105,16 @@ def accumulate_dtype(d: DType) -> DType:
     if d.is_float:
         return compute_dtype(d)
     return i64
+
+
+def extreme_value(d: DType, *, largest: bool) -> int | float | bool:
+    """The largest or least value of ``d``; an infinity for floats."""
+    if d.is_float:
+        return math.inf if largest else -math.inf
+    if d.is_bool:
+        return largest
+    top: int = 2 ** (d.bits - (d.kind == "int")) - 1
+    return top if largest else (-top - 1 if d.kind == "int" else 0)
 
 
 _SIGNED_ABOVE = {8: i16, 16: i32, 32: i64}

@@ -1,5 +1,6 @@
 """The loop graph: tensor operations as loops and calls, in single-assignment form and program order."""
 
+from litz_ir.loops.combiners import as_user_combiner, partial_results_combiner
 from litz_ir.loops.layout import Layout, contiguous, is_dense, span, stride_order
 from litz_ir.loops.nodes import (
     SORT,
@@ -48,11 +49,13 @@ from litz_ir.loops.nodes import (
     tensor_type,
 )
 from litz_ir.loops.operations import load_names
+from litz_ir.loops.reduction_kinds import REDUCTION_KINDS, ReductionKind, StateDefinition
 from litz_ir.loops.rewriter import Rewriter, map_bodies, rename_reads
 from litz_ir.loops.subgraphs import extract_subgraph
 from litz_ir.loops.verify import verify_graph
 
 __all__ = [
+    "REDUCTION_KINDS",
     "SORT",
     "Argument",
     "Assert",
@@ -80,6 +83,7 @@ __all__ = [
     "Pointwise",
     "Random",
     "Reduction",
+    "ReductionKind",
     "ReductionName",
     "Ref",
     "Region",
@@ -91,14 +95,17 @@ __all__ = [
     "Scatter",
     "ScatterMode",
     "Sort",
+    "StateDefinition",
     "TensorType",
     "Value",
     "View",
     "StridedRef",
+    "as_user_combiner",
     "contiguous",
     "index_reads",
     "is_dense",
     "load_names",
+    "partial_results_combiner",
     "map_bodies",
     "extract_subgraph",
     "references",

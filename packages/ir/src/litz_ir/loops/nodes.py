@@ -6,7 +6,7 @@ order is data: an operation runs after those that define its reads, a mutation a
 overwrites, and operations with the same ``token`` in the order of the graph.
 
 All classes of the graph can be imported from here. Their modules build on one another in this order: ``values``,
-``arguments``, ``combiners``, ``operations``, ``calls``, ``graph``.
+``arguments``, ``reduction_kinds``, ``combiners``, ``operations``, ``calls``, ``graph``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from litz_ir.dtypes import DType, b1
+from litz_ir.dtypes import DType
+from litz_ir.errors import DTypeError
 from litz_ir.loops.nodes import SORT, Combiner, UserCombiner
 from litz_ir.scalar.node import Expr
 from litz_ir.scalar.verify import BodyScope, ErrorLocation, verify_bodies
@@ -22,17 +23,17 @@ def verify_combiner(
     """
     check_combiner_arity(combiner, len(bodies), results, location)
     values = tuple(body.dtype for body in bodies)
-    check_sort(combiner, values, scans, location)
     if isinstance(combiner, UserCombiner):
         check_combine(combiner, values, location)
         return tuple(expr.dtype for expr in combiner.finish)
-    if combiner.name in ("any", "all"):
-        return (b1,)
-    if combiner.name == "softmax_sum" and values[0] != values[1]:
-        location.fail("combiner-dtype", f"scores are {values[0]}, values {values[1]}", "cast the values")
-    if combiner.name == "softmax_sum":
-        return (values[0],) * 3
-    return (values * combiner.results)[: combiner.results]
+    if combiner == SORT:
+        check_sort(values, scans, location)
+        return values
+    try:
+        return combiner.kind.definition(values).dtypes
+    except DTypeError as error:
+        shown = ", ".join(map(str, values))
+        location.fail("combiner-dtype", f"{combiner.name} of ({shown}): {error.message}", "cast the values")
 
 
 def check_combiner_arity(combiner: Combiner, values: int, results: int, location: ErrorLocation) -> None:
@@ -43,10 +44,8 @@ def check_combiner_arity(combiner: Combiner, values: int, results: int, location
         location.fail("combiner-arity", f"the combiner gives {combiner.results} results, {results} are named")
 
 
-def check_sort(combiner: Combiner, values: tuple[DType, ...], scans: bool, location: ErrorLocation) -> None:
+def check_sort(values: tuple[DType, ...], scans: bool, location: ErrorLocation) -> None:
     """A sort is the combiner of a scan, and of integers."""
-    if combiner != SORT:
-        return
     if not scans:
         location.fail("combiner-sort", "a reduction cannot sort", "sort by a scan")
     if not values[0].is_integer:

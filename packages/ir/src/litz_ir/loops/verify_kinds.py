@@ -79,10 +79,11 @@ def check_shapes(
 
 def check_combined_shapes(operation: Reduction, state: VerifierState, location: ErrorLocation) -> None:
     """Results have the shape of the loop, or one element along an axis that their bodies do not depend on."""
+    dtypes = tuple(body.dtype for body in operation.bodies)
     for position, value in enumerate(operation.results):
         sizes = [axis.size for axis in operation.axes]
         if len(value.type.shape) == len(sizes) and 1 in value.type.shape:
-            bodies = (operation.bodies[k] for k in result_operands(operation.combiner, position))
+            bodies = (operation.bodies[k] for k in result_operands(operation.combiner, position, dtypes))
             known = frozenset[str]().union(*(body.free_symbols for body in bodies))
             pairs = zip(value.type.shape, operation.axes, strict=True)
             sizes = [1 if size == 1 and axis.name not in known else axis.size for size, axis in pairs]

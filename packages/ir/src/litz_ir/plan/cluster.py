@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from litz_ir.loops.nodes import UserCombiner
 from litz_ir.plan.kernel import Accumulate, Kernel, Parameter, Phase, Statement, Store
 from litz_ir.plan.lookback_scan import lookback_words
 from litz_ir.plan.schedule import cluster_size, scan_segment
@@ -60,8 +59,7 @@ def _loads(statement: Statement) -> tuple[Load, ...]:
 
 def state_components(statement: Accumulate) -> int:
     """Number of components of the running state of an accumulation; an upper bound."""
-    own = len(statement.combiner.identity) if isinstance(statement.combiner, UserCombiner) else 0
-    return max(own, len(statement.results))
+    return max(statement.combiner.components, len(statement.results))
 
 
 def workspace_words(kernel: Kernel) -> Size:

@@ -68,7 +68,6 @@ def lookback_words(kernel: Kernel) -> Size:
     found = lookback_scan_of(kernel.phases)
     assert found is not None, "a kernel with a look-back schedule scans"
     _, statement = found
-    own = len(statement.combiner.identity) if isinstance(statement.combiner, UserCombiner) else 0
-    count = max(own, len(statement.values), len(statement.targets))
+    count = max(statement.combiner.components, len(statement.values), len(statement.targets))
     rows = product(axis.size for axis in kernel.outer)
     return add(COUNTER_WORDS, mul(mul(count * MAX_WORDS_PER_VALUE, rows), chunk_count(kernel)))

@@ -20,6 +20,7 @@ from litz_ir.scalar.expr import (
     map_indirects,
     nested_reductions,
     substitute_expr,
+    substitute_params,
     transform,
     walk,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "op",
     "normalized",
     "substitute_expr",
+    "substitute_params",
     "transform",
     "unconditional_loads",
     "walk",

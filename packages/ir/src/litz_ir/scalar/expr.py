@@ -5,7 +5,7 @@ The constructors here do not simplify; those of ``litz_ir.scalar.build`` check d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from litz_ir.dtypes import DType, b1, f32, f64, i64
@@ -376,3 +376,8 @@ def substitute_expr(root: Expr, mapping: Mapping[str, Size], memo: dict[Expr, Ex
         terms = tuple(substitute(t, mapping, {a: change(a) for a in indirects_in(t)}) for t in expr.terms)
         cache[expr] = expr.rebuild(children, terms)
     return cache[root]
+
+
+def substitute_params(root: Expr, args: Sequence[Expr]) -> Expr:
+    """Replace every ``Param(k)`` by ``args[k]``, simultaneously."""
+    return transform(root, lambda node: args[node.position] if isinstance(node, Param) else node)

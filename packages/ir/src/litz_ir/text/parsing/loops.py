@@ -24,7 +24,6 @@ from litz_ir.loops.nodes import (
     Pointwise,
     Random,
     Reduction,
-    ReductionName,
     Region,
     RegionKind,
     Scan,
@@ -36,6 +35,7 @@ from litz_ir.loops.nodes import (
     Value,
     View,
 )
+from litz_ir.loops.reduction_kinds import REDUCTION_KINDS
 from litz_ir.scalar.node import Expr
 from litz_ir.text.parsing.bodies import BodyParser
 from litz_ir.text.parsing.lexer import Stream, Token, read_whole
@@ -59,8 +59,6 @@ from litz_ir.text.scope import DTypeScope
 ResultNames = tuple[tuple[str, str | None], ...]
 """Results to the left of ``=``: name, and the version that the result replaces."""
 
-COMBINERS: tuple[str, ...] = get_args(ReductionName)
-"""Names of combiners."""
 SCATTER_MODES: tuple[str, ...] = get_args(ScatterMode)
 """Names of scatter modes."""
 _LAYOUT_REQUIREMENTS: tuple[str, ...] = get_args(LayoutRequirement)
@@ -379,10 +377,10 @@ _RULES: Mapping[str, Callable[[_OperationParser, ResultNames, str, Token], Parse
 
 def combiner(stream: Stream, scope: DTypeScope, name: str, token: Token) -> Combiner:
     """The combiner called ``name``; after ``combine`` follow its identity, body and finish."""
-    if name in COMBINERS:
-        return NamedCombiner(cast(ReductionName, name))
+    if name in REDUCTION_KINDS:
+        return NamedCombiner(name)
     if name != "combine":
-        stream.fail(f"unknown combiner {name!r}; known: {', '.join((*COMBINERS, 'combine'))}", token)
+        stream.fail(f"unknown combiner {name!r}; known: {', '.join((*REDUCTION_KINDS, 'combine'))}", token)
     stream.expect("from")
     identity = BodyParser(stream, scope).block()
     inside = scope.combining(tuple(expr.dtype for expr in identity))
