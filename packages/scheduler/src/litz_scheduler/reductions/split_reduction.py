@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from litz_ir.contraction import MatmulNest
-from litz_ir.dtypes import DType
 from litz_ir.fused import Decision
 from litz_ir.loops import (
     Axis,
@@ -16,9 +13,9 @@ from litz_ir.loops import (
     NamedCombiner,
     Operation,
     Reduction,
-    UserCombiner,
     Value,
     contiguous,
+    partial_results_combiner,
 )
 from litz_ir.passes import PassContext
 from litz_ir.scalar import (
@@ -26,15 +23,12 @@ from litz_ir.scalar import (
     Load,
     Masked,
     Op,
-    Param,
-    cast,
     const,
     index,
     loads,
     masked,
     op,
     substitute_expr,
-    where,
 )
 from litz_ir.symbols import Size, add, coefficient, floordiv, mod, mul, product, symbol
 from litz_ir.target import Capabilities
@@ -43,12 +37,6 @@ from litz_scheduler.analysis.graph_facts import element_of
 from litz_scheduler.legality.matmul import gpu_kinds, matmul_of
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.schedules.cluster_size import CTAS_PER_SM, MIN_COLUMN_TILE, max_cluster_size
-
-SPLIT = (
-    "sum", "prod", "min", "max", "any", "all", "xor", "argmin", "argmax", "welford", "online_softmax",
-    "softmax_sum",
-)  # fmt: skip
-"""The combiners whose partial results can be combined; those of the last three need another combiner."""
 
 SPLITS_PER_THREAD = 16
 """The number of splits aimed at for each thread: enough to even out threads of unequal speed."""
@@ -90,11 +78,7 @@ class SplitReductions:
     def _split(self, operation: Reduction, graph: LoopGraph, context: PassContext) -> tuple[Reduction, ...]:
         """Return the two steps of a reduction; empty where it is not split."""
         machine = context.machine(operation.results[0].type.device)
-        if (
-            machine is None
-            or not isinstance(operation.combiner, NamedCombiner)
-            or operation.combiner.name not in SPLIT
-        ):
+        if machine is None or not isinstance(operation.combiner, NamedCombiner):
             return ()
         matmul = matmul_of(operation, gpu_kinds(context))
         if matmul is not None and matmul.nested:
@@ -312,50 +296,5 @@ def _in_two_steps(
     loaded = tuple(Load(value.name, element_of(value, point), value.type.dtype) for value in partial)
     second = replace(operation, reduce_axes=division.split_axes, bodies=loaded)
     assert isinstance(operation.combiner, NamedCombiner)
-    merged = _MERGE_COMBINERS.get(operation.combiner.name)
-    if merged is not None:
-        second = replace(second, combiner=merged(tuple(value.type.dtype for value in partial)))
-    return first, second
-
-
-def _merge_welford(dtypes: tuple[DType, ...]) -> UserCombiner:
-    """Return the combiner of (mean, sum of squared differences, count) by Chan, Golub and LeVeque."""
-    parameters = [Param(k, dtype) for k, dtype in enumerate((*dtypes, *dtypes))]
-    mean, squares, count, other_mean, other_squares, other_count = parameters
-    zero, one = const(0, count.dtype), const(1, count.dtype)
-    total = op("add", count, other_count)
-    share = op(
-        "div", cast(other_count, mean.dtype), cast(where(op("eq", total, zero), one, total), mean.dtype)
-    )
-    difference = op("sub", other_mean, mean)
-    correction = op("mul", op("mul", difference, difference), op("mul", cast(count, mean.dtype), share))
-    merged = (
-        op("add", mean, op("mul", difference, share)),
-        op("add", op("add", squares, other_squares), cast(correction, squares.dtype)),
-        total,
-    )
-    return UserCombiner(merged, tuple(const(0, dtype) for dtype in dtypes), tuple(parameters[:3]))
-
-
-def _merge_softmax(dtypes: tuple[DType, ...]) -> UserCombiner:
-    """Return the combiner of (maximum, sums of exponentials relative to it)."""
-    count = len(dtypes)
-    parameters = [Param(k, dtype) for k, dtype in enumerate((*dtypes, *dtypes))]
-    maximum, other_maximum = parameters[0], parameters[count]
-    lowest = const(-math.inf, maximum.dtype)
-    new_maximum = op("maximum", maximum, other_maximum)
-    # Where both maxima are minus infinity all sums are zero and need no scale.
-    base = where(op("eq", new_maximum, lowest), const(0.0, maximum.dtype), new_maximum)
-    scales = [op("exp", op("sub", each, base)) for each in (maximum, other_maximum)]
-    sums = [
-        op("add", op("mul", first, scales[0]), op("mul", second, scales[1]))
-        for first, second in zip(parameters[1:count], parameters[count + 1 :], strict=True)
-    ]
-    zeros = (const(0.0, dtype) for dtype in dtypes[1:])
-    return UserCombiner((new_maximum, *sums), (lowest, *zeros), tuple(parameters[:count]))
-
-
-_MERGE_COMBINERS: Mapping[str, Callable[[tuple[DType, ...]], UserCombiner]] = MappingProxyType(
-    {"welford": _merge_welford, "online_softmax": _merge_softmax, "softmax_sum": _merge_softmax}
-)
-"""Combiners of partial results, where they differ from those of elements."""
+    dtypes = tuple(body.dtype for body in bodies)
+    return first, replace(second, combiner=partial_results_combiner(operation.combiner, dtypes))

@@ -6,9 +6,7 @@ splits before it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from litz_ir.dtypes import i64
 from litz_ir.fused import Decision
@@ -25,17 +23,12 @@ from litz_ir.loops import (
     contiguous,
 )
 from litz_ir.passes import PassContext
-from litz_ir.scalar import Expr, Load, const, index, masked, op, substitute_expr
+from litz_ir.scalar import Expr, Load, const, index, masked, op, substitute_expr, substitute_params
 from litz_ir.symbols import Size, add, floordiv, mod, mul, symbol
 from litz_scheduler.analysis.cost import estimate, load_count, points
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.schedules.cluster_size import CTAS_PER_SM, MIN_COLUMN_TILE
 from litz_scheduler.schedules.lookback_scan import will_look_back
-
-_COMBINED: Mapping[str, str] = MappingProxyType(
-    {"sum": "add", "prod": "mul", "min": "minimum", "max": "maximum"}
-)
-"""The scalar operation that combines two values, by combiner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +65,20 @@ class SplitScans:
         if will_look_back(scan, machine, graph.symbols, self.options):
             return 1
         # Low-precision floats accumulate in a wider dtype; values between the steps would be rounded.
-        known = isinstance(scan.combiner, NamedCombiner) and scan.combiner.name in _COMBINED
-        if not known or len(scan.results) > 1 or type_.dtype.is_low_precision:
+        if not _scans_states(scan) or type_.dtype.is_low_precision:
             return 1
         tile = 1 if type_.layout.strides[scan.dimension] == 1 else MIN_COLUMN_TILE
         ctas = -(-estimate(points(scan.axes), graph.symbols) // tile)
         nbytes = size * tile * max(1, load_count(*scan.bodies)) * type_.dtype.itemsize
         limit = min(CTAS_PER_SM * machine.sm_count // max(ctas, 1), nbytes // self.options.gpu_split_bytes)
         return next((splits for splits in range(limit, 1, -1) if size % splits == 0), 1)
+
+
+def _scans_states(scan: Scan) -> bool:
+    """Return whether a scan combines states of one component like elements."""
+    if not isinstance(scan.combiner, NamedCombiner) or not scan.combiner.kind.merges_states:
+        return False
+    return len(scan.results) == 1 and scan.bodies[0].dtype == scan.results[0].type.dtype
 
 
 def _split(scan: Scan, splits: int) -> tuple[Operation, ...]:
@@ -100,7 +99,8 @@ def _split(scan: Scan, splits: int) -> tuple[Operation, ...]:
     running = replace(
         scan, results=(ends,), scan_axis=split, dimension=len(scan.axes), bodies=(_at(totals, axes, 0),)
     )
-    before = op(_COMBINED[scan.combiner.name], _at(ends, axes, -1), body)
+    (merge,) = scan.combiner.kind.definition((body.dtype,)).merge
+    before = substitute_params(merge, (_at(ends, axes, -1), body))
     first = masked(op("gt", index(symbol(split.name)), const(0, i64)), before, body)
     start = masked(op("eq", index(symbol(inner.name)), const(0, i64)), first, body)
     divided = _split_result(result, scan.dimension, splits, inner.size)

@@ -64,4 +64,4 @@ def _is_one_word(scan: Scan | ScanStore) -> bool:
     """Return whether the running state is one value of at most 32 bits."""
     bodies = scan.bodies if isinstance(scan, Scan) else scan.values
     state = scan.combiner.identity if isinstance(scan.combiner, UserCombiner) else bodies
-    return len(state) == 1 and state[0].dtype.bits <= 32
+    return scan.combiner.components == 1 and state[0].dtype.bits <= 32

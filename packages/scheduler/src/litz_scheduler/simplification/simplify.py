@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from litz_ir.dtypes import DType
 from litz_ir.loops import (
     Call,
     ContractionCall,
@@ -24,7 +23,7 @@ from litz_ir.loops import (
     View,
 )
 from litz_ir.passes import PassContext
-from litz_ir.scalar import Expr, cast, const, op, substitute_expr
+from litz_ir.scalar import substitute_expr, substitute_params
 from litz_ir.symbols import Size, SymbolTable, free_symbols, simplify, substitute
 from litz_scheduler.analysis.graph_facts import (
     VersionDeadlines,
@@ -109,28 +108,9 @@ def _without_reduction(operation: Operation) -> Operation:
         return operation
     at_point: dict[str, Size] = {axis.name: 0 for axis in operation.reduce_axes}
     values = tuple(substitute_expr(body, at_point) for body in operation.bodies)
-    dtypes = tuple(value.type.dtype for value in operation.results)
-    bodies = _of_one(operation.combiner, values, dtypes)
+    definition = operation.combiner.kind.definition(tuple(value.dtype for value in values))
+    bodies = tuple(substitute_params(each, values) for each in definition.initial)
     return Pointwise(results=operation.results, axes=operation.axes, bodies=bodies, origin=operation.origin)
-
-
-def _of_one(kind: NamedCombiner, values: tuple[Expr, ...], dtypes: tuple[DType, ...]) -> tuple[Expr, ...]:
-    """Return the bodies of a combination of one element.
-
-    The difference of a value with itself stands for zero, so that a value that is not finite gives NaN.
-    """
-    value, dtype = values[0], dtypes[0]
-    match kind.name:
-        case "sum" if dtype.is_float:
-            # A sum starts at positive zero, so that the sum of a negative zero is positive.
-            return (op("add", cast(value, dtype), const(0.0, dtype)),)
-        case "welford":
-            value = cast(value, dtype)
-            difference = op("sub", value, value)
-            return value, cast(op("mul", difference, difference), dtypes[1]), const(1, dtypes[2])
-        case "online_softmax":
-            return cast(value, dtype), cast(op("exp", op("sub", value, value)), dtypes[1])
-    return tuple(cast(each, dtype_) for each, dtype_ in zip(values, dtypes, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
