@@ -20,6 +20,7 @@ from litz_ir.serial.nodes import NodeReader, NodeWriter
 from litz_ir.symbols.term import symbol
 from litz_ir.target.cases import Case
 from litz_ir.target.cases.nested_reductions import DEPTH, HEADS, KEYS, QUERIES, WIDTH, nested_reduction_cases
+from litz_ir.target.cases.reductions import reduction_cases
 from litz_ir.text import parse_graph
 from litz_ir.text.parsing.bodies import parse_expr
 from litz_ir.text.printing.bodies import print_expr
@@ -128,7 +129,8 @@ def test_queries_attend_to_listed_blocks_only() -> None:
 
 
 def test_a_fully_masked_row_has_no_weight() -> None:
-    found = run(CASES["softmax_sum"])
+    (case,) = (case for case in reduction_cases() if case.name == "softmax_sum")
+    found = run(case)
     assert found["top"][2] == -np.inf
     assert found["total"][2] == found["weighted"][2] == 0
 

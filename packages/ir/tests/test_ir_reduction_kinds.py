@@ -16,6 +16,7 @@ from litz_ir.dtypes import DType, b1, bf16, f32, f64, i64, u8
 from litz_ir.errors import DTypeError, GraphError, SerialError
 from litz_ir.interp import combine
 from litz_ir.interp.encoding import Array, compute_type
+from litz_ir.interp.kernel import run_kernel
 from litz_ir.loops import (
     REDUCTION_KINDS,
     NamedCombiner,
@@ -24,8 +25,10 @@ from litz_ir.loops import (
     as_user_combiner,
     partial_results_combiner,
 )
+from litz_ir.plan import Accumulate, Kernel, ScanStore, with_user_combiners
 from litz_ir.scalar.build import cast, load
 from litz_ir.scalar.expr import Param, walk
+from litz_ir.target.cases import all_cases
 
 COMBINING = [kind for kind in REDUCTION_KINDS.values() if kind.combines]
 NOT_FINITE_AT_ALL = ("welford",)
@@ -173,6 +176,32 @@ def test_a_combination_without_its_name_accumulates_in_f32() -> None:
     own, (state,) = as_user_combiner(NamedCombiner("sum"), (load("x", (0,), bf16),))
     assert own.identity[0].dtype == f32 and own.finish == (cast(Param(0, f32), bf16),)
     assert state.dtype == f32
+
+
+def named(kernel: Kernel) -> set[str]:
+    """The kinds that a kernel combines elements by."""
+    statements = [each for phase in kernel.phases for each in phase.statements]
+    combiners = [each.combiner for each in statements if isinstance(each, (Accumulate, ScanStore))]
+    return {each.name for each in combiners if isinstance(each, NamedCombiner) and each.kind.combines}
+
+
+def test_kernels_compute_the_same_without_names() -> None:
+    cases = [case for case in all_cases() if named(case.kernel)]
+    assert set[str]().union(*(named(case.kernel) for case in cases)) == {kind.name for kind in COMBINING}
+    for case in cases:
+        written_out = with_user_combiners(case.kernel, ())
+        assert not named(written_out)
+        expected, found = case.fresh(), case.fresh()
+        run_kernel(case.kernel, expected, case.symbols)
+        run_kernel(written_out, found, case.symbols)
+        for name in found:
+            assert case.difference(name, expected[name], found[name]) == "", case.name
+
+
+def test_kinds_that_are_spelled_keep_their_names() -> None:
+    (kernel,) = (case.kernel for case in all_cases() if case.name == "layer_norm")
+    assert with_user_combiners(kernel, {"welford"}) == kernel
+    assert named(with_user_combiners(kernel, {"sum"})) == set()
 
 
 def test_an_unknown_kind_is_an_error_that_lists_the_known_ones() -> None:

@@ -36,7 +36,10 @@ UPDATES: Mapping[str, str] = MappingProxyType(
         ),
     }
 )
-"""C statement over the accumulators, ``{0}`` and so on, and the new element's values, which follow them."""
+"""C statement over the accumulators, ``{0}`` and so on, and the new element's values, which follow them.
+
+A kind without one is written out by its definition.
+"""
 
 
 def running_values(name: str, dtypes: Sequence[DType]) -> list[tuple[str, str]]:

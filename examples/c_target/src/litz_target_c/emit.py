@@ -10,7 +10,7 @@ from typing import TypeAlias
 from litz_ir.interp import with_origin
 from litz_ir.loops import Axis, Combiner, NamedCombiner, UserCombiner
 from litz_ir.origin import UNKNOWN
-from litz_ir.plan import Accumulate, Kernel, Launch, Phase, Plan, ScanStore, Store
+from litz_ir.plan import Accumulate, Kernel, Launch, Phase, Plan, ScanStore, Store, with_user_combiners
 from litz_target_c.body import HELPERS, Body
 from litz_target_c.combine import UPDATES, running_values
 from litz_target_c.ops_table import SPELLINGS, c_type
@@ -32,7 +32,8 @@ def emit_plan(plan: Plan) -> str:
     for kernel in plan.kernels:
         fused = origins.get(kernel.name, ())
         with with_origin(kernel.name, fused[0].origin if fused else UNKNOWN):
-            functions.append(_Writer(kernel).function(", ".join(dict.fromkeys(o.operation for o in fused))))
+            comment = ", ".join(dict.fromkeys(o.operation for o in fused))
+            functions.append(_Writer(with_user_combiners(kernel, UPDATES)).function(comment))
     text = "\n".join(functions)
     helpers = [block.strip() + "\n" for block in HELPERS if f"{block.partition('(')[0].split()[-1]}(" in text]
     return "\n".join([_INCLUDES, *helpers, text])

@@ -12,13 +12,14 @@ from litz_codegen_cpp.emit.loops import PhaseWriter, positive, stored_buffers
 from litz_codegen_cpp.emit.moves import with_moved_bits
 from litz_codegen_cpp.emit.ops_table import SPELLINGS
 from litz_codegen_cpp.emit.parallel import OuterLoops, outer_of
+from litz_codegen_cpp.emit.reduction import STATE_CLASSES
 from litz_codegen_cpp.emit.registers import expressions, outer_registers
 from litz_codegen_cpp.emit.scopes import CppValue, indented
 from litz_codegen_cpp.emit.spelling import CppNames, identifier, memory_type
 from litz_ir.dtypes import ALL, b1, f64, i64
 from litz_ir.errors import CodegenError
 from litz_ir.faults import FAULTS
-from litz_ir.plan import Kernel, cpu_loops
+from litz_ir.plan import Kernel, cpu_loops, with_user_combiners
 from litz_ir.scalar import HEAVY, OPS, Op
 from litz_ir.symbols import Range, extent
 
@@ -76,7 +77,8 @@ def emit_kernel(kernel: Kernel, lanes: int, comment: str = "") -> Emitted:
             "a CPU runs no horizontally fused kernels", node=kernel.name,
             hint="plan for a target with max_subkernels = 1",
         )  # fmt: skip
-    return _KernelWriter(with_moved_bits(kernel), lanes, comment).write()
+    spelled = with_user_combiners(kernel, STATE_CLASSES)
+    return _KernelWriter(with_moved_bits(spelled), lanes, comment).write()
 
 
 class _KernelWriter:

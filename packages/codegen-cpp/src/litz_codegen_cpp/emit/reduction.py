@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from litz_codegen_cpp.emit.body import ExpressionEmitter
@@ -12,12 +15,43 @@ from litz_ir.errors import CodegenError
 from litz_ir.loops import Combiner, NamedCombiner, UserCombiner
 from litz_ir.scalar import Expr, Param
 
-_STATES = {
-    "sum": "sum_state", "prod": "prod_state", "min": "min_state", "max": "max_state",
-    "any": "any_state", "all": "all_state", "xor": "xor_state",
-    "argmin": "argmin_state", "argmax": "argmax_state",
-    "welford": "welford_state", "online_softmax": "online_softmax_state",
-}  # fmt: skip
+
+@dataclass(frozen=True, slots=True)
+class StateClass:
+    """A class template of ``accumulate.h`` that accumulates one kind of reduction."""
+
+    name: str
+    """Name of the class."""
+    of_bools: str = ""
+    """Name of the class that accumulates bools, if it is another one."""
+    counts_bools: bool = False
+    """True if bools are accumulated in ``i64``."""
+    widens_scans: bool = False
+    """True if scans of floats accumulate in ``f64``, as eager's do."""
+    settles: bool = False
+    """True if long sums of floats are divided into blocks."""
+    header: str = "accumulate"
+    """Header that defines the class."""
+    collapsed: str = ""
+    """Last template argument if the lanes are collapsed in the end."""
+
+
+STATE_CLASSES: Mapping[str, StateClass] = MappingProxyType(
+    {
+        "sum": StateClass("sum_state", counts_bools=True, widens_scans=True, settles=True),
+        "prod": StateClass("prod_state", counts_bools=True, widens_scans=True),
+        "min": StateClass("min_state", of_bools="all_state"),
+        "max": StateClass("max_state", of_bools="any_state"),
+        "any": StateClass("any_state"),
+        "all": StateClass("all_state"),
+        "xor": StateClass("xor_state"),
+        "argmin": StateClass("argmin_state"),
+        "argmax": StateClass("argmax_state"),
+        "welford": StateClass("welford_state", widens_scans=True),
+        "online_softmax": StateClass("online_softmax_state", header="online_softmax", collapsed="true"),
+    }
+)
+"""The classes by kind; a kind without one is accumulated by its definition."""
 
 
 class Accumulator(Protocol):
@@ -64,27 +98,28 @@ class _NamedAccumulator:
     def __init__(
         self,
         body: ExpressionEmitter,
-        kind: NamedCombiner,
+        combiner: NamedCombiner,
         values: tuple[Expr, ...],
         registers: int,
         across: bool,
         along: bool,
         scan: bool,
     ) -> None:
+        row = STATE_CLASSES.get(combiner.name)
+        if row is None:
+            raise CodegenError(f"no C++ form for the combiner {combiner.name!r}", hint="see the capabilities")
         self.body = body
-        self.kind = kind
+        self.name = combiner.name
+        self.kind = combiner.kind
+        self.row = row
         self.registers = registers
         self.across, self.along = across, along
-        self.dtype = _state_dtype(kind, values[0].dtype, scan)
-        name: str = kind.name
-        if self.dtype == b1:
-            name = {"min": "all", "max": "any", "xor": "xor"}.get(name, name)
-        if name not in _STATES:
-            raise CodegenError(f"no C++ form for the combiner {name!r}", hint="see the capabilities")
-        self.state = _STATES[name]
-        self.settles = kind.name == "sum" and self.dtype.is_float
+        self.dtype = _state_dtype(combiner, row, tuple(value.dtype for value in values), scan)
+        self.operands = (self.dtype, *(i64 for _ in values[1:]))
+        self.state = row.of_bools if row.of_bools and self.dtype == b1 else row.name
+        self.settles = row.settles and self.dtype.is_float
         self.names: list[str] = []
-        body.headers.add("online_softmax" if kind.name == "online_softmax" else "accumulate")
+        body.headers.add(row.header)
 
     @property
     def _is_vector(self) -> bool:
@@ -93,16 +128,16 @@ class _NamedAccumulator:
     def declare(self) -> None:
         context = self.body.context
         spell = vector_type if self._is_vector else register_type
-        arguments = [spell(self.dtype), *([spell(i64)] if self.kind.inputs == 2 else [])]
-        if self.along and self.kind.name == "online_softmax":
-            arguments.append("true")
-        self.names = [context.names.fresh(self.kind.name) for _ in range(self.registers)]
+        arguments = [spell(dtype) for dtype in self.operands]
+        if self.along and self.row.collapsed:
+            arguments.append(self.row.collapsed)
+        self.names = [context.names.fresh(self.name) for _ in range(self.registers)]
         context.scopes.line(f"{self.state}<{', '.join(arguments)}> {', '.join(self.names)};")
 
     def add(self, values: tuple[Expr, ...]) -> None:
         context = self.body.context
         found = [self.body.value(value) for value in values]
-        operands = [self.body.converted(v, d) for v, d in zip(found, (self.dtype, i64))]
+        operands = [self.body.converted(v, d) for v, d in zip(found, self.operands)]
         if self._is_vector:
             operands = [context.spread(operand) for operand in operands]
         lanes = context.scopes.active if self.along else None
@@ -123,12 +158,10 @@ class _NamedAccumulator:
             first = names[0]
             for other in names[1:]:
                 context.scopes.line(f"{first}.merge({other});")
-            whole = context.names.fresh(f"{self.kind.name}_all")
+            whole = context.names.fresh(f"{self.name}_all")
             context.scopes.line(f"const auto {whole} = collapse({first});")
             names = [whole]
-        sources = {
-            "welford": (self.dtype,) * 3, "argmin": (self.dtype, i64), "argmax": (self.dtype, i64),
-        }.get(self.kind.name, (self.dtype,) * self.kind.results)  # fmt: skip
+        sources = self.kind.definition(self.operands).dtypes
         values = []
         for number, (source, dtype) in enumerate(zip(sources, dtypes)):
             getter = f"result{number or ''}()"
@@ -136,20 +169,18 @@ class _NamedAccumulator:
                 texts = tuple(f"{name}.{getter} != 0" for name in names)
             else:
                 texts = tuple(f"{name}.{getter}" for name in names)
-            value = context.define(self.kind.name, texts, source, context.scopes.top, varying=self.across)
+            value = context.define(self.name, texts, source, context.scopes.top, varying=self.across)
             values.append(self.body.converted(value, dtype))
         return values
 
 
-def _state_dtype(kind: NamedCombiner, value: DType, scan: bool) -> DType:
+def _state_dtype(combiner: NamedCombiner, row: StateClass, values: tuple[DType, ...], scan: bool) -> DType:
     """Return the dtype in which a combiner accumulates values."""
-    if kind.name in ("any", "all"):
-        return b1
-    if kind.name in ("sum", "prod") and value.is_bool:
+    if row.counts_bools and values[0].is_bool:
         return i64
-    if scan and kind.name in ("sum", "prod", "welford") and value.is_float:
+    if scan and row.widens_scans and values[0].is_float:
         return f64
-    return compute_dtype(value)
+    return compute_dtype(combiner.kind.definition(values).dtypes[0])
 
 
 class _BodyAccumulator:

@@ -67,6 +67,7 @@ from litz_ir.plan.schedule import (
     cpu_loops,
     scan_segment,
 )
+from litz_ir.plan.user_combiners import with_user_combiners
 from litz_ir.plan.verify import verify_plan
 
 __all__ = [
@@ -129,6 +130,7 @@ __all__ = [
     "scan_segment",
     "lookback_scan_of",
     "with_schedules",
+    "with_user_combiners",
     "schedules_of",
     "workspace_of",
     "workspace_words",

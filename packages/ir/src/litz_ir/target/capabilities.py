@@ -53,6 +53,6 @@ class Capabilities:
     fp8_matmul: bool = False
     """True if the device multiplies 8-bit floats at its own precision (``mul_f8``)."""
     nested_reductions: bool = False
-    """True if bodies may contain nested reductions, and reductions be a ``softmax_sum``."""
+    """True if bodies may contain nested reductions."""
     max_sorted_row: int = 0
     """Longest row that a scan may sort; 0 for a target without sorting scans."""

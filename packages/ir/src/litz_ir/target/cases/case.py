@@ -12,10 +12,9 @@ import numpy.typing as npt
 
 from litz_ir.dtypes import DType
 from litz_ir.interp.encoding import decode, encode
-from litz_ir.loops.nodes import SORT, Axis, NamedCombiner
+from litz_ir.loops.nodes import SORT, Axis
 from litz_ir.plan.horizontal_fusion import leaf_kernels
 from litz_ir.plan.kernel import (
-    Accumulate,
     Kernel,
     Parameter,
     Phase,
@@ -67,12 +66,8 @@ class Case:
 
     @property
     def nested_reductions(self) -> bool:
-        """True if a body contains a nested reduction, or a reduction is a ``softmax_sum``."""
-        weighted = NamedCombiner("softmax_sum")
-        return any(
-            nested_reductions(*_values(each)) or (isinstance(each, Accumulate) and each.combiner == weighted)
-            for each in self._statements()
-        )
+        """True if a body contains a nested reduction."""
+        return any(nested_reductions(*_values(each)) for each in self._statements())
 
     @property
     def sorted_row(self) -> Size:

@@ -26,7 +26,6 @@ HIDDEN = const(-math.inf, f32)
 def nested_reduction_cases() -> Iterator[Case]:
     """Yield the cases."""
     yield _norms()
-    yield _weighted_rows()
     for dtype in (f32, bf16):
         yield _attention(f"attention_{dtype}", _score(dtype), dtype)
     causal = op("ge", index(i + KEYS - QUERIES), index(k))
@@ -51,24 +50,6 @@ def _norms() -> Case:
         inputs={"x": (f32, values("x", f32, QUERIES * DEPTH)), "y": (f32, values("y", f32, WIDTH))},
         outputs={"o": (f32, QUERIES * WIDTH)},
         outer=axes(i=QUERIES, j=WIDTH),
-        ulp=64,
-        relative_to_largest=True,
-    )
-
-
-def _weighted_rows() -> Case:
-    """Rows of weights without a nested reduction; every score of the third row is minus infinity."""
-    scores = values("scores", f32, QUERIES * KEYS)
-    scores[2 * KEYS : 3 * KEYS] = -math.inf
-    pair = (at("x", i * KEYS + k, f32), at("y", k, f32))
-    return case(
-        "softmax_sum",
-        phase(Accumulate(FORWARD, NamedCombiner("softmax_sum"), pair), over=axes(k=KEYS)),
-        phase(*(Store(name, i, Scalar(name, f32)) for name, _ in FORWARD)),
-        inputs={"x": (f32, scores), "y": (f32, values("y", f32, KEYS))},
-        outputs={name: (f32, QUERIES) for name, _ in FORWARD},
-        outer=axes(i=QUERIES),
-        vector="k",
         ulp=64,
         relative_to_largest=True,
     )

@@ -79,6 +79,7 @@ def _kinds() -> Iterator[Case]:
     hidden[COLUMNS * 5] = 0.5  # a row that starts with one number and is masked off after it
     hidden[COLUMNS * 6 : COLUMNS * 7 - 1] = -np.inf  # and one that ends with one
     yield _rows("online_softmax", NamedCombiner("online_softmax"), [X], [f32, f32], content=hidden, ulp=64)
+    yield _softmax_sum()
     positive = op("gt", X, const(3.9, f32))
     yield _rows("any", NamedCombiner("any"), [positive], [b1])
     yield _rows("all", NamedCombiner("all"), [op("lt", X, const(3.95, f32))], [b1])
@@ -94,6 +95,24 @@ def _kinds() -> Iterator[Case]:
     narrow = cast(at("x", i * COLUMNS + j, bf16), f32)
     yield _rows("sum_f32_of_bf16", NamedCombiner("sum"), [narrow], [f32], dtype=bf16, ulp=64)
     yield _rows("complex_product", _complex_product(), [op("cos", X), op("sin", X)], [f32, f32], ulp=1024)
+
+
+def _softmax_sum() -> Case:
+    """Rows of weighted values; every score of the third row is minus infinity."""
+    scores = values("scores", f32, ROWS * COLUMNS)
+    scores[2 * COLUMNS : 3 * COLUMNS] = -np.inf
+    results = (("top", f32), ("total", f32), ("weighted", f32))
+    return case(
+        "softmax_sum",
+        phase(Accumulate(results, NamedCombiner("softmax_sum"), (X, at("y", j, f32))), over=axes(j=COLUMNS)),
+        phase(*(Store(name, i, Scalar(name, dtype)) for name, dtype in results)),
+        inputs={"x": (f32, scores), "y": (f32, values("y", f32, COLUMNS))},
+        outputs={name: (dtype, ROWS) for name, dtype in results},
+        outer=axes(i=ROWS),
+        vector="j",
+        ulp=64,
+        relative_to_largest=True,
+    )
 
 
 def _complex_product() -> UserCombiner:
