@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from litz_codegen_triton.emit.bodies.body import EmitSettings, TileEmitter
+from litz_codegen_triton.emit.bodies.body import TileEmitter
+from litz_codegen_triton.emit.bodies.settings import EmitSettings
 from litz_codegen_triton.emit.horizontal_fusion import dispatch
 from litz_codegen_triton.emit.indexing.coordinates import TileIndices
 from litz_codegen_triton.emit.indexing.grid import grid_size
@@ -82,7 +83,7 @@ def emit_kernel(
         tiles.warps,
         writer.body.asserts,
         tiles.grid_size,
-        tuple(vector_accesses(writer.body.accesses, writer.coordinates)),
+        tuple(vector_accesses(writer.body.memory.accesses, writer.coordinates)),
         writer.phases.cluster.barriers,
     )
 
@@ -113,7 +114,7 @@ def _emit_foreach(kernel: Kernel, form: Form, origins: Sequence[KernelOrigin]) -
     accesses = (
         (direction, f"{each.kernel.name}.{buffer}", count)
         for each, writer in zip(subkernels, writers, strict=True)
-        for direction, buffer, count in vector_accesses(writer.body.accesses, writer.coordinates)
+        for direction, buffer, count in vector_accesses(writer.body.memory.accesses, writer.coordinates)
     )
     return KernelSource(
         kernel.name,
@@ -192,9 +193,8 @@ class _KernelWriter:
             read=frozenset().union(*map(self.coordinates.reads, range(len(tiles.inner)))),
             ranges=self.coordinates.ranges,
             narrow=self.coordinates.narrow(),
-            dims=dims,
         )
-        self.body = TileEmitter(setting)
+        self.body = TileEmitter(setting, dims)
         self.phases = PhaseEmitter(self.body, self.coordinates)
         self.begin = 0
         self.arguments = self._arguments()
@@ -365,7 +365,7 @@ class _KernelWriter:
     def _indices(self, dim: TileDim, tile: str) -> None:
         """Write the index along a dimension for its tile of that number, and the mask of the tail."""
         body, index = self.body, self.body.index
-        letters = [letter for letter, _ in body.setting.dims]
+        letters = body.tile.letters
         name = self.coordinates.indices[dim.letter]
         if dim.block == 1:
             if dim.axes:

@@ -100,8 +100,8 @@ class PhaseEmitter:
             if body.writer.known(load) is None
         }
         writes = {buffer for statement in statements for buffer, _ in targets_of(statement)}
-        if reads & body.stored or writes & (body.loaded.keys() | body.stored):
-            body.barrier()
+        if reads & body.memory.stored or writes & (body.memory.loaded.keys() | body.memory.stored):
+            body.memory.barrier()
 
     def _barrier_before_stores(self, statements: Sequence[Statement]) -> None:
         """Write a barrier where statements overwrite a buffer that other statements load.
@@ -109,11 +109,11 @@ class PhaseEmitter:
         Triton chooses the threads that load and that store an element by the layouts of all accesses. The thread that
         stores waits for the value that it stores alone, not for other loads of the element.
         """
-        loaded = self.body.loaded
+        loaded = self.body.memory.loaded
         for statement in statements:
             own = {load.buffer for load in loads(*expressions(statement))}
             if any(loaded[buffer] > (buffer in own) for buffer, _ in targets_of(statement)):
-                self.body.barrier()
+                self.body.memory.barrier()
                 return
 
     def _pointwise(self, number: int, statements: Sequence[Statement]) -> None:
@@ -190,7 +190,7 @@ class PhaseEmitter:
         key = ("span", inner.block)
         found = body.writer.known(key)
         if found is None:
-            letters = body.setting.dims
+            letters = body.tile.dims
             cast = "" if body.index.narrow else ".to(tl.int64)"
             text = f"tl.arange(0, {self._block(inner)}){expanded(len(letters) - 1, len(letters))}{cast}"
             found = body.writer.remember(key, body.writer.define("rspan", text, frozenset("r"), 0))
@@ -250,20 +250,20 @@ class PhaseEmitter:
             steps = f"tl.range({start}, {size}, {block}, num_stages={self.tiles.stages})"
         body.writer.open(f"for {offset} in {steps}:")
         depth = body.writer.depth
-        body.load_depth = 0 if least is not None and least > 0 else depth
+        body.memory.load_depth = 0 if least is not None and least > 0 else depth
         index = body.writer.define("rindex", f"{offset} + {span.text}", span.dims, depth)
         body.index.symbols[self.coordinates.indices[f"r{number}"]] = index
         if not exact:
             body.masks.tails["r"] = body.writer.define("rmask", f"{index.text} < {size}", span.dims, depth)
         stop = f"{offset} + {block}" if exact else f"tl.minimum({offset} + {block}, {size})"
         body.masks.last = f"({index.text} == {stop} - 1)"
-        body.eviction = self._eviction(number)
+        body.memory.eviction = self._eviction(number)
         writes = [write for step, _ in runs for write in step()]
         self._barrier_before_stores(statements)
         for write in writes:
             store(body, write, self._all_dims())
-        body.load_depth = 0
-        body.eviction = {}
+        body.memory.load_depth = 0
+        body.memory.eviction = {}
         body.writer.close()
         body.masks.tails.pop("r", None)
         for _, end in runs:
@@ -300,7 +300,7 @@ class PhaseEmitter:
                 return scan.tile, lambda: None
 
     def _all_dims(self) -> frozenset[str]:
-        return frozenset(letter for letter, _ in self.body.setting.dims)
+        return frozenset(self.body.tile.letters)
 
     def _reduction(self, statement: Accumulate) -> ReductionEmitter:
         return ReductionEmitter(self.body, statement, self._all_dims(), self._function(statement.combiner))

@@ -12,6 +12,7 @@ from math import copysign
 
 from litz_codegen_triton.emit.bodies.body import TileEmitter
 from litz_codegen_triton.emit.bodies.store import prepare, store
+from litz_codegen_triton.emit.bodies.tile_shape import typed
 from litz_codegen_triton.emit.matmul.operand import operand_tile
 from litz_codegen_triton.emit.reductions.combiners import converted
 from litz_codegen_triton.emit.source import casts
@@ -31,7 +32,7 @@ class WeightedSum:
         self.statement = statement
         self.value = statement.values[1]
         every = frozenset("yx")
-        zeros = f"tl.full({body.shape(every)}, 0.0, tl.float32)"
+        zeros = f"tl.full({body.tile.text(every)}, 0.0, tl.float32)"
         self.total = body.writer.define(f"{statement.results[-1][0]}_acc", zeros, every, 0)
 
     def probabilities(self) -> EmittedValue:
@@ -59,7 +60,7 @@ class ScoreSum:
     def __init__(self, body: TileEmitter, statement: Accumulate) -> None:
         self.body = body
         self.statement = statement
-        zeros = f"tl.full([{dict(body.setting.dims)['y']}], 0.0, tl.float32)"
+        zeros = f"tl.full([{dict(body.tile.dims)['y']}], 0.0, tl.float32)"
         self.total = body.writer.define(f"{statement.results[-1][0]}_acc", zeros, frozenset("y"), 0)
 
     def step(self, body: TileEmitter) -> None:
@@ -84,10 +85,10 @@ class ScoreStore:
     def step(self, body: TileEmitter) -> None:
         """Write the store of a block of keys."""
         write = prepare(body, self.store)
-        every = frozenset(letter for letter, _ in body.setting.dims)
+        every = frozenset(body.tile.letters)
         with ExitStack() as stack:
             for condition in self.conditions:
-                stack.enter_context(body.under(condition, body.value(condition)))
+                stack.enter_context(body.memory.under(condition, body.value(condition)))
             store(body, write, every)
 
     def end(self) -> None:
@@ -123,7 +124,7 @@ class OnlineSoftmax(WeightedSum):
         score = statement.values[0]
         self.binary = is_moderate(score)
         self.score = times_log2_e(score) if self.binary else score
-        shape, rows = f"[{dict(body.setting.dims)['y']}]", frozenset("y")
+        shape, rows = f"[{dict(body.tile.dims)['y']}]", frozenset("y")
         self.top = body.writer.define("top", f'tl.full({shape}, float("-inf"), tl.float32)', rows, 0)
         self.weights = body.writer.define("weights", f"tl.full({shape}, 0.0, tl.float32)", rows, 0)
 
@@ -131,11 +132,11 @@ class OnlineSoftmax(WeightedSum):
         """Return the tile of scores, minus infinity past the last key."""
         body, every = self.body, frozenset("yr")
         value = body.value(self.score)
-        text, tail = body.typed(value, self.score.dtype), body.masks.tails.get("r")
+        text, tail = typed(value, self.score.dtype), body.masks.tails.get("r")
         if tail is not None:
             text = f'tl.where({tail.text}, {text}, float("-inf"))'
         elif value.dims != every:
-            text = f"tl.broadcast_to({text}, {body.shape(every)})"
+            text = body.tile.broadcast(text, every)
         if text.isidentifier():
             return EmittedValue(text, every, value.depth)
         return body.writer.define("score", text, every, body.writer.depth)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from litz_codegen_triton.emit.attention.accumulators import OnlineSoftmax, ScoreStore, ScoreSum, WeightedSum
 from litz_codegen_triton.emit.bodies.body import TileEmitter
+from litz_codegen_triton.emit.bodies.tile_shape import typed
 from litz_codegen_triton.emit.indexing.coordinates import TileIndices, unflattened
 from litz_codegen_triton.emit.indexing.one_dimensional import one_dimensional_terms
 from litz_codegen_triton.emit.loops.fused_attention import (
@@ -80,7 +81,7 @@ class AttentionEmitter:
         offset, length = writer.names.fresh("roffset"), self._length()
         writer.open(f"for {offset} in tl.range(0, {length}, RBLOCK, num_stages={stages}):")
         least = bounds(self.inner.size, body.setting.ranges).low
-        body.load_depth = 0 if least is not None and least > 0 else writer.depth
+        body.memory.load_depth = 0 if least is not None and least > 0 else writer.depth
         self._move(offset, spans)
         for (each, under), q in zip(nested.items(), q_tiles):
             self._nested_reduction(each, under, q)
@@ -89,7 +90,7 @@ class AttentionEmitter:
             self._vector(expr, letter)
         for statement_writer in writers:
             self._step(statement_writer)
-        body.load_depth = 0
+        body.memory.load_depth = 0
         writer.close()
         for statement_writer in writers:
             statement_writer.end()
@@ -123,7 +124,7 @@ class AttentionEmitter:
             return body.index.unit(product(sizes)).text
         value = body.value(count)
         assert not value.dims, "all rows of a tile have the same loop bound"
-        number = f"{body.typed(value, count.dtype)}.to({body.index.type})"
+        number = f"{typed(value, count.dtype)}.to({body.index.type})"
         known = f"tl.minimum({number}, {body.index.unit(sizes[0]).text})"
         each = body.index.unit(product(sizes[1:])).text
         return body.writer.define("length", f"{known} * {each}", frozenset(), 0).text
@@ -150,7 +151,7 @@ class AttentionEmitter:
     @contextmanager
     def _over(self, *letters: str, points: int = 0) -> Iterator[None]:
         """Set the dimensions and masks of the tiles written meanwhile; ``points`` is the size of ``e``."""
-        blocks = {"e": str(_tile_size(points)), "r": "RBLOCK", **dict(self.body.setting.dims)}
+        blocks = {"e": str(_tile_size(points)), "r": "RBLOCK", **dict(self.body.tile.dims)}
         tails, outside = self.body.masks.tails, dict(self.body.masks.tails)
         # Of the three masks of r the first is for tiles with r second, the next with r first, the last with r alone.
         if "r" in letters and self.tails:
@@ -162,7 +163,7 @@ class AttentionEmitter:
         if "e" in letters and _tile_size(points) != points:
             index = self._nested_range(points)[letters.index("e") == 0]
             tails["e"] = self.body.writer.define("emask", f"{index.text} < {points}", index.dims, 0)
-        with self.body.over(tuple((letter, blocks[letter]) for letter in letters)):
+        with self.body.tile.over(tuple((letter, blocks[letter]) for letter in letters)):
             yield
         tails.clear()
         tails.update(outside)
@@ -230,7 +231,7 @@ class AttentionEmitter:
                     return f"tl.trans({self._v_tile(same).text})"
         with self._over("e", "r", points=_points(nested)), ExitStack() as stack:
             for condition in under:
-                stack.enter_context(body.under(condition, body.value(condition)))
+                stack.enter_context(body.memory.under(condition, body.value(condition)))
             return operand_tile(body, "k", self._over_tile(k, nested, 1)).text
 
     def _columns(self) -> tuple[Size, Size]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from litz_codegen_triton.emit.bodies.atomics import native, swapping
 from litz_codegen_triton.emit.bodies.body import TileEmitter
+from litz_codegen_triton.emit.bodies.tile_shape import typed
 from litz_codegen_triton.emit.indexing.vector_accesses import MemoryAccess
 from litz_codegen_triton.emit.source import casts
 from litz_codegen_triton.emit.source.text import EmittedValue
@@ -48,7 +49,7 @@ def _value(body: TileEmitter, statement: Store) -> EmittedValue:
         return body.value(expr)
     assert isinstance(expr, Op)
     source = expr.args[0]
-    return body.before_rounding(expr) if source.dtype == f32 else body.value(cast(source, f32))
+    return body.operations.before_rounding(expr) if source.dtype == f32 else body.value(cast(source, f32))
 
 
 def store(body: TileEmitter, write: PendingStore, all_dims: frozenset[str]) -> None:
@@ -58,17 +59,17 @@ def store(body: TileEmitter, write: PendingStore, all_dims: frozenset[str]) -> N
     dims = write.offset.dims | write.value.dims if mode == "set" else all_dims
     if mode == "set":
         mask = body.masks.access_mask(dims)
-        stored = casts.encode(body.typed(write.value, parameter.dtype), parameter.dtype, body.form)
-        pointer = f"{body.setting.pointers[write.buffer]} + {body.spread(write.offset, dims)}"
+        stored = casts.encode(typed(write.value, parameter.dtype), parameter.dtype, body.form)
+        pointer = f"{body.setting.pointers[write.buffer]} + {body.tile.spread(write.offset, dims)}"
         more = "" if mask is None else f", mask={mask.text}"
         body.writer.line(f"tl.store({pointer}, {stored}{more})")
-        body.accesses.append(MemoryAccess("store", write.buffer, write.term, dims))
+        body.memory.accesses.append(MemoryAccess("store", write.buffer, write.term, dims))
     else:
         _combine(body, write, mode, parameter.dtype, dims)
-    body.stored.add(write.buffer)
+    body.memory.stored.add(write.buffer)
     if write.buffer not in body.setting.read:
         return
-    body.forget(write.buffer)
+    body.cache.forget(write.buffer)
     if mode == "set" and write.statement is not None and write.statement.value.dtype == parameter.dtype:
         # A later load at the same offset takes the value from a register.
         depth = max(write.value.depth, write.offset.depth)
@@ -84,18 +85,18 @@ def _rounds(expr: Expr) -> bool:
 def _combine(body: TileEmitter, write: PendingStore, mode: str, dtype: DType, dims: frozenset[str]) -> None:
     """Write an atomic update of memory."""
     pointer, mask = body.setting.pointers[write.buffer], body.masks.access_mask(dims)
-    value = body.typed(write.value, dtype)
+    value = typed(write.value, dtype)
     function = native(mode, dtype, body.form)
     if function is not None:
         stored = casts.encode(value, dtype, body.form)
         more = "" if mask is None else f", mask={mask.text}"
-        address = f"{pointer} + {body.spread(write.offset, dims)}"
+        address = f"{pointer} + {body.tile.spread(write.offset, dims)}"
         body.writer.line(f'{function}({address}, {stored}{more}, sem="relaxed")')
         return
     name, source = swapping(mode, dtype, body.form)
     body.functions[name] = source
-    shape = body.shape(dims) if body.setting.dims else "[1]"
-    offset = f"{body.spread(write.offset, dims)} + tl.zeros({shape}, {body.index.type})"
+    shape = body.tile.text(dims) if body.tile.dims else "[1]"
+    offset = f"{body.tile.spread(write.offset, dims)} + tl.zeros({shape}, {body.index.type})"
     active = f"tl.full({shape}, 1, tl.int1)"
     if mask is not None:
         active = f"{mask.text} & {active}"

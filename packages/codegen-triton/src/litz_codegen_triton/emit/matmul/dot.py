@@ -38,7 +38,7 @@ class Dot:
         self.size = body.index.unit(inner.size).text
         self.coordinates = coordinates
         self.indices = coordinates.summed
-        y, x = body.setting.dims
+        y, x = body.tile.dims
         r = ("r", "RBLOCK")
         self.dims = ((y, r), (r, x))
         self.prologue: list[str] = []
@@ -46,9 +46,9 @@ class Dot:
     def write(self, statement: Accumulate, stages: int) -> None:
         """Write the loop and define the result; ``stages`` is ``num_stages`` of the loop."""
         body, ((name, dtype), *_) = self.body, statement.results
-        every = frozenset(letter for letter, _ in body.setting.dims)
+        every = frozenset(body.tile.letters)
         zero = "0.0" if self.found.accumulator.is_float else "0"
-        zeros = f"tl.full({body.shape(every)}, {zero}, {triton_type(self.found.accumulator)})"
+        zeros = f"tl.full({body.tile.text(every)}, {zero}, {triton_type(self.found.accumulator)})"
         total = body.writer.define(f"{name}_acc", zeros, every, 0)
         found = self._descriptors()
         spans = [
@@ -58,7 +58,7 @@ class Dot:
         offset = body.writer.names.fresh("roffset")
         body.writer.open(f"for {offset} in tl.range(0, {self.size}, RBLOCK, num_stages={stages}):")
         least = bounds(self.inner.size, body.setting.ranges).low
-        body.load_depth = 0 if least is not None and least > 0 else body.writer.depth
+        body.memory.load_depth = 0 if least is not None and least > 0 else body.writer.depth
         tiles = [
             self._load(number, descriptor, offset)
             if descriptor
@@ -69,7 +69,7 @@ class Dot:
         ]
         operands = f"{tiles[0]}, {tiles[1]}, {total.text}{precision_of(self.found, self.inner.block)}"
         body.writer.line(f"{total.text} = tl.dot({operands})")
-        body.load_depth = 0
+        body.memory.load_depth = 0
         body.writer.close()
         body.scalars[name] = (converted(body, total, self.found.accumulator, dtype), dtype)
 
@@ -108,7 +108,7 @@ class Dot:
         body, depth = self.body, self.body.writer.depth
         index = body.writer.define("rindex", summed, frozenset("r"), depth)
         body.index.symbols[self.indices[number]] = index
-        with body.over(self.dims[number]):
+        with body.tile.over(self.dims[number]):
             if not (isinstance(self.inner.size, int) and self.inner.size % self.inner.block == 0):
                 inside = body.writer.define("rmask", f"{index.text} < {self.size}", index.dims, depth)
                 body.masks.tails["r"] = inside

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from litz_codegen_triton.emit.bodies.body import TileEmitter
+from litz_codegen_triton.emit.bodies.tile_shape import typed
 from litz_codegen_triton.emit.loops.contraction import Contraction
 from litz_codegen_triton.emit.source import casts
 from litz_codegen_triton.emit.source.text import EmittedValue
@@ -42,12 +43,12 @@ def tile_range(body: TileEmitter, base: str, block: str, subscript: str) -> Emit
 
 def operand_tile(body: TileEmitter, base: str, operand: Expr) -> EmittedValue:
     """Define the tile of an operand over all dimensions of the body, in the dtype of its memory."""
-    all_dims = frozenset(letter for letter, _ in body.setting.dims)
+    all_dims = frozenset(body.tile.letters)
     value = _elements(body, operand)
     text = value.text
     if value.dims != all_dims:
-        text = f"tl.broadcast_to({text}, {body.shape(all_dims)})"
-    return body.writer.define(base, text, all_dims, max(value.depth, body.load_depth))
+        text = body.tile.broadcast(text, all_dims)
+    return body.writer.define(base, text, all_dims, max(value.depth, body.memory.load_depth))
 
 
 def _elements(body: TileEmitter, operand: Expr) -> EmittedValue:
@@ -63,7 +64,7 @@ def _elements(body: TileEmitter, operand: Expr) -> EmittedValue:
         if loaded is not None and all(tail.dims <= loaded.dims for tail in tails):
             return loaded
     value = _computed(body, operand, as_stored)
-    text, dims, depth = body.typed(value, operand.dtype), value.dims, value.depth
+    text, dims, depth = typed(value, operand.dtype), value.dims, value.depth
     tail = body.masks.conjunction(tails)
     if tail is not None:
         text, dims = f"tl.where({tail.text}, {text}, {_zero(operand.dtype)})", dims | tail.dims
@@ -78,9 +79,9 @@ def _masked_load(body: TileEmitter, operand: Expr, as_stored: bool) -> EmittedVa
     match operand:
         case Load():
             operand_type = casts.multiplied_type(operand.dtype) if as_stored else ""
-            return body.stored_element(operand, _zero(operand.dtype), operand_type)
+            return body.memory.stored_element(operand, _zero(operand.dtype), operand_type)
         case Masked(other=Const() as other) if other.value == 0:
-            with body.under(operand.cond, body.value(operand.cond)):
+            with body.memory.under(operand.cond, body.value(operand.cond)):
                 return _masked_load(body, operand.body, as_stored)
     return None
 
@@ -92,5 +93,5 @@ def _zero(dtype: DType) -> str:
 def _computed(body: TileEmitter, operand: Expr, as_stored: bool) -> EmittedValue:
     """Write an operand that is computed in registers, without a rounding that its encoding does anyway."""
     if as_stored and isinstance(operand, Op) and operand.name == "cast" and operand.args[0].dtype == f32:
-        return body.before_rounding(operand)
+        return body.operations.before_rounding(operand)
     return body.value(operand)

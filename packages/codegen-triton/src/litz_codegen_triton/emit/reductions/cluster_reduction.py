@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from itertools import count
 
 from litz_codegen_triton.emit.bodies.body import TileEmitter
+from litz_codegen_triton.emit.bodies.tile_shape import typed
 from litz_codegen_triton.emit.indexing.coordinates import TileIndices
 from litz_codegen_triton.emit.loops.tiles import InnerLoop
 from litz_codegen_triton.emit.reductions.reduction import ReductionEmitter
@@ -114,7 +115,7 @@ class ClusterReduction:
     def _write(self, value: EmittedValue, number: int, dtype: DType) -> None:
         """Store a component of this CTA's state."""
         pointer, mask = self._pointer(number, dtype, symbol(self._chunk))
-        self.body.writer.line(f"tl.store({pointer.text}, {self.body.typed(value, dtype)}{mask})")
+        self.body.writer.line(f"tl.store({pointer.text}, {typed(value, dtype)}{mask})")
 
     def _barrier(self) -> None:
         """Write a cluster barrier; the interpreted form returns at the one that its last argument names."""

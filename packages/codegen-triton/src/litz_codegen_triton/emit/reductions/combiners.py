@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from litz_codegen_triton.emit.bodies.body import EmitSettings, TileEmitter
+from litz_codegen_triton.emit.bodies.body import TileEmitter
+from litz_codegen_triton.emit.bodies.settings import EmitSettings
+from litz_codegen_triton.emit.bodies.tile_shape import typed
 from litz_codegen_triton.emit.source import casts
 from litz_codegen_triton.emit.source.ops_table import Form, triton_type
 from litz_codegen_triton.emit.source.text import EmittedValue
@@ -128,7 +130,7 @@ def initial_state(
     written = []
     for expr, dtype in zip(values, found.dtypes):
         value = body.value(expr)
-        text = casts.cast(body.typed(value, expr.dtype), compute_dtype(expr.dtype), dtype, body.form)
+        text = casts.cast(typed(value, expr.dtype), compute_dtype(expr.dtype), dtype, body.form)
         written.append(EmittedValue(text, value.dims, value.depth))
     if isinstance(combiner, NamedCombiner) and combiner.name == "welford":
         written += [EmittedValue("0.0", literal=True), EmittedValue("1.0", literal=True)]
@@ -161,7 +163,7 @@ def _finishes_as_it_is(combiner: UserCombiner) -> bool:
 
 def converted(body: TileEmitter, value: EmittedValue, source: DType, result: DType) -> EmittedValue:
     """Convert a result from the dtype of the state to that of the result."""
-    text = casts.cast(body.typed(value, source), source, result, body.form)
+    text = casts.cast(typed(value, source), source, result, body.form)
     return value if text == value.text else body.writer.define("result", text, value.dims, value.depth)
 
 
@@ -176,9 +178,9 @@ def combine_functions(name: str, combiner: UserCombiner, form: Form) -> tuple[st
 
 def _function(name: str, params: Sequence[str], results: Sequence[Expr], form: Form) -> str:
     """Return the source of a function that computes expressions of its parameters."""
-    body = TileEmitter(EmitSettings(form, {}, {}, frozenset(), {}, False, ()))
+    body = TileEmitter(EmitSettings(form, {}, {}, frozenset(), {}, False), ())
     body.params = tuple(EmittedValue(body.writer.names.fresh(param)) for param in params)
-    returned = [body.typed(body.value(expr), expr.dtype) for expr in results]
+    returned = [typed(body.value(expr), expr.dtype) for expr in results]
     lines = [*body.writer.scopes[0].lines, f"return {', '.join(returned)}"]
     return f"@triton.jit\ndef {name}({', '.join(params)}):\n" + "\n".join(f"    {line}" for line in lines)
 
@@ -190,11 +192,11 @@ def last_column(body: TileEmitter, name: str, dtype: DType) -> str:
     need not leave a state unchanged when the identity is on its right.
     """
     zero = "0.0" if dtype.is_float else "0"
-    axis = len(body.setting.dims) - 1
+    axis = len(body.tile.dims) - 1
     return f"{keep_dims(body, f'tl.sum(tl.where({body.masks.last}, {name}, {zero}), {axis})')}.to({triton_type(dtype)})"
 
 
 def keep_dims(body: TileEmitter, text: str) -> str:
     """Return the text of a reduced tile with the reduced dimension as one of size 1."""
-    axis = len(body.setting.dims) - 1
+    axis = len(body.tile.dims) - 1
     return text + (f"[{':, ' * axis}None]" if axis else "")

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from litz_codegen_triton.emit.bodies.body import TileEmitter
 from litz_codegen_triton.emit.bodies.store import PendingStore
+from litz_codegen_triton.emit.bodies.tile_shape import typed
 from litz_codegen_triton.emit.reductions.combiners import (
     combiner_results,
     combiner_spec,
@@ -61,16 +62,16 @@ class ReductionEmitter:
 
     @property
     def _axis(self) -> int:
-        return len(self.body.setting.dims) - 1
+        return len(self.body.tile.dims) - 1
 
     def tile(self, value: EmittedValue, component: int) -> EmittedValue:
         """Broadcast a component of the state to the whole tile, with the identity at points that do not exist."""
         body, dtype = self.body, self.spec.dtypes[component]
         identity = self.spec.identity[component]
         if value.literal and value.text == identity:
-            text = f"tl.full({body.shape(self.all_dims)}, {identity}, {triton_type(dtype)})"
+            text = f"tl.full({body.tile.text(self.all_dims)}, {identity}, {triton_type(dtype)})"
             return EmittedValue(text, self.all_dims, value.depth)
-        text, dims, depth = body.typed(value, dtype), value.dims, value.depth
+        text, dims, depth = typed(value, dtype), value.dims, value.depth
         tail = body.masks.tails.get("r")
         if tail is not None:
             text, dims, depth = (
@@ -79,7 +80,7 @@ class ReductionEmitter:
                 max(depth, tail.depth),
             )
         if dims != self.all_dims:
-            text = f"tl.broadcast_to({text}, {body.shape(self.all_dims)})"
+            text = body.tile.broadcast(text, self.all_dims)
         return EmittedValue(text, self.all_dims, max(depth, body.writer.depth))
 
     def tiles(self) -> tuple[EmittedValue, ...]:
@@ -102,7 +103,7 @@ class ReductionEmitter:
         body = self.body
         self.equal_counts = exact and self._is("welford")
         dims = self.all_dims - {"r"} if self._ordered else self.all_dims
-        shape = body.shape(dims) if dims else "[]"
+        shape = body.tile.text(dims) if dims else "[]"
         self.accumulators = tuple(
             body.writer.define(
                 f"{self._name}_acc", f"tl.full({shape}, {identity}, {triton_type(dtype)})", dims, body.writer.depth
@@ -169,7 +170,7 @@ class ReductionEmitter:
         """Define the results of a reduction over one point."""
         state = initial_state(self.body, self.combiner, self.spec, self.statement.values)
         values = [
-            self._named(replace(value, text=self.body.typed(value, dtype), literal=False), "single")
+            self._named(replace(value, text=typed(value, dtype), literal=False), "single")
             for value, dtype in zip(state, self.spec.dtypes)
         ]
         if self._is("softmax_sum"):

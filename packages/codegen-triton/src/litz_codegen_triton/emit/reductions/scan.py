@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from litz_codegen_triton.emit.bodies.body import TileEmitter
 from litz_codegen_triton.emit.bodies.store import PendingStore
+from litz_codegen_triton.emit.bodies.tile_shape import typed
 from litz_codegen_triton.emit.reductions.combiners import (
     CombinerSpec,
     combiner_results,
@@ -57,7 +58,7 @@ class ScanEmitter:
 
     @property
     def _axis(self) -> int:
-        return len(self.body.setting.dims) - 1
+        return len(self.body.tile.dims) - 1
 
     def begin(self) -> None:
         """Write the carries, before a loop over tiles. Raises ``CodegenError`` for a sort, which has no carry."""
@@ -68,7 +69,7 @@ class ScanEmitter:
         body, outer = self.body, self.all_dims - {"r"}
         self.carries = tuple(
             body.writer.define(
-                "carry", f"tl.full({body.shape(outer) if outer else '[]'}, {identity}, {triton_type(dtype)})",
+                "carry", f"tl.full({body.tile.text(outer) if outer else '[]'}, {identity}, {triton_type(dtype)})",
                 outer, body.writer.depth,
             )
             for dtype, identity in zip(self.spec.dtypes, self.spec.identity)
@@ -103,7 +104,7 @@ class ScanEmitter:
         merged = [body.writer.names.fresh("running") for _ in names]
         if body.form == "interpreted" and self.all_dims == {"r"}:
             # In Triton's interpreter, comparing scalars gives a scalar of the operands' dtype.
-            before = [f"tl.broadcast_to({each}, {body.shape(self.all_dims)})" for each in before]
+            before = [body.tile.broadcast(each, self.all_dims) for each in before]
         operands = ", ".join((*before, *names))
         body.writer.line(f"{', '.join(merged)} = {self.spec.function}({operands})")
         return merged
@@ -111,13 +112,13 @@ class ScanEmitter:
     def _full(self, value: EmittedValue, component: int) -> str:
         """Broadcast a component of the state to the whole tile."""
         body, dtype = self.body, self.spec.dtypes[component]
-        text, dims = body.typed(value, dtype), value.dims
+        text, dims = typed(value, dtype), value.dims
         tail = body.masks.tails.get("r")
         if tail is not None:
             # Points past the end are identities, which leave the carry unchanged.
             text, dims = f"tl.where({tail.text}, {text}, {self.spec.identity[component]})", dims | tail.dims
         if dims != self.all_dims:
-            text = f"tl.broadcast_to({text}, {body.shape(self.all_dims)})"
+            text = body.tile.broadcast(text, self.all_dims)
         return body.writer.define("tile", text, self.all_dims, body.writer.depth).text
 
     def _scanned(self, tiles: Sequence[str]) -> list[str]:

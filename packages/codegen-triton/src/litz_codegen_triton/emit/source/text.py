@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 _RESERVED = frozenset(dir(builtins)) | frozenset(keyword.kwlist) | {"tl", "triton", "libdevice"}
@@ -88,6 +88,11 @@ class CodeWriter:
         name = self.names.fresh(base)
         self.line(f"{name} = {text}", depth)
         return EmittedValue(name, dims, depth)
+
+    def derive(self, base: str, text: str, operands: Sequence[EmittedValue]) -> EmittedValue:
+        """Assign ``text`` to a new variable with the dimensions and the depth of its operands."""
+        dims = frozenset().union(*(operand.dims for operand in operands))
+        return self.define(base, text, dims, max((operand.depth for operand in operands), default=0))
 
     def known(self, key: Hashable) -> EmittedValue | None:
         """Return the value that was remembered under ``key`` in an open scope."""

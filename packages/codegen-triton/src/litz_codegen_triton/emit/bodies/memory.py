@@ -1,0 +1,86 @@
+"""Loads of tiles, and barriers between the loads and stores of a thread block."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from litz_codegen_triton.emit.bodies.settings import EmitSettings
+from litz_codegen_triton.emit.bodies.tile_shape import TileShape
+from litz_codegen_triton.emit.indexing.index import IndexTerms
+from litz_codegen_triton.emit.indexing.vector_accesses import MemoryAccess
+from litz_codegen_triton.emit.source import casts
+from litz_codegen_triton.emit.source.text import EmittedValue
+from litz_ir.scalar import Expr, Load
+
+
+class MemoryEmitter:
+    """Writes the loads of one kernel, and keeps account of its accesses.
+
+    Its owner sets ``eviction`` (the ``eviction_policy`` of loads by buffer) and ``load_depth`` (the least loop depth of
+    loads: that of a loop which may have no iteration, out of which a load must not be hoisted). ``accesses`` lists
+    the loads and stores that were written; ``loaded`` counts loads by buffer, and ``stored`` has the buffers that were
+    stored to, both since the last barrier.
+    """
+
+    def __init__(self, setting: EmitSettings, tile: TileShape, index: IndexTerms) -> None:
+        self.setting = setting
+        self.tile = tile
+        self.index = index
+        self.masks = index.masks
+        self.writer = index.writer
+        self.eviction: Mapping[str, str] = {}
+        self.load_depth = 0
+        self.accesses: list[MemoryAccess] = []
+        self.loaded: Counter[str] = Counter()
+        self.stored: set[str] = set()
+        self._conditions: tuple[Expr, ...] = ()
+
+    def load(self, expr: Load, other: str = "") -> EmittedValue:
+        """Write a load, converted to its representation in registers. ``other`` is the value of masked points."""
+        raw = self.stored_element(expr, other)
+        dtype = self.setting.parameters[expr.buffer].dtype
+        return self.writer.define(
+            expr.buffer, casts.decode(raw.text, dtype, self.setting.form), raw.dims, raw.depth
+        )
+
+    def stored_element(self, expr: Load, other: str = "", as_type: str = "") -> EmittedValue:
+        """Return the text of a load in the representation of memory.
+
+        ``other`` is the value of masked points. ``as_type`` is the Triton type as which memory is read, if not that of
+        the pointer.
+        """
+        offset = self.index.value(expr.index[0])
+        dims = offset.dims | self.masks.condition_dims
+        mask = self.masks.access_mask(dims)
+        depth = max(offset.depth, 0 if mask is None else mask.depth, self.load_depth)
+        if self.setting.parameters[expr.buffer].access != "in":
+            depth = self.writer.depth
+            if expr.buffer in self.stored:
+                self.barrier()
+        self.loaded[expr.buffer] += 1
+        self.accesses.append(MemoryAccess("load", expr.buffer, expr.index[0], dims, self._conditions))
+        base = self.setting.pointers[expr.buffer]
+        if as_type:
+            base += f".to(tl.pointer_type({as_type}), bitcast=True)"
+        pointer = f"{base} + {self.tile.spread(offset, dims)}"
+        options = "" if mask is None else f", mask={mask.text}" + (f", other={other}" if other else "")
+        if "r" in dims and expr.buffer in self.eviction:
+            options += f', eviction_policy="{self.eviction[expr.buffer]}"'
+        return EmittedValue(f"tl.load({pointer}{options})", dims, depth)
+
+    @contextmanager
+    def under(self, condition: Expr, value: EmittedValue) -> Iterator[None]:
+        """Mask accesses that are written meanwhile by ``condition``, of which ``value`` is the value."""
+        outside = self._conditions
+        self._conditions = (*outside, condition)
+        with self.masks.under(value):
+            yield
+        self._conditions = outside
+
+    def barrier(self) -> None:
+        """Write a barrier of all threads of the CTA."""
+        self.writer.line("tl.debug_barrier()")
+        self.stored.clear()
+        self.loaded.clear()

@@ -1,0 +1,163 @@
+"""Constants and operations, as Triton spells them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from litz_codegen_triton.emit.bodies.tile_shape import TileShape, typed
+from litz_codegen_triton.emit.bodies.value_cache import ValueCache
+from litz_codegen_triton.emit.indexing.index import NARROW, IndexTerms
+from litz_codegen_triton.emit.source import casts
+from litz_codegen_triton.emit.source.ops_table import APPROXIMATE, Form, Spelling, spelling, triton_type
+from litz_codegen_triton.emit.source.text import EmittedValue
+from litz_ir.dtypes import DType, b1, bf16, f32, i32, i64
+from litz_ir.scalar import OPS, Const, Expr, Index, Op
+from litz_ir.symbols import Size
+
+
+class OperationEmitter:
+    """Writes the constants and operations of one kernel. ``values`` writes operands and returns their values."""
+
+    def __init__(
+        self,
+        form: Form,
+        tile: TileShape,
+        index: IndexTerms,
+        cache: ValueCache,
+        values: Callable[[Sequence[Expr]], list[EmittedValue]],
+    ) -> None:
+        self.form = form
+        self.tile = tile
+        self.index = index
+        self.writer = index.writer
+        self._cache = cache
+        self._values = values
+
+    def constant(self, expr: Const) -> EmittedValue:
+        """Write a constant: a bare literal where Triton types it right, else a scalar tensor."""
+        text, plain = _literal(expr.value, expr.dtype)
+        if plain:
+            return EmittedValue(text, literal=True)
+        return self.writer.define(
+            "constant", f"tl.full([], {text}, {triton_type(expr.dtype)})", frozenset(), 0
+        )
+
+    def operation(self, expr: Op) -> EmittedValue:
+        """Write an operation, by its row of the operations table unless it is a conversion."""
+        if expr.name in ("cast", "bitcast"):
+            return self._conversion(expr)
+        narrow = self._narrow_compare(expr)
+        if narrow is not None:
+            return narrow
+        dtype = expr.dtype if OPS[expr.name].rule == "random" else expr.args[-1].dtype
+        return self._spelt(expr, spelling(expr.name, dtype))
+
+    def before_rounding(self, conversion: Op) -> EmittedValue:
+        """Return the operand of a conversion, by an approximation where the conversion rounds away its error."""
+        (source,) = conversion.args
+        row = self._approximation(conversion)
+        if row is None:
+            return self._values([source])[0]
+        assert isinstance(source, Op)
+        found = self._cache.known_approximation(source)
+        if found is None:
+            found = self._cache.remember_approximation(source, self._spelt(source, row))
+        return found
+
+    def operands(self, expr: Op) -> tuple[Expr, ...]:
+        """Return the expressions whose values an operation is written with.
+
+        They are those of its operand for a conversion that rounds away the error of an approximation.
+        """
+        if self._approximation(expr) is None:
+            return expr.args
+        (rounded,) = expr.args
+        assert isinstance(rounded, Op)
+        return rounded.args
+
+    def _spelt(self, expr: Op, row: Spelling) -> EmittedValue:
+        """Write an operation by a row of the operations table."""
+        rule = OPS[expr.name].rule
+        args = self._values(expr.args)
+        tensors = (
+            row.wants_tensors or all(arg.literal for arg in args) or (rule == "compare" and args[0].literal)
+        )
+        texts = [
+            typed(arg, own.dtype) if tensors else _parenthesised(arg.text)
+            for arg, own in zip(args, expr.args)
+        ]
+        if self.form == "interpreted" and "litz_" in row.text:
+            texts = [self._broadcast(text, arg, args) for text, arg in zip(texts, args)]
+        text = row.in_form(self.form).format(*texts)
+        if expr.dtype.is_low_precision and not row.exact:
+            text = casts.round_to(f"({text})", expr.dtype, self.form)
+        if self.form == "interpreted" and rule in ("compare", "test") and not any(arg.dims for arg in args):
+            # The interpreter gives a comparison of scalars the dtype of its operands; tl.where makes it a bool.
+            text = f"tl.where({text}, 1, 0) != 0"
+        return self.writer.derive(expr.name, text, args)
+
+    def _broadcast(self, text: str, arg: EmittedValue, args: Sequence[EmittedValue]) -> str:
+        """Return the text of a function's scalar argument as a tile where another argument is one."""
+        dims = frozenset().union(*(other.dims for other in args))
+        return self.tile.broadcast(text, dims) if dims and not arg.dims else text
+
+    def _conversion(self, expr: Op) -> EmittedValue:
+        """Write a cast or bitcast; one that changes nothing is its operand."""
+        (source,) = expr.args
+        value = self.before_rounding(expr)
+        convert = casts.cast if expr.name == "cast" else casts.bitcast
+        text = convert(typed(value, source.dtype), source.dtype, expr.dtype, self.form)
+        if text == value.text:
+            return value
+        return self.writer.derive(f"to_{expr.dtype.name}", text, (value,))
+
+    def _approximation(self, expr: Op) -> Spelling | None:
+        """Return the approximate spelling of a conversion's operand, for an f32 operation that is rounded to bf16."""
+        if expr.name != "cast" or expr.dtype != bf16:
+            return None
+        source = expr.args[0]
+        if not isinstance(source, Op) or source.dtype != f32 or self._cache.known(source) is not None:
+            return None
+        return APPROXIMATE.get(source.name)
+
+    def _narrow_compare(self, expr: Op) -> EmittedValue | None:
+        """Write a comparison of indices in 32 bits, where they fit, at half the cost of 64 bits; else ``None``."""
+        if OPS[expr.name].rule != "compare" or not self.index.narrow:
+            return None
+        terms: list[Size] = []
+        for arg in expr.args:
+            if isinstance(arg, Index):
+                terms.append(arg.term)
+            elif isinstance(arg, Const) and arg.dtype == i64 and abs(arg.value) <= NARROW:
+                terms.append(int(arg.value))
+        if len(terms) != 2 or all(isinstance(term, int) for term in terms):
+            return None
+        if isinstance(terms[0], int):
+            return None
+        operands = [self.index.unit(term) for term in terms]
+        text = spelling(expr.name, i64).text.format(*(operand.text for operand in operands))
+        return self.writer.derive(expr.name, text, operands)
+
+
+def _parenthesised(text: str) -> str:
+    """Return the text in parentheses if it begins with a minus sign."""
+    return f"({text})" if text.startswith("-") else text
+
+
+def _literal(value: int | float | bool, dtype: DType) -> tuple[str, bool]:
+    """Return a constant's text, and whether Triton gives the bare literal the right type."""
+    if dtype == b1:
+        return str(bool(value)), False
+    if dtype.is_integer:
+        return str(int(value)), dtype == i32
+    number = float(value)
+    if math.isnan(number):
+        text = 'float("nan")'
+    elif math.isinf(number):
+        text = 'float("inf")' if number > 0 else 'float("-inf")'
+    else:
+        text = repr(number)
+    # Triton types a literal outside the range of normal f32 values as f64.
+    normal = number == 0 or not math.isfinite(number) or 2.0**-126 <= abs(number) <= 3.4028234663852886e38
+    return text, triton_type(dtype) == "tl.float32" and normal
