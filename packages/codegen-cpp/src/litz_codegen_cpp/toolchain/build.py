@@ -28,6 +28,7 @@ _LIBRARIES: Mapping[CompilerFamily, tuple[str, ...]] = {
 }
 """Linker options by compiler."""
 _SHOWN_OUTPUT = 4000
+"""Characters of the compiler's output that an error's message quotes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ INSTALL = (
 )
 """The hint of an error for a missing compiler."""
 _VERSION_TIMEOUT_S = 20.0
+"""Seconds in which a compiler has to print its version."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,10 @@ from litz_ir.scalar.expr import Load
 from litz_ir.symbols.term import evaluate
 
 _POINTS_AT_ONCE = 1 << 21
+"""Points that NumPy computes at once, which bounds the interpreter's memory."""
+
 _UNWRITTEN = 0xA5
+"""Byte that fills scratch arrays before they are written."""
 
 
 def run_kernel(kernel: Kernel, buffers: Mapping[str, Array], symbols: Mapping[str, int | float]) -> None:

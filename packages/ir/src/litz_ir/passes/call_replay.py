@@ -15,6 +15,7 @@ from litz_ir.loops.nodes import Call, LoopGraph
 from litz_ir.passes.samples import draw_array
 
 _CLOSE = 1e-3
+"""Relative and absolute difference of floats up to which two calls have the same arguments."""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ PLAN_ULP = 64
 """Bound of planning, in units in the last place: a split reduction adds in another order."""
 
 _ATTEMPTS = 3
+"""Most draws of random inputs until the graph accepts them."""
 
 
 def check_pass(

@@ -32,7 +32,10 @@ from litz_ir.symbols.term import (
 )
 
 _MAX_STEPS = 12
+"""Most replacements of quantities by their worst case in one proof of a sign, which bounds its time."""
+
 _MAX_DEPTH = 3
+"""Most case distinctions and worst cases inside one another in a proof of a sign, which bounds its time."""
 
 
 def _implied(ranges: Mapping[str, Range]) -> Iterator[tuple[Term, int]]:

@@ -34,6 +34,8 @@ from litz_ir.symbols.term import (
 __all__ = ["from_sympy", "predicate_from_sympy", "to_sympy"]
 
 _MAX_EXPONENT = 16
+"""Largest power that is written as a product."""
+
 _HINT = "give the size as integer arithmetic, or compute the value once per call as a host scalar"
 
 

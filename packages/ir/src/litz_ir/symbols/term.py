@@ -23,7 +23,10 @@ Factors: TypeAlias = "tuple[Term, ...]"
 Memo: TypeAlias = "dict[Term, Size]"
 
 _MAX_KEY = 96
+"""Characters of a sort key above which it is a digest."""
+
 _MAX_EXPANDED_TERMS = 64
+"""Most terms of a product of sums that is expanded, and most steps of a division of polynomials."""
 
 # Binding strength of a text form, weakest first: a part weaker than its context is parenthesised.
 _SUM, _PRODUCT, _ATOM = 0, 1, 2

@@ -19,8 +19,13 @@ from litz_ir.symbols import Size, SymbolTable, Term, add, cdiv, floordiv, maximu
 from litz_lowering.contexts.context import GraphBuilder, Tensor
 
 MAX_ELEMENTS = 1 << 14
+"""Most elements of an index that is computed while lowering; a longer one is read from memory."""
+
 MAX_OPERATIONS = 64
+"""Most operations that are interpreted to compute an index while lowering."""
+
 MAX_PERIOD = 128
+"""Largest divisor of a staircase that is tried."""
 
 Integers = npt.NDArray[np.int64]
 

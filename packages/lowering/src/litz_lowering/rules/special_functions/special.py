@@ -21,6 +21,7 @@ from litz_lowering.rules.special_functions.cephes import Ratio, Series
 
 _ROOT_2_OVER_PI = math.sqrt(2 / math.pi)
 _NEGLIGIBLE_IN_F32 = 1e-9
+"""Coefficient of a Chebyshev series up to which its term rounds away in ``f32``."""
 
 
 def _polynomial(x: Num, coefficients: tuple[float, ...]) -> Num:
