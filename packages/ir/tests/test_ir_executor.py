@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from litz_ir.device import CPU
+from litz_ir.device import CPU, STORAGE_ALIGNMENT
 from litz_ir.dtypes import DType, b1, bf16, f16, f32, i64
 from litz_ir.errors import AssertionFailed, DTypeError, ExternNotFound, GraphError
 from litz_ir.host.executor import Executor
 from litz_ir.host.externs import ExternTable, numpy_externs
-from litz_ir.host.memory import ALIGNMENT, NumpyMemory
+from litz_ir.host.memory import NumpyMemory
 from litz_ir.interp.encoding import decode, encode
 from litz_ir.loops.layout import Layout
 from litz_ir.loops.nodes import (
@@ -145,7 +145,11 @@ def test_storages_are_aligned_and_may_be_filled() -> None:
     memory = NumpyMemory(fill=0x7F)
     for nbytes in (1, 100):
         storage = memory.empty(nbytes, CPU)
-        assert len(storage) == nbytes and memory.address(storage) % ALIGNMENT == 0 and (storage == 0x7F).all()
+        assert (
+            len(storage) == nbytes
+            and memory.address(storage) % STORAGE_ALIGNMENT == 0
+            and (storage == 0x7F).all()
+        )
 
 
 def test_a_freed_storage_is_gone() -> None:

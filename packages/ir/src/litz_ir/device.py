@@ -26,3 +26,7 @@ class Device:
 
 CPU = Device("cpu")
 """The CPU."""
+
+STORAGE_ALIGNMENT = 64
+"""Bytes that start and size of every storage are multiples of, on every device: a CPU's cache line and AVX-512
+register, and more than a GPU's widest access."""

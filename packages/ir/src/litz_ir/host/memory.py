@@ -7,21 +7,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from litz_ir.device import Device
+from litz_ir.device import STORAGE_ALIGNMENT, Device
 from litz_ir.dtypes import DType
 from litz_ir.errors import GraphError
 from litz_ir.interp.bind import numpy_geometry
 from litz_ir.interp.encoding import Array, storage_dtype
-
-ALIGNMENT = 64
-"""Bytes that the address of a new storage is a multiple of: a cache line."""
 
 
 class Memory(Protocol):
     """Creates storages and tensors, in a representation of its own."""
 
     def empty(self, nbytes: int, device: Device) -> Any:
-        """A new storage of ``nbytes`` bytes, aligned to :data:`ALIGNMENT`, with undefined contents."""
+        """A new storage of ``nbytes`` bytes, aligned to :data:`STORAGE_ALIGNMENT`, with undefined contents."""
 
     def view(
         self, storage: Any, dtype: DType, shape: Sequence[int], strides: Sequence[int], offset: int
@@ -62,8 +59,8 @@ class NumpyMemory:
 
     def empty(self, nbytes: int, device: Device) -> Array:
         """A new ``uint8`` array."""
-        block = np.empty(nbytes + ALIGNMENT, np.uint8)
-        start = -self.address(block) % ALIGNMENT
+        block = np.empty(nbytes + STORAGE_ALIGNMENT, np.uint8)
+        start = -self.address(block) % STORAGE_ALIGNMENT
         storage = block[start : start + nbytes]
         if self._fill is not None:
             storage[...] = self._fill

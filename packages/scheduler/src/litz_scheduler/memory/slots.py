@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from litz_ir.device import Device
+from litz_ir.device import STORAGE_ALIGNMENT, Device
 from litz_ir.loops import Output, span
 from litz_ir.plan import CallStep, Kernel, Launch, Placement, RegionStep, Step, memory_root, touched_by
 from litz_ir.symbols import Size, add, mul
 from litz_scheduler.memory.inplace import InPlaceReuse
 from litz_scheduler.memory.liveness import escaping, last_uses
-
-ALIGNMENT = 64
-"""Start and size of every storage are multiples of this many bytes: a cache line, and an AVX-512 register."""
 
 UNPLACED = "?"
 """The storage name of a value that has no memory yet."""
@@ -97,8 +94,8 @@ def placement_bytes(placement: Placement) -> Size:
 
 
 def aligned_bytes(nbytes: Size) -> Size:
-    """Return the next multiple of :data:`ALIGNMENT`."""
-    return mul(add(nbytes, ALIGNMENT - 1) // ALIGNMENT, ALIGNMENT)
+    """Return the next multiple of :data:`~litz_ir.device.STORAGE_ALIGNMENT`."""
+    return mul(add(nbytes, STORAGE_ALIGNMENT - 1) // STORAGE_ALIGNMENT, STORAGE_ALIGNMENT)
 
 
 def step_results(step: Step) -> tuple[str, ...]:
