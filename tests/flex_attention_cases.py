@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch._functorch.aot_autograd import aot_function
 from torch.fx import GraphModule
 from torch.nn.attention.flex_attention import create_block_mask
 
+from litz_codegen_triton.capabilities import NVIDIA
 from litz_codegen_triton.schedule.plan import schedule_plan
 from litz_ir.device import CPU
 from litz_ir.host import Executor
@@ -27,7 +28,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "te
 import lowering_check
 
 # The graphs are captured on the CPU, so a GPU's traits are given to that device.
-MACHINE = Capabilities("sm_90", CPU, sm_count=132, max_tile_elements=32768, nested_reductions=True)
+MACHINE = Capabilities(
+    "sm_90", CPU, replace(NVIDIA, sm_count=132), max_tile_elements=32768, nested_reductions=True
+)
 NESTED = LoweringOptions(nested_reductions=frozenset({"cpu"}), fallback="error")
 
 Run = Callable[[Plan, Sequence[Any]], list[Any]]

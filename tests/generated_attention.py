@@ -26,6 +26,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
+from litz_codegen_triton.capabilities import NVIDIA
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
 from litz_codegen_triton.schedule.plan import schedule_plan
@@ -40,7 +41,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "te
 import lowering_check
 
 # The graphs are captured on the CPU, so a GPU's traits are given to that device.
-MACHINE = Capabilities("sm_90", CPU, sm_count=132, max_tile_elements=32768, nested_reductions=True)
+MACHINE = Capabilities(
+    "sm_90", CPU, dataclasses.replace(NVIDIA, sm_count=132), max_tile_elements=32768, nested_reductions=True
+)
 EVERY = SchedulerOptions(generated_matmuls=frozenset({"all"}))
 
 Run = Callable[[Plan, Sequence[Any]], list[Any]]

@@ -20,6 +20,7 @@ import torch
 from forms import judge
 from torch.nn import functional as F
 
+from litz_codegen_triton.capabilities import NVIDIA
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.schedule.plan import schedule_plan
 from litz_ir.device import CPU
@@ -33,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "te
 import lowering_check
 
 # The graphs are captured on the CPU, so a GPU's traits are given to that device.
-MACHINE = Capabilities("sm_90", CPU, sm_count=132, max_tile_elements=32768)
+MACHINE = Capabilities("sm_90", CPU, dataclasses.replace(NVIDIA, sm_count=132), max_tile_elements=32768)
 OPTIONS = SchedulerOptions(generated_matmuls=frozenset({"all"}))
 
 

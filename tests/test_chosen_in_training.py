@@ -42,7 +42,8 @@ class Sharing(CpuTarget):
     """The CPU, as if it had SMs that run tiles; its kernels have one schedule each."""
 
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities(), sm_count=4)
+        known = super().capabilities()
+        return replace(known, model=replace(known.model, sm_count=4))
 
     def candidates(self, kernel: Kernel) -> tuple[Kernel, ...]:
         return (kernel,)

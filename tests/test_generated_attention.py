@@ -10,7 +10,7 @@ import generated_attention
 import pytest
 from interpreted import lines_by_case, sources_of
 
-from litz_codegen_triton.capabilities import shared_memory_limit
+from litz_codegen_triton.capabilities import chip_model
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_ir.plan import CallStep
 from litz_scheduler import SchedulerOptions
@@ -53,7 +53,7 @@ def test_kernels_compile(
 ) -> None:
     for source in sources_of(sources, name, found[name]["kernels"]):
         compiled = compile_source(source, chip, tmp_path)
-        assert compiled.shared_bytes <= shared_memory_limit(chip)
+        assert compiled.shared_bytes <= chip_model(chip).shared_bytes
 
 
 @pytest.mark.parametrize("name", ["flash_causal", "efficient_bias", "cudnn"])

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "te
 import lowering_check
 
 # The graphs are captured on the CPU, so a GPU's traits are given to that device.
-MACHINE = replace(chip_capabilities("sm_90"), sm_count=132, device=CPU)
+MACHINE = replace(chip_capabilities("sm_90"), device=CPU)
 ALONE = SchedulerOptions(isomorphic_fusion_bytes=0)
 LIMITED = SchedulerOptions(horizontal_fusion_bytes=200, isomorphic_fusion_bytes=2000)
 """Limits of horizontal fusion that some of these loops exceed."""

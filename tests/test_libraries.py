@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 import litz
 from litz.host.runtime.libraries import LINEAR_FLOPS, linear_flops, vendor
-from litz_ir.target import Capabilities
+from litz_ir.target import Capabilities, DeviceModel
 
 Function = Callable[..., torch.Tensor]
 
@@ -121,7 +121,7 @@ def test_gradients_and_rows_of_any_number() -> None:
 
 
 def test_linear_is_used_where_it_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    wide, narrow = Capabilities("wide", vector_bytes=64), Capabilities("narrow", vector_bytes=32)
+    wide, narrow = (Capabilities("cpu", model=DeviceModel(vector_bytes=nbytes)) for nbytes in (64, 32))
     monkeypatch.setattr("litz.host.runtime.libraries.vendor", lambda path: "AuthenticAMD")
     assert linear_flops(wide) == LINEAR_FLOPS
     assert linear_flops(narrow) == linear_flops(None) == 0

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from litz_codegen_cpp.emit.unit import emit_plan
+from litz_codegen_triton.capabilities import chip_model
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.schedule.plan import schedule_plan
 from litz_ir.device import CPU
@@ -32,10 +33,8 @@ TRAITS = Capabilities("avx512", CPU)
 GPU = Capabilities(
     "sm_90",
     CPU,
-    sm_count=132,
-    l2_bytes=50 << 20,
+    chip_model("sm_90"),
     max_tile_elements=32768,
-    max_cluster_size=8,
     max_subkernels=64,
 )
 

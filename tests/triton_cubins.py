@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
-from litz_codegen_triton.capabilities import chip_capabilities
+from litz_codegen_triton.capabilities import chip_model
 from litz_codegen_triton.emit.kernel import KernelSource
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "codegen-triton" / "tests"))
@@ -55,9 +55,7 @@ def compiled(path: Path, chip: str) -> triton_assembly.Outcome:
 
 def suits(path: Path, chip: str) -> bool:
     """Report that a chip can run a source: thread blocks that wait for one another need a chip with clusters."""
-    return (
-        not json.loads(path.read_text())["cluster_barriers"] or chip_capabilities(chip).max_cluster_size > 1
-    )
+    return not json.loads(path.read_text())["cluster_barriers"] or chip_model(chip).max_cluster_size > 1
 
 
 def main() -> int:

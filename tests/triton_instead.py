@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from litz_codegen_triton.capabilities import chip_model
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
 from litz_codegen_triton.schedule.plan import schedule_plan
@@ -33,10 +34,8 @@ import lowering_check
 GPU = Capabilities(
     "sm_90",
     Device("cuda"),
-    sm_count=132,
-    l2_bytes=50 << 20,
+    chip_model("sm_90"),
     max_tile_elements=32768,
-    max_cluster_size=8,
     max_subkernels=64,
 )
 # Most graphs are captured on the CPU, so a GPU's traits are given to that device too.

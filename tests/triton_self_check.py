@@ -24,6 +24,7 @@ from litz import pipeline
 from litz.compilation import compilation
 from litz.targets import TargetSet
 from litz_codegen_cpp.target import CpuTarget
+from litz_codegen_triton.capabilities import chip_model
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.emit.source import ops_table
 from litz_codegen_triton.runtime.interpret import InterpretedModule
@@ -35,10 +36,8 @@ from litz_ir.target import Capabilities, SourceUnit
 GPU = Capabilities(
     "sm_90",
     Device("cuda"),
-    sm_count=132,
-    l2_bytes=50 << 20,
+    chip_model("sm_90"),
     max_tile_elements=32768,
-    max_cluster_size=8,
     max_subkernels=64,
 )
 

@@ -18,6 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from forms.form import Cell
 from forms.judge import difference, results, widened
+from litz_codegen_triton.capabilities import chip_model
 from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
 from litz_codegen_triton.schedule.plan import schedule_plan
@@ -35,10 +36,8 @@ import lowering_check  # type: ignore[import-not-found]  # it lies beside loweri
 MACHINE = Capabilities(
     "sm_90",
     CPU,
-    sm_count=132,
-    l2_bytes=50 << 20,
+    chip_model("sm_90"),
     max_tile_elements=32768,
-    max_cluster_size=8,
     forward_progress=True,
     max_subkernels=64,
     max_sorted_row=2048,
@@ -47,7 +46,7 @@ MACHINE = Capabilities(
 
 GPU = Device("cuda")
 
-LITTLE_MACHINE = replace(MACHINE, sm_count=4, l2_bytes=1 << 10)
+LITTLE_MACHINE = replace(MACHINE, model=replace(MACHINE.model, sm_count=4, l2_bytes=1 << 10))
 """Capabilities of a GPU so small that small sizes occupy all of it."""
 
 LOWERED = SchedulerOptions(gpu_split_bytes=64, long_row=32, tall_column=16)

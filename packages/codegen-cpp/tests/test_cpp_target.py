@@ -64,11 +64,11 @@ def test_is_a_target_that_knows_its_machine() -> None:
     assert isinstance(target, Target)
     known = target.capabilities()
     assert known.device == CPU
-    assert known.threads == len(os.sched_getaffinity(0))
-    assert known.vector_bytes in (16, 32, 64)
-    assert 0 < known.scratch_bytes <= known.l2_bytes
+    assert known.model.threads == len(os.sched_getaffinity(0))
+    assert known.model.vector_bytes in (16, 32, 64)
+    assert 0 < known.scratch_bytes <= known.model.l2_bytes
     assert known.dtypes == frozenset(ALL)
-    assert CpuTarget(isa="avx2", threads=3).capabilities().threads == 3
+    assert CpuTarget(isa="avx2", threads=3).capabilities().model.threads == 3
     assert CpuTarget(isa="avx2").capabilities().name == "avx2"
 
 

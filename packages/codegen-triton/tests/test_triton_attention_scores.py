@@ -14,7 +14,7 @@ from triton_attention_scores import columns, distances, listed_distances, points
 from triton_fused_attention import Heads, causal
 from triton_scheduled import emitted, tiled
 
-from litz_codegen_triton.capabilities import shared_memory_limit
+from litz_codegen_triton.capabilities import chip_model
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_ir.dtypes import f64
 from litz_ir.plan import Kernel, Store, TileRequest
@@ -64,7 +64,7 @@ def test_tensor_cores_multiply_without_spills(
 ) -> None:
     source = emitted(LARGE[name](depth))
     found = compile_source(source, chip, tmp_path)
-    assert instruction in found.ptx and found.shared_bytes <= shared_memory_limit(chip)
+    assert instruction in found.ptx and found.shared_bytes <= chip_model(chip).shared_bytes
     assert triton_assembly.compiled(source, chip, tmp_path).spilled == 0
 
 

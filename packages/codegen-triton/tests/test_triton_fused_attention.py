@@ -21,7 +21,7 @@ from triton_fused_attention import (
 )
 from triton_scheduled import emitted, tiled
 
-from litz_codegen_triton.capabilities import shared_memory_limit
+from litz_codegen_triton.capabilities import chip_model
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_ir.dtypes import f32, f64
 from litz_ir.plan import Accumulate, Kernel, TileRequest
@@ -51,7 +51,7 @@ def test_nested_reductions_use_dot(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_attention_compiles(name: str, tmp_path: Path) -> None:
     found = compile_source(emitted(CASES[name].kernel), "sm_90", tmp_path)
-    assert found.shared_bytes <= shared_memory_limit("sm_86"), "small heads fit the least shared memory"
+    assert found.shared_bytes <= chip_model("sm_86").shared_bytes, "small heads fit the least shared memory"
 
 
 def large(depth: int, *, group: int = 1) -> Heads:
@@ -89,7 +89,7 @@ def test_operands_are_copied_asynchronously_to_tensor_cores(
     found = compile_source(source, chip, tmp_path)
     assert instruction in found.ptx
     assert "cp.async.cg.shared.global" in found.ptx, "operands are prefetched, 16 bytes a thread"
-    assert found.shared_bytes <= shared_memory_limit(chip)
+    assert found.shared_bytes <= chip_model(chip).shared_bytes
     spilled = triton_assembly.compiled(source, chip, tmp_path).spilled
     assert spilled <= SPILLS.get((chip, name, depth), 0)
 
@@ -154,7 +154,7 @@ def test_tf32_operands_are_multiplied_by_tensor_cores(
     assert source.text.count('input_precision="tf32"') == source.text.count("tl.dot(") >= 2
     found = compile_source(source, chip, tmp_path)
     assert instruction in found.ptx and "tf32" in found.ptx
-    assert found.shared_bytes <= shared_memory_limit(chip)
+    assert found.shared_bytes <= chip_model(chip).shared_bytes
     assert triton_assembly.compiled(source, chip, tmp_path).spilled == 0
 
 

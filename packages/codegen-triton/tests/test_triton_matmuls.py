@@ -15,7 +15,7 @@ from triton import knobs
 from triton_cases import I0, I1, R0, kernel, scalar
 from triton_scheduled import emitted, tiled
 
-from litz_codegen_triton.capabilities import shared_memory_limit
+from litz_codegen_triton.capabilities import chip_model
 from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
 from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i32
 from litz_ir.errors import CodegenError
@@ -147,7 +147,7 @@ def test_tensor_cores_multiply_int8_and_fp8(name: str, chip: str, tmp_path: Path
     assert re.search(instructions[chip], found.ptx)
     assert "cp.async.cg.shared.global" in found.ptx, "operands are prefetched, 16 bytes a thread"
     assert "ld.global" not in found.ptx, "no operand passes through registers"
-    assert found.shared_bytes <= shared_memory_limit(chip)
+    assert found.shared_bytes <= chip_model(chip).shared_bytes
     assert spilled_bytes(found, tmp_path) == 0
 
 

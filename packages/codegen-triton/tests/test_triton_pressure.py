@@ -9,7 +9,7 @@ import pytest
 import triton_assembly
 from triton_scheduled import emitted, tiled
 
-from litz_codegen_triton.emit.loops.tiles import WARP
+from litz_codegen_triton.capabilities import NVIDIA
 from litz_codegen_triton.schedule.register_pressure import point_words
 from litz_codegen_triton.schedule.tile_loops import POINT_REGISTERS
 from litz_ir.plan import Kernel
@@ -93,7 +93,7 @@ def each(kernel: Kernel) -> int:
     """Return the number of points of a tile that a thread has."""
     tiles = tiled(kernel)
     blocks = [dim.block for dim in tiles.outer] + [inner.block for inner in tiles.inner if inner is not None]
-    return prod(blocks) // (WARP * tiles.warps)
+    return prod(blocks) // (NVIDIA.warp_size * tiles.warps)
 
 
 def test_values_stay_in_registers_until_their_last_use() -> None:

@@ -15,7 +15,7 @@ from triton_cases import I0, kernel
 from triton_graphs import graphs, plan_of
 from triton_scheduled import MACHINE, emitted, scheduled
 
-from litz_codegen_triton.capabilities import chip_capabilities
+from litz_codegen_triton.capabilities import chip_model
 from litz_codegen_triton.emit.indexing.grid import grid_size
 from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.schedule.kernel import schedule_kernel
@@ -97,13 +97,14 @@ def test_a_scheduled_plan_round_trips_through_text() -> None:
 
 def test_tiles_depend_on_the_number_of_sms() -> None:
     large = triton_matmuls.matmul("large", 1024, 1024, 1024).kernel
+    few = replace(MACHINE, model=replace(MACHINE.model, sm_count=16))
     rows = {
-        count: print_schedule(schedule_kernel(large, replace(MACHINE, sm_count=count)).schedule)
-        for count in (16, MACHINE.sm_count)
+        machine.model.sm_count: print_schedule(schedule_kernel(large, machine).schedule)
+        for machine in (few, MACHINE)
     }
     assert rows[16].startswith("matmul rows(i0: 128) columns(i1: 128)")
-    assert rows[MACHINE.sm_count] != rows[16]
-    assert chip_capabilities("sm_80").sm_count != MACHINE.sm_count
+    assert rows[MACHINE.model.sm_count] != rows[16]
+    assert chip_model("sm_80").sm_count != MACHINE.model.sm_count
 
 
 def test_a_kernel_without_a_schedule_is_refused() -> None:

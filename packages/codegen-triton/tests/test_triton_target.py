@@ -47,7 +47,7 @@ def test_the_target_is_found_by_its_name() -> None:
 
 def test_capabilities() -> None:
     known = CudaTarget("sm_90").capabilities()
-    assert (known.name, known.sm_count, known.scratch_bytes) == ("sm_90", 132, 0)
+    assert (known.name, known.model.sm_count, known.scratch_bytes) == ("sm_90", 132, 0)
     assert known.max_tile_elements > 0 and f32 in known.atomics and known.device == CUDA
     with pytest.raises(TargetError, match="sm_7"):
         CudaTarget("sm_7").capabilities()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import triton
 
-from litz_codegen_triton.emit.indexing.vector_accesses import VECTOR_BYTES
+from litz_codegen_triton.capabilities import NVIDIA
 from litz_codegen_triton.emit.kernel import KernelSource
 from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
 from litz_ir.errors import CompileFailed
@@ -65,10 +65,12 @@ def narrow_accesses(source: KernelSource, built: CompiledKernel) -> Iterator[str
             by_subkernel[buffer.rpartition(".")[0]] += count if way == direction else 0
         wanted = max(by_subkernel.values(), default=0)
         there = sum(
-            count for (way, width), count in found.items() if way == direction and width >= VECTOR_BYTES
+            count
+            for (way, width), count in found.items()
+            if way == direction and width >= NVIDIA.vector_bytes
         )
         if there < wanted:
-            yield f"{there} of {wanted} {direction}s have {VECTOR_BYTES} bytes"
+            yield f"{there} of {wanted} {direction}s have {NVIDIA.vector_bytes} bytes"
 
 
 def widths(ptx: str) -> Counter[tuple[str, int]]:

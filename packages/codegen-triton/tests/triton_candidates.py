@@ -30,7 +30,7 @@ from litz_ir.target.cases import all_cases
 from litz_ir.target.cases.case import Case
 from litz_ir.target.cases.elementwise import elementwise_cases
 
-SMALL_CHIP = replace(MACHINE, sm_count=1)
+SMALL_CHIP = replace(MACHINE, model=replace(MACHINE.model, sm_count=1))
 """A chip with one SM, on which small kernels have large tiles and so candidates."""
 
 Difference = Callable[[Kernel, Path], str]

@@ -83,7 +83,9 @@ def main() -> int:
         for case in chain.from_iterable(module.cases() for module in MODULES):
             known = chip_capabilities(chip)
             f8 = case.multiplies("mul_f8")
-            if cluster_size(case.kernel.schedule) > known.max_cluster_size or (f8 and not known.fp8_matmul):
+            if cluster_size(case.kernel.schedule) > known.model.max_cluster_size or (
+                f8 and not known.fp8_matmul
+            ):
                 continue
             try:
                 found = difference(case, computed(case, chip, Path(folder)))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from litz_codegen_triton.capabilities import DEFAULT_CHIP, chip_capabilities
 from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
 from litz_codegen_triton.emit.loops.tiles import Tiling, tiling
 from litz_codegen_triton.emit.source.ops_table import Form
 from litz_codegen_triton.schedule.kernel import schedule_kernel
-from litz_codegen_triton.tune import SHARED_BYTES, candidates
+from litz_codegen_triton.tune import ATTENTION_SHARED_BYTES, candidates
 from litz_ir.plan import Kernel, KernelOrigin, TileRequest, schedules_of, with_schedules
 
 MACHINE = chip_capabilities(DEFAULT_CHIP)
@@ -41,7 +42,8 @@ def subkernel_tiles(kernel: Kernel) -> list[Tiling]:
 
 
 def choices(
-    kernel: Kernel, shared_bytes: int = SHARED_BYTES, *, described: bool = False
+    kernel: Kernel, shared_bytes: int = ATTENTION_SHARED_BYTES, *, described: bool = False
 ) -> tuple[Kernel, ...]:
-    """The kernel and its candidates."""
-    return candidates(scheduled(kernel), MACHINE, shared_bytes, has_tma=described)
+    """The kernel and its candidates, for a chip with ``shared_bytes``, and tensor descriptors where ``described``."""
+    model = replace(MACHINE.model, shared_bytes=shared_bytes, tensor_descriptors=described)
+    return candidates(scheduled(kernel), replace(MACHINE, model=model))

@@ -33,12 +33,12 @@ from litz_ir.errors import CodegenError
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext
 from litz_ir.plan import CallStep, Launch, Plan
-from litz_ir.target import Capabilities
+from litz_ir.target import Capabilities, DeviceModel
 from litz_ir.text import parse_graph
 from litz_lowering import torch_dtype
 from litz_scheduler import SchedulerOptions, schedule
 
-GPU_LIKE = Capabilities("sm_90", CPU, sm_count=4, max_tile_elements=1024, nested_reductions=True)
+GPU_LIKE = Capabilities("sm_90", CPU, DeviceModel(sm_count=4), max_tile_elements=1024, nested_reductions=True)
 
 LAYER = """
 graph layer(%x: bf16[64, 96] fixed, %w: bf16[96, 128] fixed, %b: bf16[128] fixed, %v: bf16[96, 32] fixed,

@@ -14,12 +14,12 @@ from litz.tuning.matmul_choices import (
 from litz_ir.device import Device
 from litz_ir.passes import PassContext
 from litz_ir.plan import CallStep, Launch, Plan
-from litz_ir.target import Capabilities
+from litz_ir.target import Capabilities, DeviceModel
 from litz_ir.text import parse_graph
 from litz_scheduler import SchedulerOptions, schedule
 
 CUDA = Device("cuda")
-MACHINE = Capabilities("sm_90", CUDA, sm_count=132, max_tile_elements=32768)
+MACHINE = Capabilities("sm_90", CUDA, DeviceModel(sm_count=132), max_tile_elements=32768)
 
 LAYERS = """
 graph layers on cuda(

@@ -25,6 +25,7 @@ from litz_ir.scalar.expr import Op, walk
 from litz_ir.scalar.ops_table import OPS
 from litz_ir.target.capabilities import Capabilities
 from litz_ir.target.conformance import Report, conformance_cases, lacking, run_conformance
+from litz_ir.target.device_model import DeviceModel
 from litz_ir.target.protocol import LaunchFunction, SourceUnit, Target
 
 
@@ -55,8 +56,7 @@ class ReferenceTarget:
         default_factory=lambda: Capabilities(
             "reference",
             scratch_bytes=1 << 20,
-            vector_bytes=64,
-            threads=4,
+            model=DeviceModel(vector_bytes=64, threads=4),
             nested_reductions=True,
             fp8_matmul=True,
             max_sorted_row=128,

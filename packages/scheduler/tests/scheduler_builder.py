@@ -45,7 +45,7 @@ from litz_ir.passes import PassContext
 from litz_ir.plan import Plan
 from litz_ir.scalar import Expr, Indirect, Load, cast, const, index, masked, op
 from litz_ir.symbols import Size, SymbolInfo, SymbolTable, add, extent, floordiv, mod, mul, simplify, symbol
-from litz_ir.target import Capabilities
+from litz_ir.target import Capabilities, DeviceModel
 from litz_ir.verifier import verify
 from litz_scheduler import SchedulerOptions, schedule
 from litz_scheduler.analysis.graph_facts import alias_type
@@ -53,10 +53,17 @@ from litz_scheduler.analysis.graph_facts import alias_type
 Array = npt.NDArray[Any]
 Terms = tuple[Size, ...]
 
-CPU_LIKE = Capabilities("avx512", CPU, vector_bytes=64, threads=2, scratch_bytes=16 << 10)
-GPU_LIKE = Capabilities("sm_90", CPU, sm_count=4, max_tile_elements=1024)
+CPU_LIKE = Capabilities("avx512", CPU, DeviceModel(vector_bytes=64, threads=2), scratch_bytes=16 << 10)
+GPU_LIKE = Capabilities(
+    "sm_90", CPU, DeviceModel(sm_count=4, vector_bytes=16, line_bytes=128), max_tile_elements=1024
+)
 CRAMPED = Capabilities("cramped", CPU, max_statements=12)
 MACHINES = (CPU_LIKE, GPU_LIKE, CRAMPED)
+
+
+def with_numbers(machine: Capabilities, **numbers: Any) -> Capabilities:
+    """Return capabilities with other numbers of the machine, by the names of the model's fields."""
+    return replace(machine, model=replace(machine.model, **numbers))
 
 
 class Builder:

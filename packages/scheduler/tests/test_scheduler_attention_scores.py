@@ -4,11 +4,10 @@ reductions."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from scheduler_builder import GPU_LIKE, plan_of
+from scheduler_builder import GPU_LIKE, plan_of, with_numbers
 
 from litz_ir.host import Executor
 from litz_ir.interp import run_graph
@@ -41,10 +40,12 @@ LOGARITHM = (
 )
 
 
-def planned(text: str, sm_count: int = GPU_LIKE.sm_count, options: SchedulerOptions | None = None) -> Plan:
+def planned(
+    text: str, sm_count: int = GPU_LIKE.model.sm_count, options: SchedulerOptions | None = None
+) -> Plan:
     """The plan of a graph, checked against the reference interpreter."""
     graph = parse_graph(text)
-    plan = plan_of(graph, replace(GPU_LIKE, sm_count=sm_count), options or SchedulerOptions())
+    plan = plan_of(graph, with_numbers(GPU_LIKE, sm_count=sm_count), options or SchedulerOptions())
     generator = np.random.default_rng(0)
     sizes = {info.name: 1021 for info in graph.symbols}
     shapes = [tuple(evaluate(size, sizes) for size in value.type.shape) for value in graph.inputs]

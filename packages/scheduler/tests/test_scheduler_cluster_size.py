@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from scheduler_builder import GPU_LIKE, assert_same, plan_of
+from scheduler_builder import GPU_LIKE, assert_same, plan_of, with_numbers
 
 from litz_ir.loops import LoopGraph
 from litz_ir.plan import Kernel, Launch, Plan, cluster_size
 from litz_ir.text import from_text
 from litz_scheduler import SchedulerOptions
 
-MACHINE = replace(GPU_LIKE, sm_count=8, max_cluster_size=8)
+MACHINE = with_numbers(GPU_LIKE, sm_count=8, max_cluster_size=8)
 SMALL = SchedulerOptions(gpu_split_bytes=64, long_row=128, tall_column=64)
 ROWS = replace(SMALL, long_row=1024)
 
@@ -58,7 +58,7 @@ def only(plan: Plan) -> Kernel:
 @pytest.mark.parametrize(("length", "size"), [(1024, 1), (1025, 4), (2048, 4), (4096, 8), (4097, 1)])
 def test_a_row_that_is_read_again_stays_in_a_cluster(length: int, size: int) -> None:
     graph = softmax(64, length)
-    plan = plan_of(graph, replace(MACHINE, l2_bytes=1 << 14), ROWS)
+    plan = plan_of(graph, with_numbers(MACHINE, l2_bytes=1 << 14), ROWS)
     assert cluster_size(only(plan).schedule) == size
     assert_same(graph, plan)
 
@@ -66,12 +66,12 @@ def test_a_row_that_is_read_again_stays_in_a_cluster(length: int, size: int) -> 
 @pytest.mark.parametrize(("graph", "size"), [(softmax(64, 4096), 1), (gradient(64, 4096), 8)])
 def test_rows_that_fit_the_cache_are_read_again(graph: LoopGraph, size: int) -> None:
     # one value of each point of the rows that are read at a time
-    machine = replace(MACHINE, l2_bytes=8 * 4096 * 4)
+    machine = with_numbers(MACHINE, l2_bytes=8 * 4096 * 4)
     assert cluster_size(only(plan_of(graph, machine, ROWS)).schedule) == size
 
 
 def test_a_cluster_has_a_workspace() -> None:
-    plan = plan_of(softmax(64, 4096), replace(MACHINE, l2_bytes=1 << 14), ROWS)
+    plan = plan_of(softmax(64, 4096), with_numbers(MACHINE, l2_bytes=1 << 14), ROWS)
     (launch,) = (step for step in plan.steps if isinstance(step, Launch))
     names = dict(zip((each.access for each in only(plan).parameters), launch.buffers, strict=True))
     workspace = plan.placement(names["workspace"])
@@ -102,14 +102,14 @@ def test_a_matmul_has_no_cluster() -> None:
 
 @pytest.mark.parametrize("graph", [total(1 << 16, 1, 1), total(1 << 12, 4, 0)])
 def test_reductions_too_long_for_a_cluster_are_split(graph: LoopGraph) -> None:
-    plan = plan_of(graph, replace(MACHINE, sm_count=64), SMALL)
+    plan = plan_of(graph, with_numbers(MACHINE, sm_count=64), SMALL)
     assert len(plan.kernels) == 2
     assert_same(graph, plan)
 
 
 @pytest.mark.parametrize("graph", [softmax(64, 4096), total(640, 64, 0)])
 def test_no_clusters_where_the_device_or_an_option_forbids_them(graph: LoopGraph) -> None:
-    small = replace(MACHINE, l2_bytes=1 << 14)
+    small = with_numbers(MACHINE, l2_bytes=1 << 14)
     for machine, options in ((GPU_LIKE, ROWS), (small, replace(ROWS, max_cluster_size=1))):
         plan = plan_of(graph, machine, options)
         assert all(cluster_size(kernel.schedule) == 1 for kernel in plan.kernels)

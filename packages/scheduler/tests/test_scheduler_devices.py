@@ -10,14 +10,14 @@ from litz_ir.device import CPU, Device
 from litz_ir.loops import verify_graph
 from litz_ir.passes import PassContext
 from litz_ir.plan import Launch, Plan, kernel_devices, launched_on, verify_plan
-from litz_ir.target import Capabilities
+from litz_ir.target import Capabilities, DeviceModel
 from litz_ir.text import parse_graph, print_plan
 from litz_scheduler import schedule
 from litz_scheduler.simplification.simplify import DeadCode
 from litz_scheduler.simplification.sink_constants import SinkConstants
 
 GPU = Device("cuda")
-GPU_LIKE = Capabilities("sm_90", GPU, sm_count=4, max_tile_elements=1024)
+GPU_LIKE = Capabilities("sm_90", GPU, DeviceModel(sm_count=4), max_tile_elements=1024)
 
 
 def planned(text: str) -> Plan:

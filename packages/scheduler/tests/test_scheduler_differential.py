@@ -6,7 +6,17 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
-from scheduler_builder import CPU_LIKE, CRAMPED, GPU_LIKE, MACHINES, Builder, assert_same, plan_of, run_both
+from scheduler_builder import (
+    CPU_LIKE,
+    CRAMPED,
+    GPU_LIKE,
+    MACHINES,
+    Builder,
+    assert_same,
+    plan_of,
+    run_both,
+    with_numbers,
+)
 from scheduler_strategies import loop_graphs
 
 from litz_ir.dtypes import f32, f64, i64
@@ -44,7 +54,9 @@ def test_random_graphs_without_fusion(graph: LoopGraph) -> None:
 @settings(max_examples=100)
 @given(graph=loop_graphs(steps=8))
 def test_random_graphs_with_reductions_in_two_steps(graph: LoopGraph) -> None:
-    assert_same(graph, plan_of(graph, replace(CPU_LIKE, threads=64), SchedulerOptions(cpu_split_bytes=4)))
+    assert_same(
+        graph, plan_of(graph, with_numbers(CPU_LIKE, threads=64), SchedulerOptions(cpu_split_bytes=4))
+    )
 
 
 @settings(max_examples=150)
@@ -53,7 +65,7 @@ def test_random_graphs_on_a_gpu_with_little_cache(graph: LoopGraph) -> None:
     """Reductions are split over SMs, and dependent reductions are computed online."""
     options = SchedulerOptions(gpu_split_bytes=4, long_row=1, tall_column=1)
     assert_same(graph, plan_of(graph, GPU_LIKE, options))
-    assert_same(graph, plan_of(graph, replace(GPU_LIKE, max_cluster_size=8, l2_bytes=0), options))
+    assert_same(graph, plan_of(graph, with_numbers(GPU_LIKE, max_cluster_size=8, l2_bytes=0), options))
 
 
 @settings(max_examples=100)

@@ -15,7 +15,7 @@ from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext
 from litz_ir.plan import CallStep, Launch, Plan
 from litz_ir.scalar import op
-from litz_ir.target import Capabilities
+from litz_ir.target import Capabilities, DeviceModel
 from litz_ir.verifier import verify
 from litz_scheduler import SchedulerOptions
 from litz_scheduler.fusion import FusionGroups, HorizontalFusion, VerticalFusion
@@ -293,7 +293,7 @@ def test_a_whole_reduction_leaves_the_loop_that_feeds_it_parallel() -> None:
     x = b.input(512, 64)
     first = b.op("exp", x)
     graph = b.build(first, b.sum(first, 0, 1))
-    many = Capabilities("many", CPU, vector_bytes=64, threads=64, scratch_bytes=4096)
+    many = Capabilities("many", CPU, DeviceModel(vector_bytes=64, threads=64), scratch_bytes=4096)
     whole = plan_of(graph, many, SchedulerOptions(cpu_split_bytes=1 << 30))
     assert_same(graph, whole)
     assert len(launches(whole)) == 2

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scheduler_builder import CPU_LIKE, GPU_LIKE, externs, plan_of
+from scheduler_builder import CPU_LIKE, GPU_LIKE, externs, plan_of, with_numbers
 
 from litz_ir.device import CPU, Device
 from litz_ir.dtypes import bf16, f8e4m3fn
@@ -133,7 +133,7 @@ def test_split_k_of_a_matmul_with_few_tiles(summed: int, sm_count: int, splits: 
         f"graph g(%x: f16[40, {summed}] fixed, %w: f16[{summed}, 50] fixed, %b: f16[50] fixed) -> (%o) {{\n"
         "  %o = contraction.matmul aten.addmm.default(%b, %x, %w) -> f16[40, 50] fixed flops 1\n}"
     )
-    plan = plan_of(graph, replace(GPU_LIKE, sm_count=sm_count), EVERY)
+    plan = plan_of(graph, with_numbers(GPU_LIKE, sm_count=sm_count), EVERY)
     (divided, *rest) = plan.kernels
     assert [d.note for d in plan.decisions if d.reason == "split.threads"] == (
         [f"{splits} splits"] if splits else []
@@ -182,7 +182,7 @@ def test_split_k_of_the_gradient_of_a_weight(
     batch: int, sm_count: int, splits: int, lengths: list[int]
 ) -> None:
     graph = parse_graph(SLOPE.format(batch=batch))
-    plan = plan_of(graph, replace(GPU_LIKE, sm_count=sm_count), EVERY)
+    plan = plan_of(graph, with_numbers(GPU_LIKE, sm_count=sm_count), EVERY)
     notes = [d.note for d in plan.decisions if d.reason == "split.threads"]
     assert notes == ([f"{splits} splits"] if splits else [])
     assert [axis.size for axis in plan.kernels[0].phases[0].axes] == lengths

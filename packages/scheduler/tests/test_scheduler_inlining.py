@@ -12,7 +12,7 @@ from litz_ir.dtypes import f32
 from litz_ir.loops import LoopGraph
 from litz_ir.plan import Launch, Plan
 from litz_ir.scalar import Expr, const, op
-from litz_ir.target import Capabilities
+from litz_ir.target import Capabilities, DeviceModel
 
 
 def launches(plan: Plan) -> list[Launch]:
@@ -39,7 +39,7 @@ def test_long_chains_do_not_exhaust_the_stack() -> None:
         return b.pointwise(lambda a: op("minimum", op("add", a, const(1.0, f32)), const(4.0, f32)), x)
 
     graph = chained(1500, step)
-    plan = plan_of(graph, Capabilities("large", CPU, vector_bytes=64, max_statements=100_000))
+    plan = plan_of(graph, Capabilities("large", CPU, DeviceModel(vector_bytes=64), max_statements=100_000))
     assert len(launches(plan)) == 1
     assert_same(graph, plan, exact=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from scheduler_builder import GPU_LIKE, assert_same, plan_of
+from scheduler_builder import GPU_LIKE, assert_same, plan_of, with_numbers
 
 from litz_ir.loops import LoopGraph
 from litz_ir.plan import Launch, Plan, scan_segment, workspace_words
@@ -13,7 +13,7 @@ from litz_ir.target import Capabilities
 from litz_ir.text import from_text
 from litz_scheduler import SchedulerOptions
 
-MACHINE = replace(GPU_LIKE, sm_count=8, forward_progress=True)
+MACHINE = replace(with_numbers(GPU_LIKE, sm_count=8), forward_progress=True)
 OPTIONS = SchedulerOptions(gpu_split_bytes=64, lookback=64)
 
 

@@ -9,19 +9,17 @@ from litz_ir.device import Device
 from litz_ir.dtypes import ALL
 from litz_ir.errors import ToolchainError
 from litz_ir.plan import Kernel, Plan
-from litz_ir.target import Capabilities, SourceUnit
+from litz_ir.target import Capabilities, DeviceModel, SourceUnit
 from litz_target_c.build import FLAGS, CModule, compile_source, find_compiler
 from litz_target_c.emit import emit_plan
 
 CAPABILITIES = Capabilities(
     name="c99",
     device=Device("c"),
-    memory_rate=5e9,
-    flop_rate=1e9,
+    model=DeviceModel(memory_rate=5e9, flop_rate=1e9, launch_seconds=1e-6),
     scratch_bytes=16 << 10,  # they live on the stack
     dtypes=frozenset(dtype for dtype in ALL if not dtype.is_low_precision),
 )
-LAUNCH_SECONDS = 1e-6
 
 
 class CTarget:
@@ -38,8 +36,8 @@ class CTarget:
 
     def seconds(self, traffic: int, flops: int, launches: int) -> float:
         """Return the cost in seconds; memory traffic and arithmetic overlap, launches do not."""
-        busy = max(traffic / CAPABILITIES.memory_rate, flops / CAPABILITIES.flop_rate)
-        return busy + launches * LAUNCH_SECONDS
+        model = CAPABILITIES.model
+        return max(traffic / model.memory_rate, flops / model.flop_rate) + launches * model.launch_seconds
 
     def emit(self, plan: Plan) -> tuple[SourceUnit, ...]:
         """Emit one C file; raises ``CodegenError`` for random numbers and narrow floats."""

@@ -6,20 +6,24 @@ import os
 from pathlib import Path
 
 from litz_ir.device import CPU
-from litz_ir.target import Capabilities
+from litz_ir.target import Capabilities, DeviceModel
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 """The folder in which Linux describes the caches of the first CPU."""
 SCRATCH_BYTES = 256 << 10
 """The most scratch of an outer point, in bytes; half of the L2 cache where that is less."""
 MAX_STATEMENTS = 400
-"""The most statements of a fused kernel."""
+"""The most statements of a fused kernel, which bounds compile time."""
 FLOPS_PER_LANE = 2.0 * 2.5e9
-"""Operations per second of one 32-bit lane: a fused multiply-add per cycle at 2.5 GHz."""
+"""Operations per second of one 32-bit lane: an assumed fused multiply-add per cycle at 2.5 GHz."""
 MEMORY_RATE_PER_THREAD = 12e9
-"""Sustained bytes per second that one core moves; all cores of a socket move at most :data:`MEMORY_RATE`."""
+"""Assumed sustained bytes per second that one core moves; all cores of a socket move at most :data:`MEMORY_RATE`."""
 MEMORY_RATE = 100e9
-"""Sustained bytes per second that a socket moves."""
+"""Assumed sustained bytes per second that a socket moves."""
+LAUNCH_SECONDS = 2e-6
+"""Estimated seconds to launch a kernel on one thread."""
+PARALLEL_LAUNCH_SECONDS = 4e-6
+"""Estimated seconds to launch a kernel on several threads."""
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -47,18 +51,26 @@ def cpu_capabilities(name: str, vector_bytes: int, threads: int) -> Capabilities
 
     ``name`` is the name of its instruction set, ``vector_bytes`` the size of its vector registers.
     """
-    caches = cache_sizes()
-    l2 = caches.get(2, 1 << 20)
+    model = cpu_model(vector_bytes, threads)
     return Capabilities(
         name=name,
         device=CPU,
-        vector_bytes=vector_bytes,
+        model=model,
+        scratch_bytes=min(SCRATCH_BYTES, model.l2_bytes // 2),
+        max_statements=MAX_STATEMENTS,
+    )
+
+
+def cpu_model(vector_bytes: int, threads: int) -> DeviceModel:
+    """Return the numbers of this machine's CPU; caches that the system does not list are a typical core's."""
+    caches, typical = cache_sizes(), DeviceModel()
+    return DeviceModel(
         threads=threads,
-        l1_bytes=caches.get(1, 32 << 10),
-        l2_bytes=l2,
-        l3_bytes=caches.get(3, 16 << 20),
+        vector_bytes=vector_bytes,
+        l1_bytes=caches.get(1, typical.l1_bytes),
+        l2_bytes=caches.get(2, typical.l2_bytes),
+        l3_bytes=caches.get(3, typical.l3_bytes),
         memory_rate=min(MEMORY_RATE, MEMORY_RATE_PER_THREAD * threads),
         flop_rate=FLOPS_PER_LANE * (vector_bytes // 4) * threads,
-        scratch_bytes=min(SCRATCH_BYTES, l2 // 2),
-        max_statements=MAX_STATEMENTS,
+        launch_seconds=PARALLEL_LAUNCH_SECONDS if threads > 1 else LAUNCH_SECONDS,
     )

@@ -25,11 +25,6 @@ from litz_ir.errors import ToolchainError
 from litz_ir.plan import Kernel, Plan
 from litz_ir.target import Capabilities, SourceUnit
 
-LAUNCH_SECONDS = 2e-6
-"""Estimated seconds to launch a kernel on one thread."""
-PARALLEL_LAUNCH_SECONDS = 4e-6
-"""Estimated seconds to launch a kernel on several threads."""
-
 
 class CpuTarget:
     """C++ kernels for the CPU of this machine, or for a named instruction set.
@@ -74,9 +69,8 @@ class CpuTarget:
     def seconds(self, traffic: int, flops: int, launches: int) -> float:
         """Return the estimated seconds for ``traffic`` bytes and ``flops`` operations, which overlap, after the
         launches."""
-        known = self.capabilities()
-        launch = PARALLEL_LAUNCH_SECONDS if known.threads > 1 else LAUNCH_SECONDS
-        return max(traffic / known.memory_rate, flops / known.flop_rate) + launches * launch
+        model = self.capabilities().model
+        return max(traffic / model.memory_rate, flops / model.flop_rate) + launches * model.launch_seconds
 
     def emit(self, plan: Plan) -> tuple[SourceUnit, ...]:
         """Return the C++ units of a plan; raises ``CodegenError``.

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from litz_codegen_triton.capabilities import DEFAULT_CHIP, chip_capabilities, shared_memory_limit
+from litz_codegen_triton.capabilities import DEFAULT_CHIP, chip_capabilities
 from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
-from litz_codegen_triton.runtime.compile import CompiledKernel, chip_number, compile_source, plan_sources
+from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source, plan_sources
 from litz_codegen_triton.runtime.launch import LaunchModule, current_chip
 from litz_codegen_triton.runtime.workers import shared_pool
 from litz_codegen_triton.schedule.plan import schedule_plan
@@ -17,12 +17,6 @@ from litz_codegen_triton.tune import candidates, describe_tiling
 from litz_ir.errors import ToolchainError
 from litz_ir.plan import Kernel, Matmul, Plan
 from litz_ir.target import Capabilities, SourceUnit
-
-_LAUNCH_SECONDS = 4e-6
-"""Cost of one launch in the cost model."""
-
-_MIN_TMA_CHIP = 90
-"""First compute capability whose TMA reads tensor descriptors; on older ones Triton expands them to plain loads."""
 
 
 class CudaTarget:
@@ -44,11 +38,9 @@ class CudaTarget:
     def seconds(self, traffic: int, flops: int, launches: int) -> float:
         """Estimate the run time in seconds: the longer of memory traffic (bytes, at 90% of the nominal bandwidth) and
         arithmetic (at half the nominal rate), which overlap, and the launches."""
-        known = self.capabilities()
-        return (
-            max(traffic / (0.9 * known.memory_rate), flops / (0.5 * known.flop_rate))
-            + launches * _LAUNCH_SECONDS
-        )
+        model = self.capabilities().model
+        moving, computing = traffic / (0.9 * model.memory_rate), flops / (0.5 * model.flop_rate)
+        return max(moving, computing) + launches * model.launch_seconds
 
     def schedule(self, plan: Plan) -> Plan:
         """Replace each tile request of a plan with a schedule for the chip. Raises ``CodegenError``."""
@@ -70,8 +62,7 @@ class CudaTarget:
 
     def candidates(self, kernel: Kernel) -> tuple[Kernel, ...]:
         """Return the kernel and at most five variants with other tiles, for autotuning. Raises ``CodegenError``."""
-        has_tma = chip_number(self.chip) >= _MIN_TMA_CHIP
-        return candidates(kernel, self.capabilities(), shared_memory_limit(self.chip), has_tma=has_tma)
+        return candidates(kernel, self.capabilities())
 
     def described(self, kernel: Kernel) -> str:
         """Describe a kernel's tiles and warps, as in ``x 2, r 1024, 4 warps``. Raises ``CodegenError``."""

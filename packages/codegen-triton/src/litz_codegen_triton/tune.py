@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from litz_codegen_triton.emit.indexing.coordinates import TileIndices
 from litz_codegen_triton.emit.loops.fused_attention import FusedAttention
-from litz_codegen_triton.emit.loops.tiles import WARP, InnerLoop, TileDim, Tiling, next_power_of_two, tiling
+from litz_codegen_triton.emit.loops.tiles import InnerLoop, TileDim, Tiling, next_power_of_two, tiling
 from litz_codegen_triton.emit.matmul.descriptor import descriptors
 from litz_codegen_triton.schedule.foreach import sms_of_subkernel
 from litz_codegen_triton.schedule.kernel import schedule_kernel
@@ -34,13 +34,10 @@ from litz_codegen_triton.tile_moves import (
 from litz_ir.dtypes import f32
 from litz_ir.plan import Kernel, LookbackScan, TileRequest, with_schedules
 from litz_ir.symbols import SymbolTable, cdiv
-from litz_ir.target import Capabilities
+from litz_ir.target import Capabilities, DeviceModel
 
 MAX_CANDIDATES = 6
 """Most candidates of a kernel, the kernel itself included."""
-
-MAX_WARPS = 32
-"""Most warps of a thread block."""
 
 REGISTERS = 128
 """Registers of a thread for the elements of all buffers, or for the results of a matmul."""
@@ -48,8 +45,8 @@ REGISTERS = 128
 ATTENTION_REGISTERS = 192
 """Registers of a thread for the accumulators and P of fused attention."""
 
-SHARED_BYTES = 2 * STAGES * STAGE_BYTES
-"""Bytes of shared memory for the operand tiles in flight, where the chip has as many."""
+ATTENTION_SHARED_BYTES = 2 * STAGES * STAGE_BYTES
+"""Bytes of shared memory for the operand tiles of fused attention in flight, where the chip has as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,26 +73,18 @@ class _Tile:
         """Points in registers at a time; for a matmul or attention, the accumulated results."""
         return math.prod(self.outer) * (1 if self.stages else self.inner)
 
-    @property
-    def points_per_thread(self) -> int:
-        """Points of a thread, rounded up."""
-        return -(-self.points // (WARP * self.warps))
 
-
-def candidates(
-    kernel: Kernel, capabilities: Capabilities, shared_bytes: int = SHARED_BYTES, *, has_tma: bool = False
-) -> tuple[Kernel, ...]:
+def candidates(kernel: Kernel, capabilities: Capabilities) -> tuple[Kernel, ...]:
     """Return a scheduled kernel and at most ``MAX_CANDIDATES - 1`` variants of it with other tiles.
 
-    ``shared_bytes`` are the bytes of shared memory that a thread block can have. ``has_tma`` says that the device
-    reads tensor descriptors by TMA. Raises ``CodegenError`` for a kernel that is not scheduled for a GPU.
+    Raises ``CodegenError`` for a kernel that is not scheduled for a GPU.
     """
     if kernel.subkernels:
-        return _foreach_candidates(kernel, capabilities, shared_bytes)
+        return _foreach_candidates(kernel, capabilities)
     if isinstance(kernel.schedule, LookbackScan):
         return (kernel,)  # it needs one thread for each word of a look-back window
     base = tiling(kernel)
-    search = _SearchSpace(kernel, base, capabilities.sm_count, shared_bytes, has_tma)
+    search = _SearchSpace(kernel, base, capabilities.model)
     found = {_shape(base): kernel}
     for tile in filter(search.is_sensible, search.moved()):
         other = schedule_kernel(replace(kernel, schedule=search.request(tile)), capabilities)
@@ -105,16 +94,16 @@ def candidates(
     return tuple(found.values())
 
 
-def _foreach_candidates(kernel: Kernel, capabilities: Capabilities, shared_bytes: int) -> tuple[Kernel, ...]:
+def _foreach_candidates(kernel: Kernel, capabilities: Capabilities) -> tuple[Kernel, ...]:
     """Return a foreach kernel and variants of it whose subkernels have other tiles.
 
     A move has to be sensible for the subkernel with most points. It moves the others for which it is sensible too; the
     rest are scheduled by default for the same number of warps.
     """
-    sm_count = sms_of_subkernel(kernel, capabilities)
+    model = replace(capabilities.model, sm_count=sms_of_subkernel(kernel, capabilities))
     bases = _tilings(kernel)
     searches = [
-        _SearchSpace(subkernel.kernel, base, sm_count, shared_bytes, False)
+        _SearchSpace(subkernel.kernel, base, model)
         for subkernel, base in zip(kernel.subkernels, bases, strict=True)
     ]
     largest = max(
@@ -179,14 +168,15 @@ def _shape(tiles: Tiling) -> tuple[object, ...]:
 class _SearchSpace:
     """The tiles near the chosen tiling ``base`` of a kernel."""
 
-    def __init__(self, kernel: Kernel, base: Tiling, sm_count: int, shared_bytes: int, has_tma: bool) -> None:
+    def __init__(self, kernel: Kernel, base: Tiling, model: DeviceModel) -> None:
         self.base = base
-        self.sm_count = sm_count
-        self.shared_bytes = shared_bytes
+        self.model = model
         found = base.contraction
         # Without tensor cores, a thread has no free registers for the loop over tiles of a persistent matmul.
         tensor_cores = found is not None and (found.dtype != f32 or found.multiply == "mul_tf32")
-        self.has_descriptors = has_tma and tensor_cores and all(descriptors(TileIndices(kernel, base)))
+        self.has_descriptors = (
+            model.tensor_descriptors and tensor_cores and all(descriptors(TileIndices(kernel, base)))
+        )
         self.parameters = len(kernel.parameters)
         self.sorts = sorts(kernel)
         self.stored_itemsize = max(
@@ -218,7 +208,7 @@ class _SearchSpace:
         return _Tile(
             tuple(_step(block, by, self.least, end) for block, by, end in outer),
             _step(self.start.inner, move.r, self.least, self.length),
-            _step(self.start.warps, move.warps, 1, MAX_WARPS),
+            _step(self.start.warps, move.warps, 1, self.model.max_warps),
             self.start.stages + move.stages,
             move.persistent,
         )
@@ -246,41 +236,47 @@ class _SearchSpace:
         if self.base.attention is not None:
             return self._attention_fits(tile, self.base.attention) and self._occupies_sms(tile)
         if found is None:
-            limit = max(self.start.points_per_thread, REGISTERS // max(1, self.parameters))
+            limit = max(self._points_per_thread(self.start), REGISTERS // max(1, self.parameters))
         else:
             limit = REGISTERS
             shared_bytes = sum(tile.outer) * tile.inner * found.dtype.itemsize * tile.stages
             if tile.persistent:
                 # Operands of the next tile arrive while the results of this one pass through shared memory.
                 shared_bytes += tile.points * self.stored_itemsize
-            if shared_bytes > self.shared_bytes or (tile.persistent and not self._persistence_pays(tile)):
+            if shared_bytes > self.model.shared_bytes or (
+                tile.persistent and not self._persistence_pays(tile)
+            ):
                 return False
-        if tile.points > LARGEST_TILE or tile.points_per_thread > limit:
+        if tile.points > LARGEST_TILE or self._points_per_thread(tile) > limit:
             return False
-        if tile.warps > 1 and tile.points < WARP * tile.warps:
+        if tile.warps > 1 and tile.points < self.model.warp_size * tile.warps:
             return False
         return self._occupies_sms(tile)
+
+    def _points_per_thread(self, tile: _Tile) -> int:
+        """Return the points of a thread, rounded up."""
+        return -(-tile.points // (self.model.warp_size * tile.warps))
 
     def _attention_fits(self, tile: _Tile, found: FusedAttention) -> bool:
         """True where registers hold the accumulators and P, and shared memory holds the operands of at least one
         pipelining stage."""
         y, x = tile.outer
-        elements = y * (x * len(found.statements) + tile.inner) // (WARP * tile.warps)
+        elements = y * (x * len(found.statements) + tile.inner) // (self.model.warp_size * tile.warps)
         rows = y + tile.inner * tile.stages
         shared_bytes = rows * max(found.head_dim, x) * 2 * found.dtype.itemsize
         return (
             elements <= ATTENTION_REGISTERS
-            and shared_bytes <= min(SHARED_BYTES, self.shared_bytes)
+            and shared_bytes <= min(ATTENTION_SHARED_BYTES, self.model.shared_bytes)
             and tile.stages > 0
         )
 
     def _persistence_pays(self, tile: _Tile) -> bool:
         """True where both operands have tensor descriptors and there are more tiles than SMs."""
-        return self.has_descriptors and self._tile_count(tile) > self.sm_count
+        return self.has_descriptors and self._tile_count(tile) > self.model.sm_count
 
     def _occupies_sms(self, tile: _Tile) -> bool:
         """True where the tile leaves no SM idle that the chosen tile occupies."""
-        return self._tile_count(tile) >= min(self.sm_count, self._tile_count(self.start))
+        return self._tile_count(tile) >= min(self.model.sm_count, self._tile_count(self.start))
 
     def _tile_count(self, tile: _Tile) -> int:
         pairs = zip(self.dims, tile.outer, strict=True)
@@ -293,7 +289,7 @@ class _SearchSpace:
         blocks |= {inner.axes[-1].name: tile.inner for inner in self.inners}
         return TileRequest(
             cluster=self.base.cluster_size, blocks=tuple(blocks.items()), warps=tile.warps, stages=tile.stages,
-            grid=self.sm_count if tile.persistent else 0, descriptors=tile.persistent,
+            grid=self.model.sm_count if tile.persistent else 0, descriptors=tile.persistent,
         )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 
-from litz_codegen_triton.capabilities import chip_capabilities, shared_memory_limit
+from litz_codegen_triton.capabilities import CUDA, chip_capabilities, chip_model
 from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
 from litz_codegen_triton.runtime.modules import load_function, write_atomically
 from litz_codegen_triton.runtime.paired_sums import without_paired_sums
@@ -94,9 +94,9 @@ def compile_source(source: KernelSource, chip: str, folder: Path, *, aligned: bo
     without it, only the arguments that ``source`` marks as divisible by 16 are promised. Raises ``CompileFailed``, also
     for a kernel that needs more shared memory than a thread block can have, and ``TargetError`` for an unknown chip.
     """
-    limit = shared_memory_limit(chip)
+    model = chip_model(chip)
     function = load_function(source.text, source.name, folder)
-    target = GPUTarget("cuda", chip_number(chip), 32)
+    target = GPUTarget(CUDA.kind, chip_number(chip), model.warp_size)
     types = dict(zip(function.arg_names, source.signature))
     pointers = {position for position, kind in enumerate(source.signature) if kind.startswith("*")}
     divisible = sorted({*source.divisible, *(pointers if aligned else ())})
@@ -114,11 +114,11 @@ def compile_source(source: KernelSource, chip: str, folder: Path, *, aligned: bo
             output=f"{type(error).__name__}: {error}",
             hint=f"the source is in {folder / (source.name + '.py')}",
         ) from error
-    if compiled.shared_bytes > limit:
+    if compiled.shared_bytes > model.shared_bytes:
         raise CompileFailed(
             f"kernel {source.name} needs more shared memory than {chip} has",
             command=("triton.compile", chip),
-            output=f"a thread block needs {compiled.shared_bytes} bytes and can have {limit}",
+            output=f"a thread block needs {compiled.shared_bytes} bytes and can have {model.shared_bytes}",
             hint="report the kernel's text form",
         )
     return compiled

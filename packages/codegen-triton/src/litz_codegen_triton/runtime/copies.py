@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from litz_codegen_triton.capabilities import NVIDIA
 from litz_ir.errors import KernelError
 from litz_ir.plan import Kernel, Store, access_ranges, leaf_kernels
 from litz_ir.scalar import Masked, loads, walk
 from litz_ir.symbols import evaluate
 from litz_ir.target import ByteRange
 
-ALIGNED = 15
+ALIGNED = NVIDIA.vector_bytes - 1
 """Bits of an address that are zero if it is a multiple of 16."""
 
 Copy = Callable[[int, int, int], None]

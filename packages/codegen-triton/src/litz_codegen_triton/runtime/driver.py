@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from litz_codegen_triton.capabilities import NVIDIA
 from litz_ir.errors import ToolchainError
 
 INVALID_CONTEXT = 201
@@ -13,9 +14,6 @@ INVALID_CONTEXT = 201
 
 OUT_OF_MEMORY = 2
 """``CUDA_ERROR_OUT_OF_MEMORY``, the driver's code."""
-
-_STATIC_SHARED = 48 << 10
-"""Bytes of shared memory that a kernel can have without ``_MAX_DYNAMIC_SHARED``."""
 
 _MAX_DYNAMIC_SHARED = 8
 """``CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES``."""
@@ -111,7 +109,7 @@ class Driver:
         self._must(library.cuModuleGetFunction(ctypes.byref(function), module, entry.encode()), name)
         if self._load is not None:
             self._must(self._load(function), name)
-        if shared_bytes > _STATIC_SHARED:
+        if shared_bytes > NVIDIA.static_shared_bytes:
             self._must(library.cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, shared_bytes), name)
         return function.value or 0
 

@@ -15,6 +15,7 @@ from struct import Struct
 from types import ModuleType
 from typing import Any
 
+from litz_codegen_triton.capabilities import NVIDIA
 from litz_codegen_triton.emit.indexing.grid import grid_size
 from litz_codegen_triton.runtime.compile import CompiledKernel
 from litz_codegen_triton.runtime.copies import ALIGNED, AlignedCopies
@@ -29,9 +30,6 @@ try:
     import torch
 except ImportError:  # plans can be compiled without torch
     torch = None
-
-_WARP = 32
-"""Threads of a warp."""
 
 
 def current_chip() -> str | None:
@@ -163,7 +161,7 @@ class LaunchModule:
                 hint="build it again",
             )
         handle = self.driver.load(compiled.cubin, compiled.entry, compiled.shared_bytes, compiled.name)
-        threads, cluster = compiled.warps * _WARP, cluster_size(kernel.schedule)
+        threads, cluster = compiled.warps * NVIDIA.warp_size, cluster_size(kernel.schedule)
         accesses = [each.access for each in kernel.parameters]
         cleared = accesses.index("workspace") if scan_segment(kernel.schedule) else -1
         return _Function(

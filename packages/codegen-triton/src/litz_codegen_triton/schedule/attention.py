@@ -78,7 +78,7 @@ def schedule_attention(
         x = x if found.columns else 1
         warps, stages = request.warps, request.stages or default.stages
     else:
-        y = _rows(default.rows, extent(found.rows), extent(found.batch), capabilities.sm_count)
+        y = _rows(default.rows, extent(found.rows), extent(found.batch), capabilities.model.sm_count)
         x = whole_tile(extent(found.columns)) if found.columns else 1
         r = max(MIN_TILE_SIZE, min(default.summed, next_power_of_two(extent(found.summed))))
         warps, stages = min(default.warps, max(MIN_WARPS, default.warps * y // default.rows)), default.stages

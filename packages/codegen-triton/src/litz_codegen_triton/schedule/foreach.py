@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from litz_codegen_triton.emit.loops.tiles import WARP
 from litz_codegen_triton.schedule.prefetch import covered, with_prefetch
 from litz_codegen_triton.schedule.request import check_request
 from litz_codegen_triton.schedule.tile_loops import LARGEST_TILE, schedule_tile_loops
@@ -26,34 +25,36 @@ def schedule_foreach(kernel: Kernel, capabilities: Capabilities) -> Kernel:
     the largest number that a subkernel's own schedule has, at most ``MAX_WARPS``. The tiles of the other subkernels
     are scaled to that number of warps. Raises ``CodegenError``.
     """
-    sm_count = sms_of_subkernel(kernel, capabilities)
+    model = replace(capabilities.model, sm_count=sms_of_subkernel(kernel, capabilities))
     requested_warps: list[int] = []
     found: list[TileLoops] = []
     for subkernel in kernel.subkernels:
         request = subkernel.kernel.schedule
         assert isinstance(request, TileRequest), "all subkernels of a foreach kernel are scheduled at once"
         check_request(subkernel.kernel, request)
-        found.append(schedule_tile_loops(subkernel.kernel, request, sm_count))
+        found.append(schedule_tile_loops(subkernel.kernel, request, model))
         if request.blocks:
             requested_warps.append(request.warps)
     largest = max(loops.warps for loops in found)
     warps = max(requested_warps) if requested_warps else min(largest, MAX_WARPS)
-    scaled = [_with_warps(loops, warps) for loops in found]
+    scaled = [_with_warps(loops, warps, model.warp_size) for loops in found]
     pairs = zip(kernel.subkernels, scaled, strict=True)
-    schedules = [with_prefetch(subkernel.kernel, loops, covered(loops)) for subkernel, loops in pairs]
+    schedules = [
+        with_prefetch(subkernel.kernel, loops, covered(loops), model.warp_size) for subkernel, loops in pairs
+    ]
     return with_schedules(kernel, [Foreach(warps), *schedules])
 
 
 def sms_of_subkernel(kernel: Kernel, capabilities: Capabilities) -> int:
     """Return the SMs that one invocation of a foreach kernel can count on, at least 1."""
-    return max(1, capabilities.sm_count // len(invocations_of(kernel)))
+    return max(1, capabilities.model.sm_count // len(invocations_of(kernel)))
 
 
-def _with_warps(loops: TileLoops, warps: int) -> TileLoops:
+def _with_warps(loops: TileLoops, warps: int, warp_size: int) -> TileLoops:
     """Scale the tile to another number of warps, so that a thread keeps its number of points where that is possible."""
     rows = prod(tile.block for tile in loops.outer)
     length = max((each.block for each in loops.inner if each is not None), default=1)
-    points_per_thread = max(MAX_SUBKERNEL_ELEMENTS, rows * length // (WARP * loops.warps))
+    points_per_thread = max(MAX_SUBKERNEL_ELEMENTS, rows * length // (warp_size * loops.warps))
     outer = loops.outer
     if outer:
         *others, last = outer
@@ -61,7 +62,7 @@ def _with_warps(loops: TileLoops, warps: int) -> TileLoops:
         block = max(1, min(last.block * warps // loops.warps, limit))
         outer = (*others, replace(last, block=block))
         rows = rows * block // last.block
-    longest = max(1, points_per_thread * WARP * warps // rows)
+    longest = max(1, points_per_thread * warp_size * warps // rows)
     inner = tuple(
         replace(tile, block=longest, persistent=False) if tile is not None and tile.block > longest else tile
         for tile in loops.inner

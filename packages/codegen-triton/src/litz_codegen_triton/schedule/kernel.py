@@ -36,16 +36,17 @@ def _schedule(kernel: Kernel, request: TileRequest, capabilities: Capabilities) 
     """Return the schedule of a kernel by its form, which is no matmul and no attention if a cluster is requested."""
     check_request(kernel, request)
     known = SymbolTable(kernel.symbols)
+    model = capabilities.model
     if request.cluster == 1:
         found = fused_attention(kernel, known) or score_kernel(kernel, known)
         if found is not None:
             attention = schedule_attention(request, found, known, capabilities)
-            return with_prefetch(kernel, attention, (found.phase,))
+            return with_prefetch(kernel, attention, (found.phase,), model.warp_size)
         gemm = contraction(kernel, known)
         if gemm is not None:
             matmul = schedule_matmul(kernel, request, gemm, known, capabilities)
-            return with_prefetch(kernel, matmul, (gemm.phase,))
+            return with_prefetch(kernel, matmul, (gemm.phase,), model.warp_size)
     if request.segment:
-        return schedule_lookback_scan(request)
-    loops = schedule_tile_loops(kernel, request, capabilities.sm_count)
-    return with_prefetch(kernel, loops, covered(loops))
+        return schedule_lookback_scan(request, model)
+    loops = schedule_tile_loops(kernel, request, model)
+    return with_prefetch(kernel, loops, covered(loops), model.warp_size)

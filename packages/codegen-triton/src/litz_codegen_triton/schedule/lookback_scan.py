@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from litz_ir.plan import LookbackScan, TileRequest
-
-WARPS = 8
-"""Warps of a thread block: one thread for each word of a look-back window
-(:data:`litz_ir.plan.lookback_scan.LOOKBACK_WINDOW`)."""
+from litz_ir.plan import LOOKBACK_WINDOW, LookbackScan, TileRequest
+from litz_ir.target import DeviceModel
 
 
-def schedule_lookback_scan(request: TileRequest) -> LookbackScan:
-    """Schedule a scan whose thread blocks have the requested segment of a row each."""
-    return LookbackScan(request.segment, WARPS)
+def schedule_lookback_scan(request: TileRequest, model: DeviceModel) -> LookbackScan:
+    """Schedule a scan whose thread blocks have the requested segment of a row each, and a thread for each word of a
+    look-back window."""
+    return LookbackScan(request.segment, LOOKBACK_WINDOW // model.warp_size)

@@ -80,7 +80,7 @@ def schedule_matmul(
     def extent(axes: Sequence[Axis]) -> int:
         return known.hint(product(axis.size for axis in axes))
 
-    summed = kernel.phases[found.phase].axes
+    summed, model = kernel.phases[found.phase].axes, capabilities.model
     if request.blocks:
         named = dict(request.blocks)
         y, x, r = (named_block(axes, named, MIN_BLOCK) for axes in (found.rows, found.columns, summed))
@@ -88,11 +88,11 @@ def schedule_matmul(
         warps, stages = request.warps, request.stages or STAGES
     else:
         extents = extent(found.rows), extent(found.columns), extent(found.batch)
-        y, x = _blocks(found.dtype, *extents, capabilities.sm_count)
+        y, x = _blocks(found.dtype, *extents, model.sm_count)
         warps, stages = (8 if y * x >= EIGHT_WARP_RESULTS else 4), STAGES
         r = _block_k(found.dtype, y + x, extent(summed))
         if _is_gathered(kernel, found):
-            fits = GATHERED_BYTES * 32 * warps // (max(y, x) * found.dtype.itemsize)
+            fits = GATHERED_BYTES * model.warp_size * warps // (max(y, x) * found.dtype.itemsize)
             r = max(min_block_k(found.dtype), min(r, fits, MAX_GATHERED_K))
     # A persistent kernel has a loop over its tiles, whose number must be static.
     sizes = (axis.size for axis in (*found.batch, *found.rows, *found.columns))

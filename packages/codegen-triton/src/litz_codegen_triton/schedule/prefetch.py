@@ -9,22 +9,21 @@ from typing import TypeVar
 
 from litz_codegen_triton.emit.indexing.prefetch import early_loads
 from litz_codegen_triton.emit.indexing.statements import independent_runs, values_of
-from litz_codegen_triton.emit.loops.tiles import WARP
 from litz_ir.plan import Attention, Kernel, Matmul, Statement, Tile, TileLoops
 
 REGISTERS = 64
-"""Registers of a thread that prefetched elements may take: a quarter of the 255 that a thread can have."""
+"""Registers of a thread that prefetched elements may take: a quarter of those that a thread can have."""
 
 Tiled = TypeVar("Tiled", TileLoops, Matmul, Attention)
 
 
-def with_prefetch(kernel: Kernel, schedule: Tiled, summing: Iterable[int]) -> Tiled:
+def with_prefetch(kernel: Kernel, schedule: Tiled, summing: Iterable[int], warp_size: int) -> Tiled:
     """Choose the phases whose loads are prefetched and enter them into a kernel's schedule.
 
     They are pointwise phases, all but those that ``summing`` numbers, that have loads to prefetch, and for which a
     thread has enough registers for the loads of all of its points.
     """
-    points = -(-prod(tile.block for tile in _outer(schedule)) // (WARP * schedule.warps))
+    points = -(-prod(tile.block for tile in _outer(schedule)) // (warp_size * schedule.warps))
     excluded = frozenset(summing)
     found = tuple(
         number

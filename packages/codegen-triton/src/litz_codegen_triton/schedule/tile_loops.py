@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import prod
 
 from litz_codegen_triton.emit.indexing.statements import accumulates, values_of
-from litz_codegen_triton.emit.loops.tiles import WARP, next_power_of_two, tiling
+from litz_codegen_triton.emit.loops.tiles import next_power_of_two, tiling
 from litz_codegen_triton.schedule.kernel_traits import KernelTraits, sorts
 from litz_codegen_triton.schedule.register_pressure import index_words
 from litz_codegen_triton.schedule.request import named_block, names
@@ -22,9 +22,7 @@ from litz_ir.loops import Axis
 from litz_ir.plan import InnerTile, Kernel, ScanStore, Tile, TileLoops, TileRequest
 from litz_ir.scalar import indirects_in, loads
 from litz_ir.symbols import product
-
-LOAD_BYTES = 16
-"""Most bytes that a thread moves with one instruction."""
+from litz_ir.target import DeviceModel
 
 MAP_THREADS = 256
 """Threads of a thread block of a map."""
@@ -59,10 +57,7 @@ SQUARE_ELEMENTS = 32
 
 POINT_REGISTERS = 192
 """Registers, of the 255 that a thread can have, for the values of its points. Where they need more, a thread of a map
-has fewer points, and another tile has more threads."""
-
-MAX_WARPS_FOR_REGISTERS = 8
-"""Most warps that a tile gets for the sake of ``POINT_REGISTERS``: with more, a thread cannot have 255 registers."""
+has fewer points, and another tile has more threads, but none that leave a thread fewer registers than it can have."""
 
 GATHERED_LOADS = 4
 """Loads of 16 bytes by each thread of a map with indirect indices, which loads and checks an index once for all."""
@@ -98,9 +93,6 @@ SORTED_TILE = 1024
 SORTED_ELEMENTS = 8
 """Keys of a thread that sorts."""
 
-SECTOR = 32
-"""Bytes of a memory sector, the smallest unit of DRAM traffic."""
-
 SHORT_ROWS_TILE = 2048
 """Elements of the rows of a thread block that has several."""
 
@@ -114,16 +106,16 @@ LARGEST_TILE = 32768
 """Most elements of a tile that autotuning, or a foreach kernel with more warps, makes larger than the default."""
 
 _MIN_MAP_TILE = 128
-_MAX_WARPS = 32
+"""Elements down to which tiles of a map are halved so that no SM is idle."""
 
 
-def schedule_tile_loops(kernel: Kernel, request: TileRequest, sm_count: int) -> TileLoops:
-    """Schedule a kernel without matmuls on ``sm_count`` SMs.
+def schedule_tile_loops(kernel: Kernel, request: TileRequest, model: DeviceModel) -> TileLoops:
+    """Schedule a kernel without matmuls for a device.
 
     Raises ``CodegenError`` when a request names more outer axes than a tile has dimensions, or a cluster with more
     thread blocks than there are points.
     """
-    chooser = _Chooser(kernel, request, sm_count)
+    chooser = _Chooser(kernel, request, model)
     schedule = chooser.requested() if request.blocks else chooser.default()
     _check_clusters(replace(kernel, schedule=schedule))
     return schedule
@@ -150,10 +142,10 @@ def _check_clusters(kernel: Kernel) -> None:
 class _Chooser:
     """The choice of one kernel's tiles."""
 
-    def __init__(self, kernel: Kernel, request: TileRequest, sm_count: int) -> None:
+    def __init__(self, kernel: Kernel, request: TileRequest, model: DeviceModel) -> None:
         self.kernel = kernel
         self.request = request
-        self.sm_count = sm_count
+        self.model = model
         self.traits = KernelTraits(kernel)
         self.outer = self.traits.outer
         self.phases = self.traits.phases
@@ -236,18 +228,18 @@ class _Chooser:
     def sorting(self, phase: int, rows: int, columns: bool) -> TileLoops:
         """Return the schedule of a sort: several short rows, one long row, or the columns of a memory sector."""
         block = next_power_of_two(self.traits.extent(self.split(phase)[1]))
-        sector = max(1, SECTOR // self.traits.max_itemsize())
+        sector = max(1, self.model.sector_bytes // self.traits.max_itemsize())
         least = min(sector if columns else 1, next_power_of_two(rows))
         x = max(least, self.rows_per_cta(max(1, SORTED_TILE // block), rows))
         inner = tuple(self.default_inner(k, block, True) for k in range(len(self.phases)))
-        warps = max(1, min(_MAX_WARPS, x * block // (WARP * SORTED_ELEMENTS)))
+        warps = max(1, min(self.model.max_warps, x * block // (self.model.warp_size * SORTED_ELEMENTS)))
         return TileLoops(self.flattened(x), inner, warps)
 
     def warps(self, x: int, block: int, columns: bool, persistent: bool) -> int:
         """Return the warps for a tile of ``x`` rows, or columns, and ``block`` elements of each."""
 
         def at(elements: int) -> int:
-            return next_power_of_two(x * block // (WARP * elements))
+            return next_power_of_two(x * block // (self.model.warp_size * elements))
 
         traits = self.traits
         if traits.has_nested_reductions():
@@ -262,13 +254,15 @@ class _Chooser:
             wanted = max(min(at(ROW_ELEMENTS), ROW_WARPS), at(TILE_ELEMENTS))
         else:
             wanted = min(
-                at(LOOPED_ELEMENTS), MULTIWORD_SCAN_WARPS if traits.has_multiword_scan() else _MAX_WARPS
+                at(LOOPED_ELEMENTS),
+                MULTIWORD_SCAN_WARPS if traits.has_multiword_scan() else self.model.max_warps,
             )
-        return max(1, min(wanted, MAX_COLUMN_WARPS if columns and not persistent else _MAX_WARPS))
+        return max(1, min(wanted, MAX_COLUMN_WARPS if columns and not persistent else self.model.max_warps))
 
     def warps_for_registers(self, warps: int, elements: int) -> int:
         """Double the warps of a tile of ``elements`` while a thread has too few registers for its points."""
-        while warps < MAX_WARPS_FOR_REGISTERS and elements // (WARP * warps) > self.fitting(elements):
+        model, limit = self.model, self.fitting(elements)
+        while warps < model.full_register_warps and elements // (model.warp_size * warps) > limit:
             warps *= 2
         return warps
 
@@ -308,7 +302,7 @@ class _Chooser:
         _, axes = self.split(phase)
         length = next_power_of_two(self.points_per_cta(axes))
         static = isinstance(product(axis.size for axis in axes), int)
-        sector = max(1, SECTOR // self.traits.max_itemsize())
+        sector = max(1, self.model.sector_bytes // self.traits.max_itemsize())
         x = max(sector, self.rows_per_cta(min(MAX_COLUMNS, next_power_of_two(rows)), rows))
         block = min(length, max(1, COLUMN_TILE // x))
         if block < length and self.traits.accumulated_values() > LIGHT_STATES:
@@ -338,7 +332,7 @@ class _Chooser:
     def rows_per_cta(self, x: int, rows: int) -> int:
         """Return at most ``x`` rows of a thread block, fewer while an SM would have less than two thread blocks."""
         x = min(x, next_power_of_two(rows))
-        while x > 1 and rows // x < 2 * self.sm_count:
+        while x > 1 and rows // x < 2 * self.model.sm_count:
             x //= 2
         return x
 
@@ -367,24 +361,24 @@ class _Chooser:
             axes = [axis for axis in axes if axis is not contiguous[0]] + [contiguous[0]]
         points = self.traits.extent(axes)
         count = self.loads_per_thread()
-        per_thread = self.fitting(LOAD_BYTES // self.traits.max_itemsize() * count)
+        per_thread = self.fitting(self.model.vector_bytes // self.traits.max_itemsize() * count)
         threads = MAP_THREADS // count
         block = threads * per_thread
-        while block > _MIN_MAP_TILE and cdiv_int(points, block) < 2 * self.sm_count:
+        while block > _MIN_MAP_TILE and cdiv_int(points, block) < 2 * self.model.sm_count:
             block //= 2
         block = min(block, next_power_of_two(points))
         outer = (Tile(names(axes), block),) if axes else ()
-        warps = max(1, min(threads // WARP, block // (WARP * per_thread)))
+        warps = max(1, min(threads // self.model.warp_size, block // (self.model.warp_size * per_thread)))
         return TileLoops(outer, (None,) * len(self.phases), warps)
 
     def square_map(self, y: Axis, x: Axis, axes: Sequence[Axis]) -> TileLoops:
         """Return a schedule with a tile of two dimensions, for accesses with unit stride along either axis: Triton
         transposes the tile in shared memory."""
         blocks = [min(SQUARE_TILE, next_power_of_two(self.traits.extent([axis]))) for axis in (y, x)]
-        enough = 2 * self.sm_count * SQUARE_TILE * SQUARE_TILE
+        enough = 2 * self.model.sm_count * SQUARE_TILE * SQUARE_TILE
         if min(blocks) == SQUARE_TILE and self.traits.extent(axes) < enough:
             blocks = [SQUARE_TILE // 2] * 2
-        warps = blocks[0] * blocks[1] // (WARP * self.fitting(SQUARE_ELEMENTS))
+        warps = blocks[0] * blocks[1] // (self.model.warp_size * self.fitting(SQUARE_ELEMENTS))
         return TileLoops(self.dims([y, x], blocks), (None,) * len(self.phases), max(1, warps))
 
 

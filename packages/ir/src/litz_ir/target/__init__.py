@@ -1,6 +1,7 @@
 """Targets: the protocol of code generators, their capabilities and discovery, and their conformance suite."""
 
 from litz_ir.target.capabilities import Capabilities
+from litz_ir.target.device_model import DeviceModel
 from litz_ir.target.protocol import (
     ByteRange,
     FailureCallback,
@@ -19,6 +20,7 @@ from litz_ir.target.registry import find_target, load_target, made_target, targe
 
 __all__ = [
     "Capabilities",
+    "DeviceModel",
     "ByteRange",
     "LaunchFunction",
     "LazyModule",

@@ -143,9 +143,9 @@ def _variants(kernel: Kernel, capabilities: Capabilities) -> tuple[Kernel, ...]:
         return (_rescheduled(kernel, TileRequest()),)
     plain = replace(kernel, schedule=CpuLoops())
     schedule = cpu_loops(kernel.schedule)
-    if not capabilities.vector_bytes:
+    if not capabilities.model.vector_bytes:
         schedule = replace(schedule, vector=None)
-    if capabilities.threads < 2:
+    if capabilities.model.threads < 2:
         schedule = replace(schedule, parallel=())
     if schedule == CpuLoops():
         return (plain,)

@@ -99,7 +99,7 @@ class UnplacedPlan:
         """Return the memory plan of other steps with their ``kernels``, over the same buffers."""
         graph = self.fused.graph
         transient = transient_bytes(
-            steps, self.placements, self.subplans, graph.symbols, self.machine.threads
+            steps, self.placements, self.subplans, graph.symbols, self.machine.model.threads
         )
         return plan_memory(
             steps, self.placements, graph.outputs, kernels, graph.symbols, transient, self.tiled, graph.donated

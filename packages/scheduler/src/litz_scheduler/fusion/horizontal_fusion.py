@@ -90,7 +90,7 @@ class _Fusion:
         parallel: a thread block of a foreach kernel runs all its loops one after another.
         """
         machine = self._context.machine(candidate.device)
-        if machine is None or not machine.sm_count or not candidate.outer:
+        if machine is None or not machine.is_gpu or not candidate.outer:
             return False
         sizes = (type_bytes(self._values[name].type) for name in _moved(candidate))
         moved = sum(estimate(size, self._symbols) for size in sizes)

@@ -32,9 +32,10 @@ class FusionLimits:
         """Return the limits of a device with such capabilities; ``None`` stands for an unknown device."""
         if capabilities is None:
             return FusionLimits(512, options.min_parallel_points)
-        parallel_points = options.min_parallel_points * (capabilities.threads + capabilities.sm_count)
+        model = capabilities.model
+        parallel_points = options.min_parallel_points * (model.threads + model.sm_count)
         return FusionLimits(
-            capabilities.max_statements, parallel_points, options.long_row if capabilities.sm_count else 0
+            capabilities.max_statements, parallel_points, options.long_row if capabilities.is_gpu else 0
         )
 
 

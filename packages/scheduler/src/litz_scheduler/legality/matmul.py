@@ -13,7 +13,7 @@ from litz_scheduler.analysis.fusion_candidate import ScheduledNode
 
 def gpu_kinds(context: PassContext) -> frozenset[str]:
     """Return the kinds of devices that have SMs, over which a kernel's tiles are distributed."""
-    return frozenset(device.kind for device, known in context.capabilities.items() if known.sm_count > 0)
+    return frozenset(device.kind for device, known in context.capabilities.items() if known.is_gpu)
 
 
 def matmul_of(operation: Operation, kinds: frozenset[str]) -> MatmulNest | None:

@@ -52,7 +52,7 @@ class OnlineReductions:
     def _is_long(self, operation: Reduction, graph: LoopGraph, context: PassContext) -> bool:
         """Return whether an f32 or f64 reduction on a GPU has rows or columns that do not fit in registers."""
         machine = context.machine(operation.results[0].type.device)
-        if machine is None or not machine.sm_count or operation.results[0].type.dtype not in (f32, f64):
+        if machine is None or not machine.is_gpu or operation.results[0].type.dtype not in (f32, f64):
             return False
         inner = estimate(points(operation.reduce_axes), graph.symbols)
         options = self.options

@@ -82,15 +82,15 @@ class SplitReductions:
             return ()
         matmul = matmul_of(operation, gpu_kinds(context))
         if matmul is not None and matmul.nested:
-            limit = _split_k(matmul, graph, machine)
+            limit = _split_k(matmul, graph, machine.model.sm_count)
             return _split_nested(operation, limit) if limit > 1 else ()
         if not isinstance(points(operation.reduce_axes), int):
             return ()
         if matmul is not None:
-            along_outer, limit = True, _split_k(matmul, graph, machine)
+            along_outer, limit = True, _split_k(matmul, graph, machine.model.sm_count)
         else:
-            along_outer = (machine.sm_count > 0 or _is_tall(operation)) and reads_columns(operation, graph)
-            limit = (self._splits_on_gpu if machine.sm_count else self._splits_on_cpu)(
+            along_outer = (machine.is_gpu or _is_tall(operation)) and reads_columns(operation, graph)
+            limit = (self._splits_on_gpu if machine.is_gpu else self._splits_on_cpu)(
                 operation, graph, machine, along_outer
             )
         if limit < 2:
@@ -108,10 +108,11 @@ class SplitReductions:
         if along_outer:
             nbytes = inner * outer * load_count(*operation.bodies) * operation.results[0].type.dtype.itemsize
             return nbytes // SLAB
-        if machine.threads < 2 or outer >= 2 * machine.threads or outer == machine.threads:
+        threads = machine.model.threads
+        if threads < 2 or outer >= 2 * threads or outer == threads:
             return 0
         worthwhile = min(inner // 2, inner * _element_bytes(operation) // self.options.cpu_split_bytes)
-        return min(SPLITS_PER_THREAD * machine.threads // max(outer, 1), worthwhile)
+        return min(SPLITS_PER_THREAD * threads // max(outer, 1), worthwhile)
 
     def _splits_on_gpu(
         self, operation: Reduction, graph: LoopGraph, machine: Capabilities, along_outer: bool
@@ -120,27 +121,27 @@ class SplitReductions:
         tile = MIN_COLUMN_TILE if along_outer else 1
         ctas = -(-estimate(points(operation.axes), graph.symbols) // tile)
         inner, limit = _inner(operation), max_cluster_size(machine, self.options)
-        if ctas >= 2 * machine.sm_count:
+        if ctas >= 2 * machine.model.sm_count:
             return 0
         if not along_outer and 1 < limit and inner <= limit * self.options.long_row:
             return 0  # a cluster reduces the row, with a share of it in the registers of each CTA
         # Loads count once whatever is computed from them, so that reductions of one tensor are split equally and fuse.
         nbytes = inner * tile * load_count(*operation.bodies) * operation.results[0].type.dtype.itemsize
         worthwhile = min(inner // 2, nbytes // self.options.gpu_split_bytes)
-        splits = min(CTAS_PER_SM * machine.sm_count // max(ctas, 1), worthwhile)
+        splits = min(CTAS_PER_SM * machine.model.sm_count // max(ctas, 1), worthwhile)
         return 0 if splits <= limit else splits
 
 
-def _split_k(matmul: MatmulNest, graph: LoopGraph, machine: Capabilities) -> int:
+def _split_k(matmul: MatmulNest, graph: LoopGraph, sm_count: int) -> int:
     """Return the most splits of K that are worthwhile; 0 where a matmul has enough tiles for all SMs."""
     batch, m, n, k = (
         estimate(points(axes), graph.symbols) for axes in (matmul.batch, matmul.m, matmul.n, matmul.k)
     )
     tiles = batch * -(-m // MIN_MATMUL_TILE)
     tiles *= 1 if matmul.nested else -(-n // MIN_MATMUL_TILE)
-    if 2 * tiles > machine.sm_count or k < SPLIT_K_RATIO * max(m, n):
+    if 2 * tiles > sm_count or k < SPLIT_K_RATIO * max(m, n):
         return 0
-    return min(machine.sm_count // max(tiles, 1), k // (MIN_SCORED_SPLIT if matmul.nested else MIN_SPLIT))
+    return min(sm_count // max(tiles, 1), k // (MIN_SCORED_SPLIT if matmul.nested else MIN_SPLIT))
 
 
 def _inner(operation: Reduction) -> int:

@@ -60,7 +60,7 @@ class SplitScans:
         """Return the number of equal splits; 1 where the scan is not split."""
         type_ = scan.results[0].type
         machine, size = context.machine(type_.device), scan.scan_axis.size
-        if machine is None or not machine.sm_count or not isinstance(size, int):
+        if machine is None or not machine.is_gpu or not isinstance(size, int):
             return 1
         if will_look_back(scan, machine, graph.symbols, self.options):
             return 1
@@ -70,7 +70,9 @@ class SplitScans:
         tile = 1 if type_.layout.strides[scan.dimension] == 1 else MIN_COLUMN_TILE
         ctas = -(-estimate(points(scan.axes), graph.symbols) // tile)
         nbytes = size * tile * max(1, load_count(*scan.bodies)) * type_.dtype.itemsize
-        limit = min(CTAS_PER_SM * machine.sm_count // max(ctas, 1), nbytes // self.options.gpu_split_bytes)
+        limit = min(
+            CTAS_PER_SM * machine.model.sm_count // max(ctas, 1), nbytes // self.options.gpu_split_bytes
+        )
         return next((splits for splits in range(limit, 1, -1) if size % splits == 0), 1)
 
 

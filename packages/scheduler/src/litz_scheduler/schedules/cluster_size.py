@@ -39,7 +39,7 @@ multiples of 16 bytes."""
 
 def max_cluster_size(capabilities: Capabilities, options: SchedulerOptions) -> int:
     """Return the largest cluster that device and options allow; 1 where CTAs cannot synchronise."""
-    return min(capabilities.max_cluster_size, options.max_cluster_size)
+    return min(capabilities.model.max_cluster_size, options.max_cluster_size)
 
 
 def chosen_cluster_size(
@@ -59,19 +59,20 @@ def chosen_cluster_size(
     while limit > 1 and inner < MIN_ELEMENTS_PER_CTA * limit * limit:
         limit //= 2
     along_outer = _is_contiguous_outside(nest, symbols)
+    model = capabilities.model
     outer = estimate(points(nest.outer), symbols)
-    reread_bytes = inner * _reread_bytes(nest) * min(outer, capabilities.sm_count)
-    if not along_outer and inner > options.long_row and reread_bytes > capabilities.l2_bytes:
+    reread_bytes = inner * _reread_bytes(nest) * min(outer, model.sm_count)
+    if not along_outer and inner > options.long_row and reread_bytes > model.l2_bytes:
         cluster = _power_of_two(-(-inner * REGISTER_MARGIN // options.long_row))
         if cluster <= limit and -(-inner // cluster) * max(1, _row_count(nest) - 2) <= options.long_row:
             return cluster
     ctas = -(-outer // (MIN_COLUMN_TILE if along_outer else 1))
-    if ctas >= 2 * capabilities.sm_count:
+    if ctas >= 2 * model.sm_count:
         return 1
     nbytes = (
         inner * (MIN_COLUMN_TILE if along_outer else 1) * sum(node.dtype.itemsize for node in _loads(nest))
     )
-    cluster = min(CTAS_PER_SM * capabilities.sm_count // max(ctas, 1), nbytes // options.gpu_split_bytes)
+    cluster = min(CTAS_PER_SM * model.sm_count // max(ctas, 1), nbytes // options.gpu_split_bytes)
     return _power_of_two(min(cluster, limit) + 1) // 2 if cluster > 1 else 1
 
 

@@ -53,10 +53,10 @@ def _points_per_cta(
     symbols: SymbolTable,
     options: SchedulerOptions,
 ) -> int:
-    if not capabilities.forward_progress or not capabilities.sm_count or not options.lookback:
+    if not capabilities.forward_progress or not capabilities.is_gpu or not options.lookback:
         return 0
     points_per_cta = options.lookback if _is_one_word(scan) else max(1, options.lookback // WIDE_STATE_RATIO)
-    few = 2 * rows <= CTAS_PER_SM * capabilities.sm_count
+    few = 2 * rows <= CTAS_PER_SM * capabilities.model.sm_count
     return points_per_cta if few and estimate(length, symbols) >= 2 * points_per_cta else 0
 
 

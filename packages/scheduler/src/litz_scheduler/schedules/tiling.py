@@ -44,9 +44,9 @@ def schedule_nest(
 def _vector_axis(
     nest: LoopNest, capabilities: Capabilities, symbols: SymbolTable, wanted: Lanes, has_scratch: bool
 ) -> str | None:
-    if not capabilities.vector_bytes or wanted == "none":
+    if not capabilities.model.vector_bytes or wanted == "none":
         return None
-    lanes = capabilities.vector_bytes // LANE_BYTES
+    lanes = capabilities.model.vector_bytes // LANE_BYTES
     candidates = [axes[-1] for axes in (nest.inner, nest.outer) if axes]
     if has_scratch:
         candidates = [a for a in candidates if a in nest.inner]
@@ -103,12 +103,12 @@ def _parallel_axes(nest: LoopNest, capabilities: Capabilities, symbols: SymbolTa
 
     The last axis, which may be vectorised, is left out where those before it suffice.
     """
-    if capabilities.threads < 2:
+    if capabilities.model.threads < 2:
         return ()
     names: list[str] = []
     total = 1
     for axis in nest.outer:
-        if total >= 8 * capabilities.threads:
+        if total >= 8 * capabilities.model.threads:
             break
         names.append(axis.name)
         total *= max(estimate(axis.size, symbols), 1)

@@ -19,14 +19,11 @@ from dataclasses import dataclass
 from math import gcd, prod
 from typing import Literal
 
+from litz_codegen_triton.capabilities import NVIDIA
 from litz_codegen_triton.emit.indexing.coordinates import TileIndices
-from litz_codegen_triton.emit.loops.tiles import WARP
 from litz_ir.plan import Kernel
 from litz_ir.scalar import Const, Expr, Index, Indirect, Load, Op, Scalar
 from litz_ir.symbols import FloorDiv, Mod, Product, Size, Sum, Symbol, Term, add, mul
-
-VECTOR_BYTES = 16
-"""Bytes of a vectorised access of one thread."""
 
 Direction = Literal["load", "store"]
 
@@ -65,11 +62,11 @@ def vector_accesses(accesses: Iterable[MemoryAccess], coordinates: TileIndices) 
     for access in accesses:
         itemsize = kernel.parameter(access.buffer).dtype.itemsize
         used = [dim for dim in dims if dim.letter in access.dims and dim.is_index_of(access.offset)]
-        nbytes = prod(dim.block for dim in used) * itemsize // (WARP * tiles.warps)
-        if nbytes >= VECTOR_BYTES and any(
-            _is_vectorisable(access, dim, VECTOR_BYTES // itemsize, kernel) for dim in used
+        nbytes = prod(dim.block for dim in used) * itemsize // (NVIDIA.warp_size * tiles.warps)
+        if nbytes >= NVIDIA.vector_bytes and any(
+            _is_vectorisable(access, dim, NVIDIA.vector_bytes // itemsize, kernel) for dim in used
         ):
-            yield access.direction, access.buffer, nbytes // VECTOR_BYTES
+            yield access.direction, access.buffer, nbytes // NVIDIA.vector_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from litz_codegen_triton.emit.loops.attention_scores import score_kernel
 from litz_codegen_triton.emit.loops.contraction import Contraction, contraction
@@ -13,9 +12,6 @@ from litz_ir.errors import CodegenError
 from litz_ir.loops import Axis
 from litz_ir.plan import Attention, InnerTile, Kernel, LookbackScan, Matmul, Operand, Tile, TileLoops
 from litz_ir.symbols import Size, SymbolTable, cdiv, mul, product
-
-WARP = 32
-"""Threads of a warp."""
 
 CHUNK_ALIGNMENT = 16
 """Elements of which a thread block's chunk of a row is a multiple, so that vectorised accesses of it are aligned."""
@@ -126,11 +122,6 @@ class Tiling:
     def uses_dot(self) -> bool:
         """True for a matmul or attention, which uses ``tl.dot``."""
         return self.contraction is not None or self.attention is not None
-
-    @property
-    def points_per_thread(self) -> int:
-        """Outer points of a tile that a thread has, rounded up."""
-        return -(-prod(dim.block for dim in self.outer) // (WARP * self.warps))
 
     @property
     def grid_size(self) -> Size:

@@ -8,16 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from litz_codegen_triton.capabilities import NVIDIA
 from litz_codegen_triton.emit.indexing.coordinates import TileIndices
 from litz_ir.plan import Accumulate, Kernel
 from litz_ir.scalar import Expr, Load, indirects_in, substitute_expr
 from litz_ir.symbols import coefficient, substitute, symbol
-
-DESCRIPTOR_ALIGNMENT = 16
-"""Alignment in bytes that TMA requires of the base address and of the stride between rows."""
-
-MAX_BLOCK = 256
-"""The largest extent of a tile along a dimension that TMA supports, in elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +96,15 @@ def _descriptor(
     assert isinstance(stride, int)
     size = operand.dtype.itemsize
     aligned = (
-        start % (DESCRIPTOR_ALIGNMENT // size) == 0
-        and stride % (DESCRIPTOR_ALIGNMENT // size) == 0
-        and fast.block * size >= DESCRIPTOR_ALIGNMENT
+        start % (NVIDIA.descriptor_alignment // size) == 0
+        and stride % (NVIDIA.descriptor_alignment // size) == 0
+        and fast.block * size >= NVIDIA.descriptor_alignment
     )
-    if not aligned or start < 0 or stride < fast.size or max(slow.block, fast.block) > MAX_BLOCK:
+    if (
+        not aligned
+        or start < 0
+        or stride < fast.size
+        or max(slow.block, fast.block) > NVIDIA.max_descriptor_block
+    ):
         return None
     return Descriptor(operand.buffer, start, stride, slow, fast, transposed)

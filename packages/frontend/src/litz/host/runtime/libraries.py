@@ -24,7 +24,7 @@ def linear_flops(cpu: Capabilities | None) -> int:
     MKL has AVX-512 code for Intel's CPUs alone. ATen decides where torch has another BLAS, or the user chose the
     precision of matmuls or disabled oneDNN.
     """
-    if cpu is None or cpu.vector_bytes < 64 or vendor(CPU_INFO) == "GenuineIntel":
+    if cpu is None or cpu.model.vector_bytes < 64 or vendor(CPU_INFO) == "GenuineIntel":
         return 0
     chosen = torch.get_float32_matmul_precision() != "highest"
     return LINEAR_FLOPS if _has_onednn() and torch.backends.mkl.is_available() and not chosen else 0
@@ -32,7 +32,7 @@ def linear_flops(cpu: Capabilities | None) -> int:
 
 def has_convolutions(cpu: Capabilities | None) -> bool:
     """Report whether oneDNN is available, on a CPU with the vectors that its convolutions need."""
-    return cpu is not None and cpu.vector_bytes >= 32 and _has_onednn()
+    return cpu is not None and cpu.model.vector_bytes >= 32 and _has_onednn()
 
 
 def _has_onednn() -> bool:

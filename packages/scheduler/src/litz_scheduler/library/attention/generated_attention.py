@@ -83,7 +83,7 @@ class GeneratedAttention:
         if not self.options.generates(operation.name, operation.origin.node):
             return False
         machine = context.machine(operation.results[0].type.device)
-        return machine is not None and machine.sm_count > 0 and machine.nested_reductions
+        return machine is not None and machine.is_gpu and machine.nested_reductions
 
 
 def _as_loops(operation: Operation, call: AttentionCall) -> tuple[Operation, ...]:

@@ -39,7 +39,7 @@ class UnfuseBias:
     """The bound on changed results, in ULP."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        gpus = {device.kind for device, machine in context.capabilities.items() if machine.sm_count > 0}
+        gpus = {device.kind for device, machine in context.capabilities.items() if machine.is_gpu}
         in_memory = _in_memory(data)
         values = data.values()
         operations: list[Operation] = []

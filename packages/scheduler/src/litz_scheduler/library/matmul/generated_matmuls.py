@@ -49,7 +49,7 @@ class GeneratedMatmuls:
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         if not self.options.generated_matmuls:
             return data
-        devices = {device.kind: known for device, known in context.capabilities.items() if known.sm_count > 0}
+        devices = {device.kind: known for device, known in context.capabilities.items() if known.is_gpu}
         values = data.values()
         operations: list[Operation] = []
         for operation in data.operations:

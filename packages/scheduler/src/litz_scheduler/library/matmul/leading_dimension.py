@@ -19,24 +19,21 @@ from litz_ir.loops import (
     contiguous,
 )
 from litz_ir.passes import PassContext
+from litz_ir.target import DeviceModel
 from litz_scheduler.analysis.graph_facts import output_names
 from litz_scheduler.legality.matmul import gpu_kinds
 from litz_scheduler.options import SchedulerOptions
 
-CACHE_LINE, ALIGNED = 128, 16
-"""Alignments of rows in bytes. Padding aims at the first, else at the second, as ``MAX_OVERHEAD`` permits; rows of a
-multiple of the second are not padded."""
-
 MAX_OVERHEAD = 16
-"""The limit on padding: a row grows by at most one part in this many."""
+"""The limit on padding: a row grows by at most one part in this many. It has not been measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class PadLeadingDimension:
     """Pad the rows of matrices that loops write and matmuls of a library read.
 
-    Applies to matrices on a GPU that nothing but loops and matmuls reads, and whose rows are no multiple of ``ALIGNED``
-    bytes. Results of the graph and arguments of other routines keep their layouts.
+    Applies to matrices on a GPU that nothing but loops and matmuls reads, and whose rows are no multiple of the
+    bytes that a thread loads at once. Results of the graph and arguments of other routines keep their layouts.
     """
 
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
@@ -74,15 +71,19 @@ class PadLeadingDimension:
     ) -> Value:
         """Return the value with padded rows where the pass applies to it, else unchanged."""
         applicable = value.replaces is None and value.type.device.kind in kinds
-        type_ = padded_type(value.type) if applicable else None
+        known = context.machine(value.type.device)
+        type_ = padded_type(value.type, known.model) if applicable and known is not None else None
         if type_ is None or not _read_by_matmul(value.name, readers):
             return value
         context.decide(Decision("library", value.name, "pad", "library.padding"))
         return replace(value, type=type_)
 
 
-def padded_type(type_: TensorType) -> TensorType | None:
-    """Return a tensor type with padded rows; ``None`` where they are aligned or padding exceeds ``MAX_OVERHEAD``."""
+def padded_type(type_: TensorType, model: DeviceModel) -> TensorType | None:
+    """Return a tensor type with rows padded to cache lines, else to vectorised accesses, as ``MAX_OVERHEAD`` permits.
+
+    Returns ``None`` where accesses are aligned or the padding would exceed that.
+    """
     shape, size = type_.shape, type_.dtype.itemsize
     if len(shape) < 2 or not all(isinstance(each, int) and each > 1 for each in shape[-2:]):
         return None
@@ -90,9 +91,10 @@ def padded_type(type_: TensorType) -> TensorType | None:
         return None
     row = shape[-1]
     assert isinstance(row, int)
-    if row * size % ALIGNED == 0:
+    if row * size % model.vector_bytes == 0:
         return None
-    lengths = (-(-row * size // alignment) * alignment // size for alignment in (CACHE_LINE, ALIGNED))
+    alignments = (model.line_bytes, model.vector_bytes)
+    lengths = (-(-row * size // alignment) * alignment // size for alignment in alignments)
     longer = next((length for length in lengths if MAX_OVERHEAD * (length - row) <= row), None)
     if longer is None:
         return None
