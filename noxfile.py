@@ -163,12 +163,14 @@ def isolated(session: nox.Session, pkg: str) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style and format with ruff, public names against their snapshots, links, and words by the glossary."""
+    """Check style and format with ruff, public names against their snapshots, links, names of devices, and words by the
+    glossary."""
     session.install(RUFF)
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("python", "tools/public_api.py", "--check")
     session.run("python", "tools/check_links.py")
+    session.run("python", "tools/device_names.py")
     session.run("python", "tools/vocabulary.py")
 
 

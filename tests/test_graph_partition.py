@@ -17,11 +17,13 @@ from torch.testing import assert_close
 
 import litz.loading
 from litz.cuda_graphs.eligibility import ROUTINES, mutates
+from litz_ir.device import Device
 from litz_ir.dtypes import b1
 from litz_ir.loops import LoopGraph, Value
 from litz_ir.passes import PassContext
 from litz_ir.plan import CheckStep, Plan, RegionStep, Step, verify_plan
 from litz_ir.scalar import const
+from litz_ir.target import Capabilities
 from litz_ir.text import parse_plan
 from litz_ir.verifier import verify
 from litz_scheduler import SchedulerOptions
@@ -77,7 +79,8 @@ def test_a_partitioned_plan_computes_the_same(
 
 def chosen(plan: Plan, replay: float = REPLAY) -> GraphPartition:
     """Return the verified partition of a plan."""
-    found = PartitionGraph(ROUTINES, replay).apply(plan, PassContext({}))
+    known = {Device("cuda"): Capabilities("sm_90", Device("cuda"), graph_capture=True)}
+    found = PartitionGraph(ROUTINES, replay).apply(plan, PassContext(known))
     verify(found)
     return found
 

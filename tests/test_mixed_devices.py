@@ -32,6 +32,7 @@ from litz.host.runtime.native import segment_binder
 from litz.loading import Compiled
 from litz.settings import Config
 from litz.targets import TargetSet
+from litz_codegen_triton.capabilities import chip_capabilities
 from litz_codegen_triton.target import CudaTarget
 from litz_ir.device import CPU, Device
 from litz_ir.errors import CompilerNotFound, UnsupportedOperation
@@ -395,7 +396,8 @@ def test_partitions_on_one_gpu_are_captured_and_nothing_else(
 ) -> None:
     program, given, *_ = PROGRAMS[name]
     divide = PartitionGraph(ROUTINES, replay=10e-6)  # a launch and a call are enough
-    choice = divide.apply(compiled(traced(program, *given)).plan, PassContext({}))
+    machine = chip_capabilities("sm_90")
+    choice = divide.apply(compiled(traced(program, *given)).plan, PassContext({machine.device: machine}))
     assert choice.summary.startswith(says), choice.summary
     for part in choice.partitions:
         assert all(

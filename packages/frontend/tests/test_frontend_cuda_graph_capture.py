@@ -87,7 +87,7 @@ class Device:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     made = Device()
-    monkeypatch.setattr(litz.cuda_graphs.cuda_graph, "torch", SimpleNamespace(cuda=made))
+    monkeypatch.setattr(litz.cuda_graphs.cuda_graph, "gpu", made)
     return made
 
 
@@ -96,7 +96,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 def test_memory_is_overwritten_only_after_all_its_readers(order: list[tuple[int, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         device = Device()
-        patch.setattr(litz.cuda_graphs.cuda_graph, "torch", SimpleNamespace(cuda=device))
+        patch.setattr(litz.cuda_graphs.cuda_graph, "gpu", device)
         capture, streams = CudaGraphCapture(0), [Stream() for _ in range(3)]
         replays = [capture.capture(lambda args: [], [])[0] for _ in range(2)]
         buffers: list[Any] = [Buffer(), Buffer()]

@@ -19,8 +19,11 @@ from litz.cuda_graphs.eligibility import ROUTINES, overwritten, shared_with_inpu
 from litz.cuda_graphs.memory import copied, fill
 from litz.cuda_graphs.runner import MAX_CAPTURES, WARMUP_CALLS, CudaGraphRunner
 from litz.host.runtime.load import HostFunction
+from litz_ir.passes import PassContext
 from litz_ir.plan import Plan
+from litz_ir.target import Capabilities
 from litz_ir.text import parse_plan
+from litz_scheduler.graph_partition import PartitionGraph
 from litz_scheduler.graph_partition.obstacles import obstacle
 
 
@@ -330,7 +333,6 @@ def test_properties_of_a_plan() -> None:
 @pytest.mark.parametrize(
     ("why", "made"),
     [
-        ("not run on a GPU", lambda: plan(device="on cuda -> on cpu")),
         ("checks values", lambda: plan('check { true } "no"')),
         ("cannot be captured", lambda: plan("call somebody.s_routine(%x)")),
         ("by position", lambda: plan("call strided(%x, [2], [1], 3)")),
@@ -340,6 +342,16 @@ def test_properties_of_a_plan() -> None:
 )
 def test_obstacles_to_capture(why: str, made: Callable[[], Plan]) -> None:
     assert why in obstacle(made(), ROUTINES)
+
+
+def test_a_device_without_graph_capture_replays_nothing() -> None:
+    steps = plan("launch k(%x, %y) " * 8)
+    found = []
+    for captures in (True, False):
+        machine = Capabilities("sm_90", steps.device, graph_capture=captures)
+        found.append(PartitionGraph(ROUTINES).apply(steps, PassContext({steps.device: machine})))
+    assert [each.whole for each in found] == [True, False]
+    assert found[1].summary == "not replayed: it does not run on a GPU"
 
 
 @pytest.mark.parametrize("peak", [MUCH, NOTHING])

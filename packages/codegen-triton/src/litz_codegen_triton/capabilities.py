@@ -100,6 +100,7 @@ def chip_capabilities(chip: str) -> Capabilities:
         max_tile_elements=32768,
         max_statements=512,
         forward_progress=True,
+        graph_capture=True,
         dtypes=frozenset(ALL) - {f8e4m3fnuz, f8e5m2fnuz},
         atomics=frozenset(ALL) - {f8e4m3fnuz, f8e5m2fnuz},
         fp8_matmul=chip in _FP8_CHIPS,

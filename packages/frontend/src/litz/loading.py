@@ -15,6 +15,7 @@ from litz.artifact import Artifact
 from litz.cuda_graphs.cuda_graph import capture_of
 from litz.cuda_graphs.eligibility import ROUTINES, overwritten, shared_with_inputs
 from litz.cuda_graphs.runner import CudaGraphRunner
+from litz.devices import gpu, is_gpu
 from litz.host.emit.source import host_program
 from litz.host.program import HostProgram
 from litz.host.runtime.devices import on_current_device
@@ -118,7 +119,7 @@ class Loader:
         frozen = self.config.freezing
         given = (program, bind, self.constants, file, self.routines, self.gpus)
         call = load_program(*given, frozen=frozen, instead=instead, report=report)
-        return on_current_device(call) if artifact.plan.device.kind == "cuda" else call
+        return on_current_device(call) if is_gpu(artifact.plan.device.kind) else call
 
     def of(self, artifact: Artifact) -> Loader:
         """Return the loader of another artifact of the same graph; raise ``LitzError``."""
@@ -138,7 +139,7 @@ class Loader:
 
     def _choice(self) -> GraphPartition:
         """Return the parts of the plan to capture as CUDA graphs."""
-        plan, context = self.artifact.plan, PassContext({})
+        plan, context = self.artifact.plan, PassContext(self.targets.capabilities())
         passes = Pipeline[Plan, GraphPartition]("replay", replay_passes(ROUTINES))
         divide = partial(passes.apply, plan, context)
         return self.failures.attempt("replay", divide, GraphPartition(plan, summary=FAILED), FAILED)
@@ -170,7 +171,7 @@ class Loader:
 
     def _captured(self, plan: Plan, call: HostFunction) -> HostFunction:
         """Return a call that captures and replays a whole plan as a CUDA graph."""
-        capture = capture_of(torch.cuda.current_device())
+        capture = capture_of(gpu.current_device())
         assert isinstance(plan.peak, int), "sizes are fixed where calls are captured"
         shared = shared_with_inputs(plan)
         return CudaGraphRunner(call, capture, plan.peak, overwritten(plan), shared, failures=self.failures)

@@ -36,13 +36,13 @@ def lowering_options(config: Config, targets: TargetSet, forced: frozenset[str])
 
 def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:
     """Return the options of the scheduler for this host; raise ``ConfigError`` for a wrong ``force``."""
-    cpu = targets.capabilities().get(CPU)
+    cpu, on_gpu = targets.capabilities().get(CPU), targets.has_gpu()
     allowed: dict[str, Any] = {
         "fuse": config.fuse,
         "linear_flops": linear_flops(cpu),
         "prepack_convolutions": has_convolutions(cpu),
-        "matmul_precision": f32_matmul_precision() if "cuda" in targets.by_kind else "ieee",
-        "convolution_precision": f32_convolution_precision() if "cuda" in targets.by_kind else "ieee",
+        "matmul_precision": f32_matmul_precision() if on_gpu else "ieee",
+        "convolution_precision": f32_convolution_precision() if on_gpu else "ieee",
     }
     return SchedulerOptions(**(allowed | forced(config.force)))
 
@@ -50,5 +50,5 @@ def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:
 def chooses_matmuls(config: Config, targets: TargetSet, gpus: Gpus) -> bool:
     """Report whether matmuls are timed as calls and as loops: with ``autotune``, on one GPU, unless the options name
     them."""
-    alone = "cuda" in targets.by_kind and gpus == ONE_GPU
+    alone = targets.has_gpu() and gpus == ONE_GPU
     return config.autotune and alone and not scheduler_options(config, targets).generated_matmuls

@@ -18,7 +18,7 @@ class TargetSet:
     """Targets by device kind."""
 
     by_kind: dict[str, Target]
-    """Target of each device kind, such as ``cpu`` and ``cuda``."""
+    """Target of each device kind, such as ``cpu``."""
 
     def __getitem__(self, device: Device) -> Target:
         return self.by_kind[device.kind]
@@ -26,6 +26,10 @@ class TargetSet:
     def capabilities(self) -> dict[Device, Capabilities]:
         """Return the capabilities of the first device of each kind."""
         return {Device(kind): target.capabilities() for kind, target in self.by_kind.items()}
+
+    def has_gpu(self) -> bool:
+        """Report whether a target's device is a GPU."""
+        return any(known.is_gpu for known in self.capabilities().values())
 
     def scheduled(self, plan: Plan) -> Plan:
         """Return the plan with the schedules that every target decides; raise ``CodegenError``."""

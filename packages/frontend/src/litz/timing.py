@@ -12,6 +12,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils import _pytree as pytree
 
+from litz.devices import GPU, gpu, is_gpu
+
 Clock = Literal["events", "profiler", "host"]
 
 Timer = Callable[[Callable[[], object]], float]
@@ -90,24 +92,29 @@ def sampler(clock: Clock, *, flush: bool = True) -> Timer:
     """
     if clock == "host":
         return _by_the_host
-    if not torch.cuda.is_available():
+    if not gpu.is_available():
         raise RuntimeError(f"there is no NVIDIA GPU here, so nothing can be timed by {clock}")
     flushed = _Flush() if flush else _nothing
     by = _between_events if clock == "events" else _of_kernels
 
     def sample(call: Callable[[], object]) -> float:
-        torch.cuda.synchronize()
+        gpu.synchronize()
         return by(call, flushed)
 
     return sample
+
+
+def clock_of(kind: str) -> Clock:
+    """Return the clock for kernels on a kind of device: events where it runs them asynchronously."""
+    return "events" if is_gpu(kind) else "host"
 
 
 def _clock_for(args: Sequence[Any]) -> Clock:
     """Return the default clock for these arguments."""
     tensors = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, torch.Tensor)]
     if not tensors:
-        return "events" if torch.cuda.is_available() and torch.cuda.is_initialized() else "host"
-    return "events" if any(each.is_cuda for each in tensors) else "host"
+        return "events" if gpu.is_available() and gpu.is_initialized() else "host"
+    return "events" if any(is_gpu(each.device.type) for each in tensors) else "host"
 
 
 def _nothing() -> None:
@@ -119,8 +126,8 @@ class _Flush:
     work."""
 
     def __init__(self) -> None:
-        cache = torch.cuda.get_device_properties().L2_cache_size
-        self._memory = torch.empty(max(4 * cache, LEAST_FLUSHED), dtype=torch.int8, device="cuda")
+        cache = gpu.get_device_properties().L2_cache_size
+        self._memory = torch.empty(max(4 * cache, LEAST_FLUSHED), dtype=torch.int8, device=GPU)
 
     def __call__(self) -> None:
         self._memory.zero_()
@@ -135,7 +142,7 @@ def _by_the_host(call: Callable[[], object]) -> float:
 
 def _between_events(call: Callable[[], object], flush: Callable[[], None]) -> float:
     """Time a call between two events on the current stream."""
-    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first, last = (gpu.Event(enable_timing=True) for _ in range(2))
     flush()
     first.record()
     call()
@@ -148,10 +155,10 @@ def _between_events(call: Callable[[], object], flush: Callable[[], None]) -> fl
 def _of_kernels(call: Callable[[], object], flush: Callable[[], None]) -> float:
     """Time the kernels of a call by the profiler."""
     flush()
-    torch.cuda.synchronize()
+    gpu.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         call()
-        torch.cuda.synchronize()
+        gpu.synchronize()
     return sum(_device_microseconds(profiled)) / 1e6
 
 

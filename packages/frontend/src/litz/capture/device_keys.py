@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from litz.devices import GPU, gpu, is_gpu
+
 _ORDINAL = re.compile(r"[a-z]+:\d+")
-_ABOUT_DEVICES = ("torch.cuda", "torch.accelerator")
-_TAKES_A_DEVICE = ("to", "cuda", "as_tensor")
+_ABOUT_DEVICES = (gpu.__name__, "torch.accelerator")
+_TAKES_A_DEVICE = ("to", GPU, "as_tensor")
 """Functions that take a device by position, where an integer may be an ordinal."""
 
 
@@ -35,8 +37,8 @@ class DeviceKeys:
         refers to another GPU.
         """
         yield f"on {self.base_device.type}"
-        if self.base_device.type == "cuda":
-            yield f"current {torch.cuda.current_device() == self.base_device.index}"
+        if is_gpu(self.base_device.type):
+            yield f"current {gpu.current_device() == self.base_device.index}"
             if any(map(self._is_absolute, graph.nodes)):
                 yield f"number {self.base_device.index}"
 
@@ -44,7 +46,7 @@ class DeviceKeys:
         """Report whether a node refers to GPUs in a way that depends on ordinals."""
         module = getattr(node.target, "__module__", None) or ""
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-        if module.startswith(_ABOUT_DEVICES) or "_cuda" in name:
+        if module.startswith(_ABOUT_DEVICES) or f"_{GPU}" in name:
             return True
         numbers = node.args[1:] if name.partition(".")[0] in _TAKES_A_DEVICE else ()
         if any(type(each) is int for each in (*numbers, node.kwargs.get("device"))):

@@ -22,6 +22,7 @@ from litz.artifact import AotWrapping
 from litz.cache.key import text_key
 from litz.capture.descriptors import leading_tokens, takes_captured_inputs
 from litz.capture.device_keys import DeviceKeys
+from litz.devices import KINDS
 from litz_ir.loops import Ref, Value
 from litz_ir.plan import Plan
 
@@ -37,9 +38,6 @@ _LITERALS = (
     int, float, bool, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None),
     type(Ellipsis),
 )  # fmt: skip
-
-
-_DEVICES = ("cpu", "cuda")
 
 
 class _NotPlain(Exception):
@@ -164,7 +162,7 @@ def _is_plain(value: Any) -> bool:
         return False
     return (
         value.layout == torch.strided
-        and value.device.type in _DEVICES
+        and value.device.type in KINDS
         and not (value.is_conj() or value.is_neg())
     )
 

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from litz.devices import gpu
 from litz.host.runtime.load import HostFunction
 
 
@@ -24,14 +24,14 @@ class CudaGraphReplay:
     it, later work included.
     """
 
-    def __init__(self, graph: torch.cuda.CUDAGraph, capture: CudaGraphCapture) -> None:
+    def __init__(self, graph: gpu.CUDAGraph, capture: CudaGraphCapture) -> None:
         self._graph = graph
         self._capture = capture
-        self._last: torch.cuda.Stream | None = None
+        self._last: gpu.Stream | None = None
 
     def wait(self, buffers: Sequence[Tensor]) -> None:
         """See :class:`litz.cuda_graphs.runner.GraphReplay`."""
-        stream = torch.cuda.current_stream()
+        stream = gpu.current_stream()
         if self._last is not None and stream != self._last:
             stream.wait_stream(self._last)
             for each in buffers:
@@ -52,32 +52,32 @@ class CudaGraphCapture:
 
     def __init__(self, device: int) -> None:
         self._lock = threading.Lock()
-        self._side = torch.cuda.Stream(device)
-        self._last: torch.cuda.Stream | None = None
-        self._done = torch.cuda.Event()
+        self._side = gpu.Stream(device)
+        self._last: gpu.Stream | None = None
+        self._done = gpu.Event()
 
     def is_free(self) -> bool:
         """See :class:`litz.cuda_graphs.runner.GraphCapture`."""
-        return not torch.cuda.is_current_stream_capturing()
+        return not gpu.is_current_stream_capturing()
 
     def capture(self, call: HostFunction, args: list[Any]) -> tuple[CudaGraphReplay, list[Any]]:
         """See :class:`litz.cuda_graphs.runner.GraphCapture`."""
         with self._lock:
-            self._side.wait_stream(torch.cuda.current_stream())
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.stream(self._side):
+            self._side.wait_stream(gpu.current_stream())
+            graph = gpu.CUDAGraph()
+            with gpu.stream(self._side):
                 # Calls of other threads are not captured and are allowed.
                 graph.capture_begin(capture_error_mode="thread_local")
                 try:
                     results = list(call(args))
                 finally:
                     graph.capture_end()
-            torch.cuda.current_stream().wait_stream(self._side)
+            gpu.current_stream().wait_stream(self._side)
         return CudaGraphReplay(graph, self), results
 
-    def replay(self, graph: torch.cuda.CUDAGraph) -> torch.cuda.Stream:
+    def replay(self, graph: gpu.CUDAGraph) -> gpu.Stream:
         """Replay a graph; return the stream that it runs on."""
-        stream = torch.cuda.current_stream()
+        stream = gpu.current_stream()
         with self._lock:
             if self._last is not None and stream != self._last:
                 stream.wait_event(self._done)

@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from litz.timing import Timer, sampler
+from litz.timing import Timer, clock_of, sampler
 from litz.tuning.benchmark_launch import benchmark_buffers, can_benchmark
 from litz.tuning.launches import size_key
 from litz_ir.errors import KernelError
@@ -56,4 +56,4 @@ class LaunchTimes:
 
     def _sample(self, kind: str) -> Timer:
         """Return the timer for a kind of device."""
-        return self._clock() if self._clock is not None else sampler("events" if kind == "cuda" else "host")
+        return self._clock() if self._clock is not None else sampler(clock_of(kind))

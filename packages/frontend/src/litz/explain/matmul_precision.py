@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from litz.devices import is_gpu
 from litz.host.runtime.precision import f32_convolution_precision, f32_matmul_precision
 from litz_ir.contraction import (
     CONVOLUTIONS,
@@ -79,9 +80,9 @@ def _multiplies_f32(step: Step, plan: Plan, kernels: dict[str, Kernel], routines
             if type(operand) is not Ref:
                 return False
             type_ = placements[operand.name].type
-            return type_.dtype == f32 and type_.device.kind == "cuda"
+            return type_.dtype == f32 and is_gpu(type_.device.kind)
         case Launch() if any(each.origin.operation in routines for each in step.origins):
-            on_gpu = launched_on(step, placements).kind == "cuda"
+            on_gpu = is_gpu(launched_on(step, placements).kind)
             return on_gpu and any(map(_is_of_f32, _summed(kernels[step.kernel])))
     return False
 

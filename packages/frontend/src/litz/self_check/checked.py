@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from litz.compilation import Compilation
+from litz.devices import gpu, is_gpu
 from litz.host.runtime.load import HostFunction
 from litz.loading import Compiled
 from litz.self_check.demotion import demoted
@@ -160,7 +161,7 @@ class SelfCheckedGraph:
         self._call = call
         self._check: Comparison | None = check
         self._every = every
-        self._on_gpu = device.kind == "cuda"
+        self._on_gpu = is_gpu(device.kind)
         self._unchecked: float = 0
         self._lock = threading.Lock()
 
@@ -168,7 +169,7 @@ class SelfCheckedGraph:
         if self._unchecked > 0:
             self._unchecked -= 1
             return self._call(args)
-        if self._on_gpu and torch.cuda.is_current_stream_capturing():
+        if self._on_gpu and gpu.is_current_stream_capturing():
             return self._call(args)
         if not self._lock.acquire(blocking=False):
             return self._call(args)

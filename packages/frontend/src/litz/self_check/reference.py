@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
+from litz.devices import is_gpu
 from litz.self_check.judge import Values
 from litz.self_check.snapshot import RandomState, Snapshot, copied, undisturbed
 
@@ -160,7 +161,7 @@ def check_obstacle(gm: GraphModule) -> str:
 def gpus_of(gm: GraphModule) -> tuple[int, ...]:
     """Return the ordinals of the GPUs that a graph's tensors are on."""
     values = (each for node in gm.graph.nodes for each in pytree.tree_leaves(node.meta.get("val")))
-    devices = {each.device for each in values if isinstance(each, Tensor) and each.device.type == "cuda"}
+    devices = {each.device for each in values if isinstance(each, Tensor) and is_gpu(each.device.type)}
     return tuple(sorted({device.index or 0 for device in devices}))
 
 

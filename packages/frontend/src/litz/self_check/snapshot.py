@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from litz.devices import gpu
+
 
 @dataclass(frozen=True, slots=True)
 class RandomState:
@@ -24,13 +26,13 @@ class RandomState:
     @staticmethod
     def now(gpus: Iterable[int]) -> RandomState:
         """Return the present states; ``gpus`` are ordinals."""
-        return RandomState(torch.get_rng_state(), tuple((k, torch.cuda.get_rng_state(k)) for k in gpus))
+        return RandomState(torch.get_rng_state(), tuple((k, gpu.get_rng_state(k)) for k in gpus))
 
     def restore(self) -> None:
         """Restore the states."""
         torch.set_rng_state(self.cpu)
         for ordinal, state in self.gpus:
-            torch.cuda.set_rng_state(state, ordinal)
+            gpu.set_rng_state(state, ordinal)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import torch
 
 from litz.artifact import Artifact, TunedTiles
 from litz.cache.artifacts import ArtifactCache
+from litz.devices import gpu, is_gpu
 from litz.host.runtime.externs import NO_ROUTINES
 from litz.host.runtime.gpus import ONE_GPU, Gpus
 from litz.host.runtime.load import HostFunction
@@ -20,7 +21,7 @@ from litz.loading import NO_CONSTANTS, Compiled, Loader, loader_of
 from litz.reports.failures import Failures
 from litz.settings import Config
 from litz.targets import TargetSet
-from litz.timing import Timer, sampler
+from litz.timing import Timer, clock_of, sampler
 from litz.tuning.applied import applied, changes
 from litz.tuning.search import TileSearch
 from litz.tuning.tunable_kernels import tunable_kernels
@@ -68,7 +69,7 @@ def with_tuning(
     if not isinstance(loader.targets[device], TunableTarget) or loader.gpus != ONE_GPU:
         return loader.compiled()
     if clock is None:
-        clock = partial(sampler, "events" if device.kind == "cuda" else "host")
+        clock = partial(sampler, clock_of(device.kind))
     begun = partial(_begun, loader, cache, clock)
     nothing: tuple[Loader, TileSearch | None] = loader, None
     loader, search = loader.failures.attempt("tuning", begun, nothing, f"{loader.name} keeps its schedules")
@@ -127,8 +128,8 @@ class TunedGraph:
         self._better = better
         self._plain = loader.call()
         self._final: HostFunction | None = None
-        self._on_gpu = loader.artifact.plan.device.kind == "cuda"
-        self._ordinal = torch.cuda.current_device() if self._on_gpu else -1
+        self._on_gpu = is_gpu(loader.artifact.plan.device.kind)
+        self._ordinal = gpu.current_device() if self._on_gpu else -1
         self._called = False
         self._lock = threading.Lock()
 
@@ -138,7 +139,7 @@ class TunedGraph:
         if self._called and not self._is_capturing() and self._lock.acquire(blocking=False):
             try:
                 # Candidates are loaded on the device that the graph was compiled for.
-                with torch.cuda.device(self._ordinal):
+                with gpu.device(self._ordinal):
                     return self._searched(args)
             finally:
                 self._lock.release()
@@ -172,7 +173,7 @@ class TunedGraph:
 
     def _is_capturing(self) -> bool:
         """True while the current stream is being captured: it can be neither waited for nor timed."""
-        return self._on_gpu and torch.cuda.is_current_stream_capturing()
+        return self._on_gpu and gpu.is_current_stream_capturing()
 
     def _settled(self, search: TileSearch | None) -> HostFunction:
         """Return the graph's call for good."""

@@ -27,6 +27,8 @@ class Capabilities:
     """Most statements that are emitted for one kernel body, which bounds compile time."""
     forward_progress: bool = False
     """True if a thread block may wait for another one that has started, as a look-back scan does."""
+    graph_capture: bool = False
+    """True if launches can be captured, and replayed by one call of the host, as CUDA graphs are."""
     max_subkernels: int = 1
     """Most invocations of a horizontally fused kernel; 1 for a target without horizontal fusion."""
     dtypes: frozenset[DType] = frozenset(ALL)

@@ -24,9 +24,6 @@ class Routines:
 SEEDED = "scaled_dot_product"
 """Part of the names of operators that return the state of a generator: on the CPU, except on the GPU during capture."""
 
-ELSEWHERE = "it does not run on a GPU"
-"""The obstacle of a plan for another device."""
-
 _NUMBERS = "its sizes or numbers are not fixed"
 _BY_POSITION = frozenset(
     {
@@ -39,8 +36,6 @@ _BY_POSITION = frozenset(
 
 def obstacle(plan: Plan, routines: Routines) -> str:
     """Return the reason that a plan cannot be captured as a whole; empty where it can."""
-    if plan.device.kind != "cuda":
-        return ELSEWHERE
     if list(plan.symbols):
         return "its sizes are not fixed"
     for item in plan.inputs:

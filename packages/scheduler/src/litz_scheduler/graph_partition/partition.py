@@ -33,7 +33,10 @@ from litz_ir.plan import (
 from litz_ir.symbols import SymbolTable, mul
 from litz_ir.verifier import verify
 from litz_scheduler.graph_partition.host_time import REPLAY, work_of
-from litz_scheduler.graph_partition.obstacles import ELSEWHERE, Obstacles, Routines, obstacle
+from litz_scheduler.graph_partition.obstacles import Obstacles, Routines, obstacle
+
+ELSEWHERE = "it does not run on a GPU"
+"""The reason for a plan whose device captures nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +78,10 @@ class PartitionGraph:
 
     def apply(self, data: Plan, context: PassContext) -> GraphPartition:
         """Return the plan with the choice of what to capture."""
+        machine = context.machine(data.device)
+        if machine is None or not machine.graph_capture:
+            return GraphPartition(data, summary=f"not replayed: {ELSEWHERE}")
         found = obstacle(data, self.routines)
-        if found == ELSEWHERE:
-            return GraphPartition(data, summary=f"not replayed: {found}")
         if not found:
             work = work_of(data.steps)
             if work.pays(self.replay):

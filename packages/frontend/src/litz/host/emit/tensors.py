@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import MappingProxyType
 
+from litz.devices import GPU
 from litz.host.emit.code import Code, code
 from litz.host.emit.names import Names
 from litz.host.program import MemoryLocation
@@ -15,7 +16,7 @@ from litz_ir.loops import ComplexRef, Ref, TensorType
 from litz_ir.plan import Placement, Plan, Storage
 from litz_ir.symbols import Size, add, floordiv, mul
 
-ALLOCATORS = MappingProxyType({"cpu": "empty", "cuda": "empty_cuda"})
+ALLOCATORS = MappingProxyType({"cpu": "empty", GPU: "empty_cuda"})
 """Names of :mod:`litz.host.runtime.torch_memory`'s allocators in a host program, by device kind."""
 
 

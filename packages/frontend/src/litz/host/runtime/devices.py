@@ -10,25 +10,26 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from litz.devices import gpu, is_gpu
 from litz.host.runtime.load import HostFunction
 
 
 def first_gpu(devices: Iterable[torch.device]) -> AbstractContextManager[object]:
     """Return a context in which the first GPU among some devices is current; without effect where there is none."""
-    found = next((each for each in devices if each.type == "cuda"), None)
-    if found is None or found.index is None or not torch.cuda.is_available():
+    found = next((each for each in devices if is_gpu(each.type)), None)
+    if found is None or found.index is None or not gpu.is_available():
         return contextlib.nullcontext()
-    return torch.cuda.device(found.index)
+    return gpu.device(found.index)
 
 
 def on_current_device(call: HostFunction) -> HostFunction:
     """Return a call that runs with the present current GPU as current, on which its kernels are loaded."""
-    ordinal, current = torch.cuda.current_device(), torch.cuda.current_device
+    ordinal, current = gpu.current_device(), gpu.current_device
 
     def run(args: list[Any]) -> Sequence[Any]:
         if current() == ordinal:
             return call(args)
-        with torch.cuda.device(ordinal):
+        with gpu.device(ordinal):
             return call(args)
 
     return run

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from litz.devices import GPU, gpu, is_gpu
 from litz_ir.device import Device
 from litz_ir.errors import UnsupportedOperation
 
@@ -29,7 +30,7 @@ class Gpus:
 
     def current(self, device: Device) -> AbstractContextManager[object]:
         """Return a context in which a device of the graph is current; without effect for the first."""
-        return torch.cuda.device(self.ordinals[device.index]) if device.index else contextlib.nullcontext()
+        return gpu.device(self.ordinals[device.index]) if device.index else contextlib.nullcontext()
 
     def with_current(self, device: Device, call: SegmentCall) -> SegmentCall:
         """Return a call that makes a device of the graph current; the call itself for the first."""
@@ -38,14 +39,14 @@ class Gpus:
         ordinal = self.ordinals[device.index]
 
         def run(*args: Any) -> None:
-            with torch.cuda.device(ordinal):
+            with gpu.device(ordinal):
                 call(*args)
 
         return run
 
     def others(self) -> dict[int, torch.device]:
         """Return all but the first GPU, by their number in the graph."""
-        return {k: torch.device("cuda", each) for k, each in enumerate(self.ordinals) if k}
+        return {k: torch.device(GPU, each) for k, each in enumerate(self.ordinals) if k}
 
 
 ONE_GPU = Gpus()
@@ -57,10 +58,10 @@ def gpus_among(devices: Iterable[torch.device]) -> Gpus:
 
     Raises ``UnsupportedOperation`` where their compute capabilities differ: kernels are compiled for one.
     """
-    found = [each for each in devices if each.type == "cuda"]
+    found = [each for each in devices if is_gpu(each.type)]
     if len(found) < 2:
         return ONE_GPU
-    if torch.cuda.is_available() and len(set(map(torch.cuda.get_device_capability, found))) > 1:
+    if gpu.is_available() and len(set(map(gpu.get_device_capability, found))) > 1:
         raise UnsupportedOperation(
             f"{' and '.join(map(str, found))} have different compute capabilities",
             hint="break the graph where tensors go from one GPU to the next",

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import torch
 
+from litz.devices import gpu, is_gpu
 from litz_scheduler import Precision
 
 log = logging.getLogger("litz")
@@ -38,7 +39,7 @@ def f32_convolution_precision() -> Precision:
 
 def warn_about_bf16(tensors: Iterable[torch.Tensor]) -> None:
     """Warn, once per device, about bf16 tensors on GPUs without bf16 arithmetic."""
-    slow = {each.device for each in tensors if each.dtype == torch.bfloat16 and each.device.type == "cuda"}
+    slow = {each.device for each in tensors if each.dtype == torch.bfloat16 and is_gpu(each.device.type)}
     for device in slow:
         _warn(device)
 
@@ -46,11 +47,11 @@ def warn_about_bf16(tensors: Iterable[torch.Tensor]) -> None:
 @functools.cache
 def _warn(device: torch.device) -> None:
     """Warn about a device, once."""
-    if not torch.cuda.is_available():
+    if not gpu.is_available():
         return
-    capability = torch.cuda.get_device_capability(device)
+    capability = gpu.get_device_capability(device)
     if capability < _FIRST_WITH_BF16:
-        name, (major, minor) = torch.cuda.get_device_name(device), capability
+        name, (major, minor) = gpu.get_device_name(device), capability
         log.warning(
             "litz: %s (sm_%d%d) has no arithmetic for bfloat16, which torch emulates", name, major, minor
         )

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from litz.devices import GPU
+
 MAX_HEAP_BLOCK = (32 << 20) - (64 << 10)
 """Largest block that glibc allocates on its heap instead of by ``mmap``, in bytes, approximately."""
 
@@ -140,4 +142,4 @@ def _quick_empty(device: str) -> Callable[..., torch.Tensor]:
 
 
 empty = _quick_empty("cpu")
-empty_cuda = _quick_empty("cuda")
+empty_cuda = _quick_empty(GPU)
