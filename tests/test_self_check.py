@@ -32,7 +32,7 @@ from litz.self_check.checked import SAMPLE_INTERVAL, Comparison, SelfCheckedGrap
 from litz.self_check.judge import difference
 from litz.self_check.reference import Reference, check_obstacle, gpus_of
 from litz.self_check.snapshot import Snapshot
-from litz_codegen_cpp.emit import body
+from litz_codegen_cpp.emit.bodies import body
 from litz_ir.errors import ConfigError, WrongResult
 
 HERE = Path(__file__).parent

@@ -7,7 +7,7 @@ import pytest
 from cpp_kernels import I0, Case, N, decoded, ints, kernel, modes
 from test_cpp_emit import launch, load_all
 
-from litz_codegen_cpp.emit.ops_table import SPELLINGS
+from litz_codegen_cpp.emit.source.ops_table import SPELLINGS
 from litz_codegen_cpp.runtime.call import CpuModule
 from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_cpp.toolchain.build import BuildOptions

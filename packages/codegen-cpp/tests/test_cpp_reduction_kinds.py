@@ -8,7 +8,7 @@ import pytest
 from test_cpp_target import Prebuilt
 
 from litz_codegen_cpp.emit import kernel as emission
-from litz_codegen_cpp.emit.reduction import STATE_CLASSES
+from litz_codegen_cpp.emit.loops.reduction import STATE_CLASSES
 from litz_ir.loops import REDUCTION_KINDS, NamedCombiner
 from litz_ir.plan import Accumulate, ScanStore
 from litz_ir.target.cases.case import Case

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from litz_codegen_cpp.capabilities import cpu_capabilities, thread_count
 from litz_codegen_cpp.emit.kernel import entry_point
-from litz_codegen_cpp.emit.spelling import identifier
+from litz_codegen_cpp.emit.source.spelling import identifier
 from litz_codegen_cpp.emit.unit import emit_plan
 from litz_codegen_cpp.runtime.call import CpuModule
 from litz_codegen_cpp.runtime.load import LoadedLibrary, RuntimeTable, make_runtime

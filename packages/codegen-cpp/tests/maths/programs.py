@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from litz_codegen_cpp.emit.ops_table import SPELLINGS
+from litz_codegen_cpp.emit.source.ops_table import SPELLINGS
 from litz_codegen_cpp.toolchain.build import BuildOptions, compile_source
 from litz_codegen_cpp.toolchain.compilers import find_compiler
 from litz_codegen_cpp.toolchain.isa import by_name, detect

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain
 
-from litz_codegen_cpp.emit.body import ExpressionEmitter
-from litz_codegen_cpp.emit.context import BufferPointer, Context
-from litz_codegen_cpp.emit.index import LANES
-from litz_codegen_cpp.emit.loops import PhaseWriter, positive, stored_buffers
-from litz_codegen_cpp.emit.moves import with_moved_bits
-from litz_codegen_cpp.emit.ops_table import SPELLINGS
-from litz_codegen_cpp.emit.parallel import OuterLoops, outer_of
-from litz_codegen_cpp.emit.reduction import STATE_CLASSES
-from litz_codegen_cpp.emit.registers import expressions, outer_registers
-from litz_codegen_cpp.emit.scopes import CppValue, indented
-from litz_codegen_cpp.emit.spelling import CppNames, identifier, memory_type
+from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
+from litz_codegen_cpp.emit.bodies.index import LANES
+from litz_codegen_cpp.emit.bodies.moves import with_moved_bits
+from litz_codegen_cpp.emit.loops.parallel import OuterLoops, outer_of
+from litz_codegen_cpp.emit.loops.phases import PhaseWriter, positive, stored_buffers
+from litz_codegen_cpp.emit.loops.reduction import STATE_CLASSES
+from litz_codegen_cpp.emit.loops.registers import expressions, outer_registers
+from litz_codegen_cpp.emit.source.context import BufferPointer, Context
+from litz_codegen_cpp.emit.source.ops_table import SPELLINGS
+from litz_codegen_cpp.emit.source.scopes import CppValue, indented
+from litz_codegen_cpp.emit.source.spelling import CppNames, identifier, memory_type
 from litz_ir.dtypes import ALL, b1, f64, i64
 from litz_ir.errors import CodegenError
 from litz_ir.faults import FAULTS

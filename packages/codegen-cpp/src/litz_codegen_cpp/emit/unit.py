@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Sequence
 
 from litz_codegen_cpp.emit.kernel import Emitted, emit_kernel, entry_point
-from litz_codegen_cpp.emit.spelling import identifier
+from litz_codegen_cpp.emit.source.spelling import identifier
 from litz_ir.errors import CodegenError, LitzError
 from litz_ir.origin import UNKNOWN, Origin
 from litz_ir.plan import Launch, Plan

@@ -128,13 +128,13 @@ def _max(dtypes: DTypes) -> StateDefinition:
 
 
 def _any(dtypes: DTypes) -> StateDefinition:
-    """Whether an element differs from zero, as ``b1``."""
+    """True if an element differs from zero, as ``b1``."""
     (x,) = _parameters(dtypes)
     return _one_component(cast(x, b1), "bit_or", False)
 
 
 def _all(dtypes: DTypes) -> StateDefinition:
-    """Whether all elements differ from zero, as ``b1``."""
+    """True if all elements differ from zero, as ``b1``."""
     (x,) = _parameters(dtypes)
     return _one_component(cast(x, b1), "bit_and", True)
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
-from litz_codegen_cpp.emit.body import ExpressionEmitter
-from litz_codegen_cpp.emit.scopes import CppValue
-from litz_codegen_cpp.emit.spelling import register_type, vector_type
+from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
+from litz_codegen_cpp.emit.source.scopes import CppValue
+from litz_codegen_cpp.emit.source.spelling import register_type, vector_type
 from litz_ir.dtypes import DType, b1, compute_dtype, f64, i64
 from litz_ir.errors import CodegenError
 from litz_ir.loops import Combiner, NamedCombiner, UserCombiner

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from litz_codegen_cpp.emit.scopes import CppValue, Scopes
-from litz_codegen_cpp.emit.spelling import CppNames, register_type, vector_type
+from litz_codegen_cpp.emit.source.scopes import CppValue, Scopes
+from litz_codegen_cpp.emit.source.spelling import CppNames, register_type, vector_type
 from litz_ir.dtypes import DType
 from litz_ir.plan import Kernel
 from litz_ir.symbols import Range

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from litz_codegen_cpp.emit.casts import bitcast, cast
-from litz_codegen_cpp.emit.context import Context
-from litz_codegen_cpp.emit.index import Indices
-from litz_codegen_cpp.emit.ops_table import SPELLINGS
-from litz_codegen_cpp.emit.scopes import ActiveLanes, CppValue, indented
-from litz_codegen_cpp.emit.spelling import literal, memory_type, register_type, vector_type
-from litz_codegen_cpp.emit.traversal import leaves, touches_memory
-from litz_codegen_cpp.emit.vector import MemoryEmitter
+from litz_codegen_cpp.emit.bodies.index import Indices
+from litz_codegen_cpp.emit.bodies.traversal import leaves, touches_memory
+from litz_codegen_cpp.emit.bodies.vector import MemoryEmitter
+from litz_codegen_cpp.emit.source.casts import bitcast, cast
+from litz_codegen_cpp.emit.source.context import Context
+from litz_codegen_cpp.emit.source.ops_table import SPELLINGS
+from litz_codegen_cpp.emit.source.scopes import ActiveLanes, CppValue, indented
+from litz_codegen_cpp.emit.source.spelling import literal, memory_type, register_type, vector_type
 from litz_ir.dtypes import DType, b1, bf16, compute_dtype, f32, i32, i64
 from litz_ir.errors import CodegenError
 from litz_ir.scalar import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from litz_codegen_cpp.emit.spelling import register_type
+from litz_codegen_cpp.emit.source.spelling import register_type
 from litz_ir.dtypes import DType
 
 

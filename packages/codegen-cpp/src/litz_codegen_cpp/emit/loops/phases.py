@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from litz_codegen_cpp.emit.body import ExpressionEmitter
-from litz_codegen_cpp.emit.index import LANES
-from litz_codegen_cpp.emit.reduction import Accumulator, accumulator
-from litz_codegen_cpp.emit.registers import phase_registers
-from litz_codegen_cpp.emit.scan import ScanWriter
-from litz_codegen_cpp.emit.scopes import ActiveLanes, CppValue
+from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
+from litz_codegen_cpp.emit.bodies.index import LANES
+from litz_codegen_cpp.emit.loops.reduction import Accumulator, accumulator
+from litz_codegen_cpp.emit.loops.registers import phase_registers
+from litz_codegen_cpp.emit.loops.scan import ScanWriter
+from litz_codegen_cpp.emit.source.scopes import ActiveLanes, CppValue
 from litz_ir.loops import Axis, UserCombiner
 from litz_ir.plan import Accumulate, Phase, ScanStore, Store, cpu_loops
 from litz_ir.scalar import Expr, Masked, indirects, indirects_in

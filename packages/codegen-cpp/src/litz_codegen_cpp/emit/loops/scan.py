@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from litz_codegen_cpp.emit.body import ExpressionEmitter
-from litz_codegen_cpp.emit.reduction import Accumulator, accumulator
+from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
+from litz_codegen_cpp.emit.loops.reduction import Accumulator, accumulator
 from litz_ir.dtypes import DType
 from litz_ir.plan import ScanStore
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from litz_codegen_cpp.emit.context import BufferPointer, Context, spread
-from litz_codegen_cpp.emit.index import Indices
-from litz_codegen_cpp.emit.scopes import ActiveLanes, CppValue
-from litz_codegen_cpp.emit.spelling import literal, memory_type
+from litz_codegen_cpp.emit.bodies.index import Indices
+from litz_codegen_cpp.emit.source.context import BufferPointer, Context, spread
+from litz_codegen_cpp.emit.source.scopes import ActiveLanes, CppValue
+from litz_codegen_cpp.emit.source.spelling import literal, memory_type
 from litz_ir.dtypes import DType, bf16
 from litz_ir.errors import CodegenError
 from litz_ir.loops import ScatterMode

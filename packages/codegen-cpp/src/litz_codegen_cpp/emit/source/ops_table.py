@@ -71,7 +71,7 @@ def _random(name: str) -> Spelling:
 
 SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
     {
-        # conversions are written by litz_codegen_cpp.emit.casts, from the two dtypes
+        # conversions are written by litz_codegen_cpp.emit.source.casts, from the two dtypes
         "cast": Spelling("convert<{T}>({0})", "lanes"),
         "bitcast": Spelling("bits_as<{T}>({0})", "types", exact=True),
         "where": Spelling("select({0}, {1}, {2})", "lanes", exact=True),

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from litz_codegen_cpp.emit.body import ExpressionEmitter
-from litz_codegen_cpp.emit.index import LANES
-from litz_codegen_cpp.emit.loops import step_text, vector_loop, whole_steps
+from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
+from litz_codegen_cpp.emit.bodies.index import LANES
+from litz_codegen_cpp.emit.loops.phases import step_text, vector_loop, whole_steps
 from litz_ir.errors import CodegenError
 from litz_ir.loops import Axis
 from litz_ir.plan import Kernel, Store, cpu_loops

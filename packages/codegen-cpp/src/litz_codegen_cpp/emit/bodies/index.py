@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from litz_codegen_cpp.emit.context import Context
-from litz_codegen_cpp.emit.scopes import CppValue
-from litz_codegen_cpp.emit.traversal import leaves
+from litz_codegen_cpp.emit.bodies.traversal import leaves
+from litz_codegen_cpp.emit.source.context import Context
+from litz_codegen_cpp.emit.source.scopes import CppValue
 from litz_ir.dtypes import i32, i64
 from litz_ir.errors import CodegenError
 from litz_ir.scalar import Expr, Indirect, Load, Param, Scalar, indirects_in

@@ -1,0 +1,1 @@
+"""Loop bodies in C++: expressions, indices, loads and stores."""

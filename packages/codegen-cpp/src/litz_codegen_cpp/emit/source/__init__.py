@@ -1,0 +1,1 @@
+"""Spelling of dtypes, operations and scopes in C++."""
