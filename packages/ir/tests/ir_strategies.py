@@ -17,8 +17,10 @@ from litz_ir.origin import Origin
 from litz_ir.scalar import expr as e
 from litz_ir.scalar.build import const
 from litz_ir.scalar.ops_table import OPS
+from litz_ir.symbols.extrema import maximum, minimum
+from litz_ir.symbols.quotients import floordiv, mod
 from litz_ir.symbols.table import SymbolInfo, SymbolTable
-from litz_ir.symbols.term import Size, floordiv, maximum, minimum, mod, symbol
+from litz_ir.symbols.term import Size, symbol
 
 SYMBOLS = ("s0", "s1", "i0", "i1", "r0", "max", "f32", "a.b")
 NAMES = st.sampled_from(

@@ -8,16 +8,10 @@ from typing import TypeAlias
 import sympy
 from hypothesis import strategies as st
 
-from litz_ir.symbols.term import (
-    Size,
-    add,
-    floordiv,
-    maximum,
-    minimum,
-    mod,
-    mul,
-    symbol,
-)
+from litz_ir.symbols.extrema import maximum, minimum
+from litz_ir.symbols.polynomials import add, mul
+from litz_ir.symbols.quotients import floordiv, mod
+from litz_ir.symbols.term import Size, symbol
 
 Tree: TypeAlias = int | str | tuple["str", "Tree", "Tree"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from litz_ir.loops.layout import Layout, is_dense
-from litz_ir.symbols.term import Size, mul, symbol
+from litz_ir.symbols.polynomials import mul
+from litz_ir.symbols.term import Size, symbol
 
 S, T = symbol("s"), symbol("t")
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ir_term_strategies import Tree, term_of, trees, value_of
 
 from litz_ir.errors import SymbolError
+from litz_ir.symbols.extrema import maximum, minimum
 from litz_ir.symbols.proofs import (
     Predicate,
     PredicateKind,
@@ -20,9 +21,10 @@ from litz_ir.symbols.proofs import (
     known_lt,
     prove,
 )
+from litz_ir.symbols.quotients import cdiv
 from litz_ir.symbols.ranges import extent
 from litz_ir.symbols.table import DEFAULT_HINT, SymbolInfo, SymbolTable
-from litz_ir.symbols.term import Range, Size, cdiv, evaluate, maximum, minimum, symbol
+from litz_ir.symbols.term import Range, Size, evaluate, symbol
 
 i, j, s, t, u = (symbol(name) for name in "ijstu")
 

@@ -10,24 +10,13 @@ from hypothesis import strategies as st
 from ir_term_strategies import term_of, trees
 
 from litz_ir.errors import SymbolError
+from litz_ir.symbols.extrema import maximum, minimum
 from litz_ir.symbols.facts import Facts
+from litz_ir.symbols.polynomials import add, mul, product
+from litz_ir.symbols.quotients import cdiv, floordiv, mod
 from litz_ir.symbols.ranges import bounds, extent
 from litz_ir.symbols.simplification import Simplifier, simplify
-from litz_ir.symbols.term import (
-    Range,
-    Size,
-    Term,
-    add,
-    cdiv,
-    evaluate,
-    floordiv,
-    maximum,
-    minimum,
-    mod,
-    mul,
-    product,
-    symbol,
-)
+from litz_ir.symbols.term import Range, Size, Term, evaluate, symbol
 
 i, j, k, s, t = (symbol(name) for name in "ijkst")
 fixed = settings(max_examples=400, derandomize=True, deadline=None)

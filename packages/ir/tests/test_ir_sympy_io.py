@@ -11,18 +11,12 @@ from hypothesis import given, settings
 from ir_term_strategies import NAMES, Tree, sympy_of, term_of, terms_with_values, trees
 
 from litz_ir.errors import SymbolError
+from litz_ir.symbols.extrema import maximum, minimum
 from litz_ir.symbols.proofs import Predicate
+from litz_ir.symbols.quotients import cdiv
+from litz_ir.symbols.substitution import substitute
 from litz_ir.symbols.sympy_io import from_sympy, predicate_from_sympy, to_sympy
-from litz_ir.symbols.term import (
-    Atom,
-    Size,
-    cdiv,
-    evaluate,
-    maximum,
-    minimum,
-    substitute,
-    symbol,
-)
+from litz_ir.symbols.term import Atom, Size, evaluate, symbol
 
 i, j, s, t = (symbol(name) for name in NAMES)
 SI, SJ, S, T = (sympy.Symbol(name, integer=True) for name in NAMES)

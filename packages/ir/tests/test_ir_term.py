@@ -15,32 +15,13 @@ from hypothesis import strategies as st
 from ir_term_strategies import NAMES, environments, terms_with_values, value_of
 
 from litz_ir.errors import SymbolError
-from litz_ir.symbols import term as term_module
-from litz_ir.symbols.term import (
-    Atom,
-    FloorDiv,
-    Mod,
-    Product,
-    Range,
-    Size,
-    Sum,
-    Symbol,
-    Term,
-    add,
-    cdiv,
-    coefficient,
-    divide,
-    evaluate,
-    floordiv,
-    free_symbols,
-    maximum,
-    minimum,
-    mod,
-    mul,
-    product,
-    substitute,
-    symbol,
-)
+from litz_ir.symbols import interning
+from litz_ir.symbols.extrema import maximum, minimum
+from litz_ir.symbols.nodes import FloorDiv, Mod, Product, Sum
+from litz_ir.symbols.polynomials import add, coefficient, divide, mul, product
+from litz_ir.symbols.quotients import cdiv, floordiv, mod
+from litz_ir.symbols.substitution import map_atoms, substitute
+from litz_ir.symbols.term import Atom, Range, Size, Symbol, Term, evaluate, free_symbols, symbol
 
 i, j, s, t = (symbol(name) for name in NAMES)
 fixed = settings(max_examples=400, derandomize=True, deadline=None)
@@ -254,17 +235,17 @@ def test_long_products_are_not_expanded_without_end() -> None:
 
 
 def test_interned_terms_are_released() -> None:
-    before = len(term_module._interned)
+    before = len(interning._values)
     terms = [(symbol(f"released{k}") * 3 + 1) // 7 for k in range(100)]
-    assert len(term_module._interned) >= before + 300
+    assert len(interning._values) >= before + 300
     del terms
     gc.collect()
-    assert len(term_module._interned) <= before
+    assert len(interning._values) <= before
 
 
 def test_keys_do_not_depend_on_the_process() -> None:
     script = (
-        "from litz_ir.symbols.term import symbol, minimum\n"
+        "from litz_ir.symbols import minimum, symbol\n"
         "a = [symbol(f'n{k}') for k in range(30)]\n"
         "x = sum(a[1:], a[0]) // 7 + minimum(*a) * a[3]\n"
         "print(x.key, x)"
@@ -305,8 +286,8 @@ def test_atoms() -> None:
     assert str(index) == "(loaded(i + 1)//2) % 2 + s*loaded(i + 1)"
     halved = substitute(index, {"s": 2})
     assert isinstance(halved, Term)
-    assert substitute(index, {"i": 12, "s": 2}) == halved.map_atoms(lambda _: Loaded.of(13, 10))
-    assert index.map_atoms(lambda _: 7) == s * 7 + 1
+    assert substitute(index, {"i": 12, "s": 2}) == map_atoms(halved, lambda _: Loaded.of(13, 10))
+    assert map_atoms(index, lambda _: 7) == s * 7 + 1
     assert evaluate(index, {"i": 12, "s": 5}) == 15 + 1
     with pytest.raises(SymbolError, match="no value outside"):
         Atom.evaluate_atom(atom, {})

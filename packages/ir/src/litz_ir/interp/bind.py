@@ -7,7 +7,9 @@ from typing import Any
 
 from litz_ir.errors import GraphError
 from litz_ir.loops.nodes import Input, ScalarInput, TensorType, Value
-from litz_ir.symbols.term import Size, coefficient, evaluate, free_symbols, substitute
+from litz_ir.symbols.polynomials import coefficient
+from litz_ir.symbols.substitution import substitute
+from litz_ir.symbols.term import Size, evaluate, free_symbols
 
 Geometry = Callable[[Any], tuple[tuple[int, ...], tuple[int, ...]]]
 """A function that returns shape and strides of a tensor; strides are in elements."""

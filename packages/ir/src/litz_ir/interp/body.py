@@ -34,7 +34,8 @@ from litz_ir.scalar.expr import (
     indirects,
 )
 from litz_ir.scalar.node import Expr
-from litz_ir.symbols.term import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, Term
+from litz_ir.symbols.nodes import FloorDiv, Max, Min, Mod, Product, Sum
+from litz_ir.symbols.term import Size, Symbol, Term
 
 Reader = Callable[[Load, tuple[Array, ...], "Array | None"], Array]
 """A function that returns the values of a load at given indices.

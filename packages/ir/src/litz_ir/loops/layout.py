@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from litz_ir.symbols.term import Size, add, maximum, mul
+from litz_ir.symbols.extrema import maximum
+from litz_ir.symbols.polynomials import add, mul
+from litz_ir.symbols.term import Size
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from litz_ir.plan.kernel import Accumulate, Kernel, Parameter, Phase, Statement,
 from litz_ir.plan.lookback_scan import lookback_words
 from litz_ir.plan.schedule import cluster_size, scan_segment
 from litz_ir.scalar.expr import Load, indirects_in, loads
-from litz_ir.symbols.term import Size, mul, product
+from litz_ir.symbols.polynomials import mul, product
+from litz_ir.symbols.term import Size
 
 WORD_BYTES = 8
 """Bytes of a workspace element, which holds one component of any accumulation."""

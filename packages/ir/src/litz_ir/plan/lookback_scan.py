@@ -19,7 +19,9 @@ from collections.abc import Sequence
 from litz_ir.loops.nodes import SORT, Axis, UserCombiner
 from litz_ir.plan.kernel import Kernel, Phase, ScanStore
 from litz_ir.plan.schedule import scan_segment
-from litz_ir.symbols.term import Size, add, cdiv, mul, product
+from litz_ir.symbols.polynomials import add, mul, product
+from litz_ir.symbols.quotients import cdiv
+from litz_ir.symbols.term import Size
 
 LOOKBACK_WINDOW = 256
 """Chunks of a window."""

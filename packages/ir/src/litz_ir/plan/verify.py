@@ -41,8 +41,9 @@ from litz_ir.plan.verify_memory import check_storage_overlap
 from litz_ir.scalar.expr import loads
 from litz_ir.scalar.node import Expr
 from litz_ir.scalar.verify import BodyScope, BufferInfo, ErrorLocation, verify_bodies
+from litz_ir.symbols.polynomials import add, mul
 from litz_ir.symbols.proofs import Predicate, Prover
-from litz_ir.symbols.term import Size, Term, add, mul
+from litz_ir.symbols.term import Size, Term
 
 STAGE = "plan"
 T = TypeVar("T")

@@ -11,7 +11,8 @@ from litz_ir.plan.buffer_uses import memory_root, touched_by
 from litz_ir.plan.horizontal_fusion import invocations_by_buffer
 from litz_ir.plan.program import Launch, Plan
 from litz_ir.scalar.verify import ErrorLocation
-from litz_ir.symbols.term import Size, add, mul
+from litz_ir.symbols.polynomials import add, mul
+from litz_ir.symbols.term import Size
 
 
 @dataclass(slots=True)

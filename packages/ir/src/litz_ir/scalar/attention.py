@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from litz_ir.dtypes import f32
 from litz_ir.scalar import build
 from litz_ir.scalar.node import Expr
-from litz_ir.symbols.term import Size, add, floordiv, mod, mul
+from litz_ir.symbols.polynomials import add, mul
+from litz_ir.symbols.quotients import floordiv, mod
+from litz_ir.symbols.term import Size
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from litz_ir.dtypes import DType, b1, f32, f64, i64
 from litz_ir.errors import GraphError
 from litz_ir.scalar.node import Expr, ExprAtom, field_key, field_property
 from litz_ir.symbols.ranges import Range, extent
-from litz_ir.symbols.term import Size, Term, free_symbols, substitute
+from litz_ir.symbols.substitution import map_atoms, substitute
+from litz_ir.symbols.term import Size, Term, free_symbols
 
 BoundsCheck = Literal["assumed", "clamped", "raised"]
 """Treatment of an indirect index outside its dimension: assumed not to occur, clamped, or raised as an error."""
@@ -262,7 +263,7 @@ def map_indirects(term: Size, change: Callable[[Indirect], Size]) -> Size:
     """The term with its outermost indirect indices replaced."""
     if not isinstance(term, Term):
         return term
-    return term.map_atoms(lambda atom: change(atom) if isinstance(atom, Indirect) else atom)
+    return map_atoms(term, lambda atom: change(atom) if isinstance(atom, Indirect) else atom)
 
 
 def walk(*roots: Expr) -> Iterator[Expr]:

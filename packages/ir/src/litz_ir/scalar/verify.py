@@ -26,8 +26,9 @@ from litz_ir.scalar.expr import (
 )
 from litz_ir.scalar.node import Expr
 from litz_ir.scalar.ops_table import OPS
+from litz_ir.symbols.nodes import Sum
 from litz_ir.symbols.ranges import Range, bounds
-from litz_ir.symbols.term import Size, Sum, Symbol, free_symbols
+from litz_ir.symbols.term import Size, Symbol, free_symbols
 
 
 @dataclass(frozen=True, slots=True)

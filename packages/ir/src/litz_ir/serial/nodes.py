@@ -27,24 +27,11 @@ from litz_ir.scalar.expr import (
     walk,
 )
 from litz_ir.scalar.node import Expr
-from litz_ir.symbols.term import (
-    FloorDiv,
-    Max,
-    Min,
-    Mod,
-    Product,
-    Size,
-    Sum,
-    Symbol,
-    Term,
-    add,
-    floordiv,
-    maximum,
-    minimum,
-    mod,
-    mul,
-    symbol,
-)
+from litz_ir.symbols.extrema import maximum, minimum
+from litz_ir.symbols.nodes import FloorDiv, Max, Min, Mod, Product, Sum
+from litz_ir.symbols.polynomials import add, mul
+from litz_ir.symbols.quotients import floordiv, mod
+from litz_ir.symbols.term import Size, Symbol, Term, symbol
 
 Json = Any
 """Data of the JSON module, which has no more exact type."""

@@ -3,36 +3,33 @@
 `litz_ir.symbols.sympy_io`, the conversion from and to sympy, is not imported here, since only its users need sympy.
 """
 
-from litz_ir.symbols.proofs import Predicate, Prover, known_divides, known_equal, known_le, known_lt, prove
-from litz_ir.symbols.ranges import bounds, extent, interval_bounds
-from litz_ir.symbols.simplification import Simplifier, simplify
-from litz_ir.symbols.table import DEFAULT_HINT, SymbolInfo, SymbolKind, SymbolTable
-from litz_ir.symbols.term import (
-    Atom,
-    FloorDiv,
-    Max,
-    Min,
-    Mod,
-    Product,
-    Range,
-    Size,
-    Sum,
-    Symbol,
-    Term,
+from litz_ir.symbols.extrema import maximum, minimum
+from litz_ir.symbols.nodes import FloorDiv, Max, Min, Mod, Product, Sum
+from litz_ir.symbols.polynomials import (
     add,
     addends,
-    cdiv,
     coefficient,
-    evaluate,
-    floordiv,
-    free_symbols,
-    maximum,
-    minimum,
-    mod,
     mul,
+    multiply,
     product,
-    substitute,
-    symbol,
+    shifted,
+    subtract,
+)
+from litz_ir.symbols.proofs import Predicate, Prover, known_divides, known_equal, known_le, known_lt, prove
+from litz_ir.symbols.quotients import cdiv, floordiv, mod
+from litz_ir.symbols.ranges import bounds, extent, interval_bounds
+from litz_ir.symbols.simplification import Simplifier, simplify
+from litz_ir.symbols.substitution import substitute
+from litz_ir.symbols.table import DEFAULT_HINT, SymbolInfo, SymbolKind, SymbolTable
+from litz_ir.symbols.term import Arithmetic, Atom, Range, Size, Symbol, Term, evaluate, free_symbols, symbol
+
+Term.arithmetic = Arithmetic(
+    add=add,
+    shift=shifted,
+    subtract=subtract,
+    multiply=multiply,
+    floordiv=floordiv,
+    mod=mod,
 )
 
 __all__ = [

@@ -10,26 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from litz_ir.symbols.nodes import FloorDiv, Max, Min, Mod, Sum, monomial
+from litz_ir.symbols.polynomials import add, addends, common_factor, divide, mul, without
 from litz_ir.symbols.ranges import ANY, Interval, interval_bounds
-from litz_ir.symbols.term import (
-    Atom,
-    FloorDiv,
-    Max,
-    Min,
-    Mod,
-    Range,
-    Size,
-    Sum,
-    Symbol,
-    Term,
-    add,
-    addends,
-    common_factor,
-    divide,
-    monomial,
-    mul,
-    without,
-)
+from litz_ir.symbols.term import Atom, Range, Size, Symbol, Term
 
 _MAX_STEPS = 12
 """Most replacements of quantities by their worst case in one proof of a sign, which bounds its time."""

@@ -11,21 +11,13 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Literal, TypeAlias, assert_never
 
+from litz_ir.symbols.nodes import Mod, monomial
+from litz_ir.symbols.polynomials import add, addends, divide, mul
+from litz_ir.symbols.quotients import floordiv, mod
 from litz_ir.symbols.simplification import Simplifier
+from litz_ir.symbols.substitution import substitute
 from litz_ir.symbols.table import SymbolTable
-from litz_ir.symbols.term import (
-    Mod,
-    Range,
-    Size,
-    add,
-    addends,
-    divide,
-    floordiv,
-    mod,
-    monomial,
-    mul,
-    substitute,
-)
+from litz_ir.symbols.term import Range, Size
 
 PredicateKind = Literal["eq", "ne", "lt", "le", "divides"]
 """Relation of a predicate."""

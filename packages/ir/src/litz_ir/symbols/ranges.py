@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from litz_ir.symbols.term import (
-    Atom,
-    FloorDiv,
-    Max,
-    Min,
-    Mod,
-    Product,
-    Range,
-    Size,
-    Sum,
-    Symbol,
-    Term,
-)
+from litz_ir.symbols.nodes import FloorDiv, Max, Min, Mod, Product, Sum
+from litz_ir.symbols.term import Atom, Range, Size, Symbol, Term
 
 __all__ = ["ANY", "Range", "bounds", "extent", "interval_bounds", "widest"]
 

@@ -1,8 +1,8 @@
 """Range-aware rewriting of index terms, which simplifies the index maps of reshapes.
 
-The structural rules of `litz_ir.symbols.term` hold for all values. Here ranges decide further ones: `(i*n + j)//n` is
-`i` and `(i*n + j) % n` is `j` if `0 <= j < n`; the quotient of a smaller dividend is 0 and its remainder the dividend;
-nested quotients become one; a quotient and a remainder of one dividend are combined again.
+The rules by which terms are made hold for all values. Here ranges decide further ones: `(i*n + j)//n` is `i` and
+`(i*n + j) % n` is `j` if `0 <= j < n`; the quotient of a smaller dividend is 0 and its remainder the dividend; nested
+quotients become one; a quotient and a remainder of one dividend are combined again.
 """
 
 from __future__ import annotations
@@ -10,29 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import gcd
 
+from litz_ir.symbols.extrema import maximum, minimum
 from litz_ir.symbols.facts import Facts, linear_in
-from litz_ir.symbols.term import (
-    FloorDiv,
-    Max,
-    Min,
-    Mod,
-    Product,
-    Range,
-    Size,
-    Sum,
-    Symbol,
-    Term,
-    add,
-    addends,
-    common_factor,
-    divide,
-    floordiv,
-    maximum,
-    minimum,
-    mod,
-    monomial,
-    mul,
-)
+from litz_ir.symbols.nodes import FloorDiv, Max, Min, Mod, Product, Sum, monomial
+from litz_ir.symbols.polynomials import add, addends, common_factor, divide, mul
+from litz_ir.symbols.quotients import floordiv, mod
+from litz_ir.symbols.term import Range, Size, Symbol, Term
 
 
 def simplify(x: Size, ranges: Mapping[str, Range]) -> Size:

@@ -10,26 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 import sympy
 
 from litz_ir.errors import SymbolError
+from litz_ir.symbols.extrema import maximum, minimum
+from litz_ir.symbols.nodes import FloorDiv, Max, Min, Mod, Product, Sum
+from litz_ir.symbols.polynomials import add, mul
 from litz_ir.symbols.proofs import Predicate, PredicateKind
-from litz_ir.symbols.term import (
-    FloorDiv,
-    Max,
-    Min,
-    Mod,
-    Product,
-    Size,
-    Sum,
-    Symbol,
-    Term,
-    add,
-    cdiv,
-    floordiv,
-    maximum,
-    minimum,
-    mod,
-    mul,
-    symbol,
-)
+from litz_ir.symbols.quotients import cdiv, floordiv, mod
+from litz_ir.symbols.term import Size, Symbol, Term, symbol
 
 __all__ = ["from_sympy", "predicate_from_sympy", "to_sympy"]
 

@@ -9,20 +9,10 @@ from math import gcd, lcm
 from typing import Literal
 
 from litz_ir.errors import SymbolError
-from litz_ir.symbols.term import (
-    Range,
-    Size,
-    Sum,
-    Symbol,
-    Term,
-    add,
-    coefficient,
-    evaluate,
-    free_symbols,
-    mul,
-    substitute,
-    symbol,
-)
+from litz_ir.symbols.nodes import Sum
+from litz_ir.symbols.polynomials import add, coefficient, mul
+from litz_ir.symbols.substitution import substitute
+from litz_ir.symbols.term import Range, Size, Symbol, Term, evaluate, free_symbols, symbol
 
 __all__ = ["DEFAULT_HINT", "SymbolInfo", "SymbolKind", "SymbolTable"]
 

@@ -10,8 +10,9 @@ from litz_ir.plan.kernel import Accumulate, Invocation, Kernel, Parameter, Phase
 from litz_ir.plan.schedule import CpuLoops
 from litz_ir.scalar.build import cast, op
 from litz_ir.scalar.expr import Const, Scalar
+from litz_ir.symbols.polynomials import mul
 from litz_ir.symbols.table import SymbolInfo
-from litz_ir.symbols.term import Size, mul, symbol
+from litz_ir.symbols.term import Size, symbol
 from litz_ir.target.cases.case import Array, Case, at, axes, i, j, phase, unwritten, values
 
 _ANY = SymbolInfo("n", low=0, high=1 << 20)

@@ -11,7 +11,9 @@ from litz_ir.plan.kernel import Store
 from litz_ir.scalar.build import cast, checked, const, index, logical_and, masked, op
 from litz_ir.scalar.expr import Indirect
 from litz_ir.scalar.node import Expr
-from litz_ir.symbols.term import Size, floordiv, maximum, minimum, mod
+from litz_ir.symbols.extrema import maximum, minimum
+from litz_ir.symbols.quotients import floordiv, mod
+from litz_ir.symbols.term import Size
 from litz_ir.target.cases.case import Case, at, axes, case, i, j, k, m, n, phase, pointwise, values
 
 ROWS, COLUMNS = 37, 53

@@ -13,7 +13,8 @@ from litz_ir.plan.kernel import Accumulate, Store
 from litz_ir.scalar.build import cast, const, index, op
 from litz_ir.scalar.expr import Indirect, Masked, NestedReduction, Scalar
 from litz_ir.scalar.node import Expr
-from litz_ir.symbols.term import Size, floordiv, mod, symbol
+from litz_ir.symbols.quotients import floordiv, mod
+from litz_ir.symbols.term import Size, symbol
 from litz_ir.target.cases.case import Array, Case, at, axes, case, i, j, k, phase, values
 
 HEADS, QUERIES, KEYS, DEPTH, WIDTH = 4, 23, 41, 19, 21

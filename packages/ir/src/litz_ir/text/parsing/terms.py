@@ -10,7 +10,10 @@ from litz_ir.errors import LitzError
 from litz_ir.faults import FAULTS
 from litz_ir.scalar.expr import BoundsCheck, Indirect
 from litz_ir.scalar.node import Expr
-from litz_ir.symbols.term import Size, add, floordiv, maximum, minimum, mod, mul, symbol
+from litz_ir.symbols.extrema import maximum, minimum
+from litz_ir.symbols.polynomials import add, mul
+from litz_ir.symbols.quotients import floordiv, mod
+from litz_ir.symbols.term import Size, symbol
 from litz_ir.text.parsing.lexer import Stream, Token
 
 _CHECKS = ("assumed", "clamped", "raised")

@@ -20,7 +20,8 @@ from litz_ir.scalar.expr import (
     walk,
 )
 from litz_ir.scalar.node import Expr
-from litz_ir.symbols.term import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, Term
+from litz_ir.symbols.nodes import FloorDiv, Max, Min, Mod, Product, Sum
+from litz_ir.symbols.term import Size, Symbol, Term
 from litz_ir.text.scope import (
     COMPARE,
     INFIX,
