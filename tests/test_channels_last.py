@@ -92,7 +92,7 @@ def channels_last_calls(monkeypatch: pytest.MonkeyPatch) -> CallsByGraph:
     load = litz.pipeline.load_tuned
 
     def noting(artifact: Artifact, name: str, *args: object, **kwargs: object) -> object:
-        calls = [d.subject for d in artifact.plan.decisions if d.reason == "library.channels_last"]
+        calls = [d.subject for d in artifact.plan.decisions if d.reason.key == "library.channels_last"]
         found[name.partition("_")[0]] = calls
         return load(artifact, name, *args, **kwargs)  # type: ignore[arg-type]  # as it was called
 

@@ -181,7 +181,7 @@ class Runs:
         assert from_text(to_text(plan)) == plan
         assert not any(kernel.subkernels for kernel in alone.kernels)
         self.fused += sum(len(invocations_of(kernel)) for kernel in plan.kernels)
-        self.separate += sum(decision.reason == "refuse.peak" for decision in plan.decisions)
+        self.separate += sum(decision.reason.key == "refuse.peak" for decision in plan.decisions)
         given = [
             [each.copy(order="K") if isinstance(each, np.ndarray) else each for each in inputs]
             for _ in range(2)

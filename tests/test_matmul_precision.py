@@ -128,7 +128,7 @@ def test_what_is_generated_is_as_precise_as_a_library_would_be(compiled: Callabl
     assert [unit.text.count('input_precision="ieee"') for unit in exact.units] == [1, 1]
     written = [unit.text.count('input_precision="tf32"') for unit in rounded.units]
     assert sorted(written) == [0, 1], "a sum of multiplications is no matmul"
-    notes = [each.note for each in rounded.plan.decisions if each.reason == "library.generated"]
+    notes = [each.note for each in rounded.plan.decisions if each.reason.key == "library.generated"]
     assert notes == ["TF32"]
 
 

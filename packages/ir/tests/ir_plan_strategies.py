@@ -36,13 +36,13 @@ from ir_strategies import (
 )
 
 from litz_ir.dtypes import b1
-from litz_ir.fused.decision import Decision
+from litz_ir.fused.decision import Decision, Reason
 from litz_ir.fused.group import FusedGraph, Group, Member
 from litz_ir.plan import kernel as k
 from litz_ir.plan import program as p
 from litz_ir.plan import schedule as s
 
-decisions = st.builds(Decision, NAMES, TEXTS, NAMES, NAMES, plain_terms, TEXTS)
+decisions = st.builds(Decision, NAMES, TEXTS, NAMES, st.builds(Reason, NAMES, TEXTS), plain_terms, TEXTS)
 members = st.builds(
     Member, VALUES, st.integers(0, 3), st.booleans(), tuples(indirect_terms()), tuples(exprs(None, 2))
 )

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 from litz_ir.dtypes import f32
 from litz_ir.errors import LitzError, SerialError
+from litz_ir.fused.decision import Decision, Reason
+from litz_ir.fused.group import FusedGraph
 from litz_ir.loops import nodes
 from litz_ir.loops.nodes import LoopGraph, Operation
 from litz_ir.origin import Origin
@@ -63,6 +65,14 @@ def test_origins_round_trip_and_are_not_digested(operation: Operation) -> None:
         (dataclasses.replace(operation, origin=Origin("other", file="f", line=3)),)
     )
     assert digest(elsewhere) == digest(graph)
+
+
+def test_decisions_round_trip_with_their_reasons() -> None:
+    decision = Decision(
+        "acme", "a", "leave", Reason("acme.cold", "its operand is cold"), symbol("n"), "a note"
+    )
+    read = from_json(to_json(FusedGraph(parse_graph("graph g() -> () { }"), (), (decision,))))
+    assert isinstance(read, FusedGraph) and read.decisions == (decision,)
 
 
 def test_a_digest_sees_every_difference() -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from litz_ir.dtypes import f32
 from litz_ir.errors import ParseError
-from litz_ir.fused.group import Group, Member
+from litz_ir.fused.decision import Decision, Reason
+from litz_ir.fused.group import FusedGraph, Group, Member
 from litz_ir.loops import nodes
 from litz_ir.loops.nodes import LoopGraph, Operation
 from litz_ir.origin import Origin
@@ -165,6 +166,11 @@ WRONG = {
     "kernel k(in %x: f32) { phase [] { %x[0] -= 1.0; } }": (1, 41, "expected '=' or a scatter mode"),
     'plan p on cpu "any" () -> () { lunch k() }': (1, 32, "expected a step"),
     "fused { graph g() -> () { } group g [] in () out () { drop %x } }": (1, 55, "a storage class"),
+    'fused { graph g() -> () { } decision fusion fuse "g0" fuse.luck }': (
+        1,
+        65,
+        "expected the sentence of the reason fuse.luck, found '}'",
+    ),
     "program": (1, 1, "expected one of graph, fused, plan, kernel"),
 }
 
@@ -193,6 +199,18 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 def test_other_things_have_no_text_form() -> None:
     with pytest.raises(TypeError, match="no text form for int"):
         to_text(3)  # type: ignore[arg-type]  # on purpose
+
+
+def test_a_reason_is_explained_at_the_first_decision_that_has_it() -> None:
+    cold, frozen = Reason("acme.cold", "its operand is cold"), Reason("acme.cold", "its operand is frozen")
+    decisions = tuple(
+        Decision("acme", subject, "leave", reason)
+        for subject, reason in zip("abcd", (cold, cold, frozen, cold))
+    )
+    text = to_text(FusedGraph(parse_graph("graph g() -> () { }"), (), decisions))
+    assert text.count("its operand is cold") == 2 and text.count("its operand is frozen") == 1
+    read = from_text(text)
+    assert isinstance(read, FusedGraph) and read.decisions == decisions
 
 
 def test_the_strategies_know_every_field() -> None:

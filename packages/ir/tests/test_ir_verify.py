@@ -270,7 +270,6 @@ group g0 [i0: 4 | r0: 8] in (%x) out (%o) {
   run %o phase 1 inner at [i0, r0] { %e[i0, r0] * 2.0 }
   register %m  inline %e  store %o
 }
-decision fusion fuse "g0" fuse.producer
 """
 
 
@@ -302,7 +301,6 @@ WRONG_GROUPS = {
     "read before reduced": ("phases", "run %e phase 1", "run %e phase 0"),
     "read before computed": ("phases", "run %e phase 1", "run %e phase 2"),
     "before the first": ("phases", "run %m phase 0", "run %m phase -1"),
-    "an unknown reason": ("decision-reason", "fuse.producer", "fuse.luck"),
 }
 
 

@@ -149,9 +149,9 @@ def refusal_of(variant: Variant, *given: Tensor) -> str:
     assert not any(
         isinstance(each, Reduction) and nested_reductions(*each.bodies) for each in lowered.graph.operations
     )
-    (decision,) = (each for each in lowered.decisions if each.reason.startswith("flex_attention"))
+    (decision,) = (each for each in lowered.decisions if each.reason.key.startswith("flex_attention"))
     assert decision.verdict == "leave"
-    return f"{decision.reason}: {decision.note}"
+    return f"{decision.reason.key}: {decision.note}"
 
 
 def test_functions_that_are_no_expression_of_a_point_are_refused() -> None:

@@ -87,7 +87,7 @@ def test_reductions_over_many_keys_are_split(golden: Callable[[str, str], None])
     text = f"graph g({OPERANDS}) -> (%o, %l) {{\n{SOFTMAX_SUM}{QUOTIENT}{LOGARITHM}}}\n"
     text = text.replace(f"[2, {KEYS},", f"[2, {keys},").replace(f"r0: {KEYS}", f"r0: {keys}")
     plan = planned(text.replace(CAUSAL_SCORE, SCORE), sm_count=8)
-    assert [each.note for each in plan.decisions if each.reason == "split.threads"] == ["4 splits"]
+    assert [each.note for each in plan.decisions if each.reason.key == "split.threads"] == ["4 splits"]
     assert len(plan.kernels) == 2
     assert plan.placement("top.partial").type.shape == (4, 2, 2, QUERIES, 1)
     golden("split_attention_sm_90.txt", to_text(plan))
@@ -100,7 +100,7 @@ def test_splits_need_not_be_equal(keys: int | str) -> None:
     if keys == "n":
         text = text.replace("{\n", "{\n  symbols {\n    n: int from 1 hint 1021\n  }\n", 1)
     plan = planned(text.replace(CAUSAL_SCORE, SCORE), sm_count=7)
-    assert [each.note for each in plan.decisions if each.reason == "split.threads"] == ["3 splits"]
+    assert [each.note for each in plan.decisions if each.reason.key == "split.threads"] == ["3 splits"]
 
 
 def test_block_lists_are_split_between_blocks() -> None:
@@ -179,7 +179,7 @@ def test_sums_of_few_rows_are_split() -> None:
     text = f"graph g({OPERANDS}) -> (%rows) {{\n{ROWS}}}\n".replace(ZEROED_SCORE, SCORE)
     text = text.replace(f"[2, {KEYS},", "[2, 1024,").replace(f"r0: {KEYS}", "r0: 1024")
     plan = planned(text, sm_count=8)
-    assert [each.note for each in plan.decisions if each.reason == "split.threads"] == ["4 splits"]
+    assert [each.note for each in plan.decisions if each.reason.key == "split.threads"] == ["4 splits"]
 
 
 def test_scores_are_scattered_by_kernels_of_their_own() -> None:

@@ -77,7 +77,7 @@ def test_a_cluster_has_a_workspace() -> None:
     workspace = plan.placement(names["workspace"])
     # a maximum and a sum for each of 64 rows and 8 thread blocks
     assert workspace.type.shape == (2 * 64 * 8,) and workspace.storage is not None
-    assert [each.note for each in plan.decisions if each.reason == "reduce.cluster"] == ["8 programs"]
+    assert [each.note for each in plan.decisions if each.reason.key == "reduce.cluster"] == ["8 programs"]
 
 
 @pytest.mark.parametrize(

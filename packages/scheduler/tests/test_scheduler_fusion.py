@@ -41,7 +41,7 @@ def bytes_moved(plan: Plan) -> int:
 
 
 def refusals(plan: Plan) -> set[str]:
-    return {d.reason for d in plan.decisions if d.verdict == "refuse"}
+    return {d.reason.key for d in plan.decisions if d.verdict == "refuse"}
 
 
 def softmax(b: Builder, x: str, dim: int = 1) -> str:
@@ -217,7 +217,7 @@ def test_lists_of_loops_share_a_launch_on_a_gpu() -> None:
     plan = plan_of(graph, GPU_LIKE)
     assert_same(graph, plan)
     assert len(launches(plan)) == 2
-    assert [d.reason for d in plan.decisions if d.verdict == "fuse"] == ["fuse.foreach"] * 3
+    assert [d.reason.key for d in plan.decisions if d.verdict == "fuse"] == ["fuse.foreach"] * 3
     assert len(launches(plan_of(graph, CPU_LIKE))) == 5
     assert len(launches(plan_of(graph, GPU_LIKE, SchedulerOptions(foreach_bytes=0)))) == 5
 

@@ -135,7 +135,7 @@ def test_split_k_of_a_matmul_with_few_tiles(summed: int, sm_count: int, splits: 
     )
     plan = plan_of(graph, with_numbers(GPU_LIKE, sm_count=sm_count), EVERY)
     (divided, *rest) = plan.kernels
-    assert [d.note for d in plan.decisions if d.reason == "split.threads"] == (
+    assert [d.note for d in plan.decisions if d.reason.key == "split.threads"] == (
         [f"{splits} splits"] if splits else []
     )
     assert len(rest) == (1 if splits else 0)
@@ -151,7 +151,7 @@ def test_split_k_over_several_axes(batch: int, splits: int, lengths: list[int]) 
         " { %x[n, y, x, i0] * %w[n, y, x, i1] }\n}"
     )
     plan = plan_of(graph, GPU_LIKE, SchedulerOptions())
-    assert [d.note for d in plan.decisions if d.reason == "split.threads"] == [f"{splits} splits"]
+    assert [d.note for d in plan.decisions if d.reason.key == "split.threads"] == [f"{splits} splits"]
     assert [axis.size for axis in plan.kernels[0].phases[0].axes] == lengths
     generator = np.random.default_rng(0)
     x, w = (generator.integers(-2, 3, each.type.shape).astype(np.float32) for each in graph.inputs)
@@ -183,7 +183,7 @@ def test_split_k_of_the_gradient_of_a_weight(
 ) -> None:
     graph = parse_graph(SLOPE.format(batch=batch))
     plan = plan_of(graph, with_numbers(GPU_LIKE, sm_count=sm_count), EVERY)
-    notes = [d.note for d in plan.decisions if d.reason == "split.threads"]
+    notes = [d.note for d in plan.decisions if d.reason.key == "split.threads"]
     assert notes == ([f"{splits} splits"] if splits else [])
     assert [axis.size for axis in plan.kernels[0].phases[0].axes] == lengths
     generator = np.random.default_rng(0)
@@ -293,4 +293,4 @@ def test_sums_of_8_bit_floats_are_as_precise_as_asked(own: bool, fast: str, note
     more = f", none, none, bf16, {fast}"
     text = SCALED.format(left="1", right="1", more=more, dtype="f8e4m3fn", result="bf16")
     plan = plan_of(parse_graph(text), replace(GPU_LIKE, fp8_matmul=own), EVERY)
-    assert [each.note for each in plan.decisions if each.reason == "library.generated"] == [note]
+    assert [each.note for each in plan.decisions if each.reason.key == "library.generated"] == [note]

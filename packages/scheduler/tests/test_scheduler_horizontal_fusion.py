@@ -184,7 +184,7 @@ TIGHT = SchedulerOptions(inline_cost=0, horizontal_fusion_bytes=1 << 14, horizon
 
 def refused(plan: Plan) -> list[str]:
     """The launches excluded from fusion for their memory."""
-    return [each.subject for each in plan.decisions if each.reason == "refuse.peak"]
+    return [each.subject for each in plan.decisions if each.reason.key == "refuse.peak"]
 
 
 def test_loops_that_raise_the_peak_are_not_fused() -> None:

@@ -55,7 +55,9 @@ def test_a_lookback_scan_has_a_workspace_and_a_reason() -> None:
     names = dict(zip((each.access for each in kernel.parameters), launch.buffers, strict=True))
     workspace = plan.placement(names["workspace"])
     assert workspace.type.shape == (workspace_words(kernel),) and workspace.storage is not None
-    assert [each.note for each in plan.decisions if each.reason == "scan.lookback"] == ["64 points a program"]
+    assert [each.note for each in plan.decisions if each.reason.key == "scan.lookback"] == [
+        "64 points a program"
+    ]
 
 
 @pytest.mark.parametrize("kind", ["max", "prod"])

@@ -115,7 +115,7 @@ def test_results_of_online_reductions(gpu_split_bytes: int) -> None:
     plan = plan_of(
         graph, GPU_LIKE, SchedulerOptions(long_row=32, tall_column=32, gpu_split_bytes=gpu_split_bytes)
     )
-    merged = [d.subject for d in plan.decisions if d.reason == "merge.online"]
+    merged = [d.subject for d in plan.decisions if d.reason.key == "merge.online"]
     assert merged == ["total", "squares"]
     assert_same(graph, plan)
 

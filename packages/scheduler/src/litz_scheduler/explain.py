@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 
-from litz_ir.fused import REASONS, Decision
+from litz_ir.fused import Decision
 from litz_ir.loops import Axis
 from litz_ir.origin import Origin, abbreviated_list, describe_locations
 from litz_ir.plan import (
@@ -92,7 +92,7 @@ class CallStepReport:
     target: str
     """The routine."""
     reason: str
-    """The reason that no kernel was generated: a key of ``litz_ir.fused.REASONS``, or empty."""
+    """The reason that no kernel was generated, as a sentence, or empty."""
     origin: Origin
     """The FX node and source line of the call."""
 
@@ -223,7 +223,7 @@ def _lines(report: PlanReport) -> Iterator[str]:
                 for location in describe_locations(each.origin for each in subkernel.operations)
             )
     for call in report.calls:
-        reason = f": {REASONS.get(call.reason, call.reason)}" if call.reason else ""
+        reason = f": {call.reason}" if call.reason else ""
         yield f"  call {call.target}{reason}{_from(call.origin)}"
     for storage in report.storages:
         yield f"  {storage.name}: {storage.bytes} B, holds {_names(storage.buffers)}"

@@ -91,7 +91,7 @@ class CallReport:
     """Name of the routine."""
 
     reason: str
-    """Reason that the operation is not generated."""
+    """Reason that the operation is not generated, as a sentence."""
 
     line: str
     """The user's source line."""

@@ -7,7 +7,6 @@ import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from litz_ir.fused import REASONS
 from litz_ir.origin import abbreviated_list
 
 if TYPE_CHECKING:
@@ -73,15 +72,14 @@ def _graph(console: Console, graph: GraphReport) -> None:
     _launches(console, graph)
     calls = Table("library call", "why", "from")
     for call in graph.calls:
-        calls.add_row(call.target, REASONS.get(call.reason, call.reason), call.line)
+        calls.add_row(call.target, call.reason, call.line)
     if graph.calls:
         console.print(calls)
     for region in graph.regions:
         detail = _frozen_region(region) if region.kind == "frozen" else region.line
         console.print(f"{region.kind}: {', '.join(region.plans)} ({detail})")
     for missed in graph.near_misses:
-        reason = REASONS.get(missed.reason, missed.reason)
-        console.print(f"left as written: {missed.subject}: {reason} ({missed.note})")
+        console.print(f"left as written: {missed.subject}: {missed.reason.sentence} ({missed.note})")
     for fallback in graph.fallbacks:
         console.print(f"fallback to ATen: {fallback.target}: {fallback.reason} ({fallback.line})")
 

@@ -1,7 +1,7 @@
 """The fused graph: operations in groups that each run as one kernel, and the decisions that made them."""
 
-from litz_ir.fused.decision import REASONS, Decision
+from litz_ir.fused.decision import Decision, Reason
 from litz_ir.fused.group import FusedGraph, Group, Member, StorageClass
 from litz_ir.fused.verify import verify_fused
 
-__all__ = ["REASONS", "Decision", "StorageClass", "FusedGraph", "Group", "Member", "verify_fused"]
+__all__ = ["Decision", "Reason", "StorageClass", "FusedGraph", "Group", "Member", "verify_fused"]

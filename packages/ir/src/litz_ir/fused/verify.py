@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from litz_ir.dtypes import DType
-from litz_ir.fused.decision import REASONS, Decision
 from litz_ir.fused.group import FusedGraph, Group, Member
 from litz_ir.loops.nodes import HostScalar, LoopGraph, Operation, Pointwise, Reduction, ScalarInput
 from litz_ir.loops.verify import verify_graph
@@ -34,8 +33,6 @@ def verify_fused(fused: FusedGraph) -> None:
             check_member(member, operation, inside)
             check_member_bodies(group, member, known, inside)
         check_phases(group, operations, location)
-    for decision in fused.decisions:
-        check_decision(decision)
 
 
 class _Known:
@@ -187,13 +184,3 @@ def check_phases(group: Group, operations: Mapping[str, Operation], location: Er
                     "phases",
                     f"{member.operation} in phase {member.phase} reads %{name}, ready in phase {ready}",
                 )
-
-
-def check_decision(decision: Decision) -> None:
-    """The reason of a decision is a key of :data:`REASONS`."""
-    if decision.reason not in REASONS:
-        ErrorLocation(STAGE, decision.subject).fail(
-            "decision-reason",
-            f"{decision.reason!r} is not a reason",
-            "add it to litz_ir.fused.decision.REASONS",
-        )

@@ -103,7 +103,7 @@ class CallStep:
     unpack: bool = False
     """True if the routine returns a tuple or list."""
     reason: str = ""
-    """Reason for the call, as in the decisions of the graph."""
+    """Reason for the call, as a sentence; empty for a call that is none of an operator."""
     origin: Origin = field(default=UNKNOWN, compare=False)
     """Source of the call in the user's program."""
     pairs: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from typing import Any, ForwardRef, Literal, Union, get_args, get_origin, get_ty
 from litz_ir.device import Device
 from litz_ir.dtypes import DType, dtype
 from litz_ir.errors import SerialError
-from litz_ir.fused.decision import Decision
+from litz_ir.fused.decision import Decision, Reason
 from litz_ir.fused.group import FusedGraph, Group, Member
 from litz_ir.loops import nodes
 from litz_ir.loops.layout import Layout
@@ -29,7 +29,7 @@ from litz_ir.symbols.table import SymbolInfo, SymbolTable
 from litz_ir.symbols.term import Term
 
 CLASSES: tuple[type, ...] = (
-    Origin, Layout, SymbolInfo, SymbolTable, Decision, FusedGraph, Group, Member,
+    Origin, Layout, SymbolInfo, SymbolTable, Reason, Decision, FusedGraph, Group, Member,
     forms.CpuLoops, forms.TileRequest, forms.Tile, forms.InnerTile, forms.TileLoops, forms.Matmul, forms.Attention,
     forms.LookbackScan, forms.Foreach,
     nodes.TensorType, nodes.Value, nodes.ComplexValue, nodes.Axis, nodes.Ref, nodes.ComplexRef, nodes.StridedRef,

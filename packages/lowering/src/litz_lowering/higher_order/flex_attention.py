@@ -13,9 +13,10 @@ from torch._guards import detect_fake_mode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from litz_ir.fused import Decision
+from litz_ir.fused import Decision, Reason
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext
+from litz_lowering import reasons
 from litz_lowering.contexts.inputs import attribute
 from litz_lowering.contexts.origins import origin_of
 from litz_lowering.decompose import Decompositions
@@ -61,20 +62,20 @@ class MarkFlexAttention:
         module, graph = copy.copy(data.module), copy.deepcopy(data.graph)
         for node in (each for each in graph.nodes if each.name in found):
             reason, about = refusal(node, self.deterministic), ""
-            if not reason:
+            if reason is None:
                 functions = self._functions(module, node)
                 about = next(filter(None, (self._refused(each) for _, each in functions)), "")
-                reason = "flex_attention.function" if about else "flex_attention.fused"
+                reason = reasons.FLEX_ATTENTION_FUNCTION if about else reasons.FLEX_ATTENTION_FUSED
                 if CAPTURED_READS in node.meta and node.meta[CAPTURED_READS] is None:
                     reason, about = (
-                        "flex_attention.gradient",
+                        reasons.FLEX_ATTENTION_GRADIENT,
                         "the gradient of a captured tensor is not a sum of scatters of its elements",
                     )
-            if reason == "flex_attention.fused":
+            if reason is reasons.FLEX_ATTENTION_FUSED:
                 node.meta[MARK] = True
                 for path, function in functions:
                     _replace(module, graph, node, path, function)
-            verdict = "generate" if reason == "flex_attention.fused" else "leave"
+            verdict = "generate" if reason is reasons.FLEX_ATTENTION_FUSED else "leave"
             note = "; ".join(filter(None, (about, origin_of(node).describe())))
             context.decide(Decision("rewrite", node.name, verdict, reason, note=note))
         return AtenGraph(module, graph)
@@ -138,19 +139,19 @@ def forget_lists(graph: Graph) -> None:
             node.args = _with(node.args, (place,), emptied)
 
 
-def refusal(node: Node, deterministic: bool = False) -> str:
-    """Decision reason for not lowering an attention to loops; empty where its arguments allow it.
+def refusal(node: Node, deterministic: bool = False) -> Reason | None:
+    """Reason for not lowering an attention to loops; None where its arguments allow it.
 
     ``deterministic`` forbids sums of floats in no fixed order.
     """
     query, key, value = (_value(each) for each in node.args[:3])
     if not all(each.dtype == query.dtype and each.dtype in _DTYPES for each in (query, key, value)):
-        return "flex_attention.dtype"
+        return reasons.FLEX_ATTENTION_DTYPE
     if any(size == 0 for each in (query, key, value) for size in each.shape if isinstance(size, int)):
-        return "flex_attention.empty"
+        return reasons.FLEX_ATTENTION_EMPTY
     if node.target is _BACKWARD and (node.args[5] is None or (deterministic and _wanted(node))):
-        return "flex_attention.gradient"
-    return ""
+        return reasons.FLEX_ATTENTION_GRADIENT
+    return None
 
 
 def _wanted(node: Node) -> frozenset[int]:

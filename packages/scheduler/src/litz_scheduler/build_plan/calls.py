@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from litz_ir.errors import ScheduleError
-from litz_ir.fused import Decision
+from litz_ir.fused import Decision, Reason
 from litz_ir.loops import (
     Call,
     ComplexValue,
@@ -20,6 +22,7 @@ from litz_ir.loops import (
     rename_reads,
 )
 from litz_ir.plan import CallStep, RegionStep
+from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import type_bytes
 from litz_scheduler.analysis.graph_facts import dense_type, output_names, overwritten_names, same_strides
 from litz_scheduler.build_plan.forms import Item, Subgraph
@@ -75,7 +78,8 @@ class Calls:
         """Append the step of a sort, which runs as the extern routine ``sort``."""
         arguments = (Ref(sort.source), sort.dimension, sort.descending, sort.stable)
         results = tuple(value.name for value in sort.results)
-        self._items.append(CallStep("sort", arguments, (), results, True, "library.no_template", sort.origin))
+        why = reasons.LIBRARY_NO_TEMPLATE.sentence
+        self._items.append(CallStep("sort", arguments, (), results, True, why, sort.origin))
         for value in sort.results:
             self._values.returned(value)
 
@@ -140,7 +144,7 @@ class Calls:
         promised = replace(value.type, layout=replace(value.type.layout, fixed=exact))
         copy = Value(f"{value.name}.for.{reader.name}", dense_type(promised))
         self._launches.copy(value.name, copy)
-        self._items.append(Decision("plan", value.name, "copy", "copy.layout", type_bytes(value.type)))
+        self._items.append(Decision("plan", value.name, "copy", reasons.COPY_LAYOUT, type_bytes(value.type)))
         return copy.name
 
     def _suits(self, call: Call, value: Value) -> bool:
@@ -170,10 +174,16 @@ class _Subgraphs:
         return self._known[id(graph)], True
 
 
+_ROUTINES: Mapping[str, Reason] = MappingProxyType(
+    {"linear": reasons.LIBRARY_LINEAR, "convolution": reasons.LIBRARY_CONVOLUTION}
+)
+"""Reasons for calls of the host's own routines."""
+
+
 def _reason(call: Call) -> str:
-    """Return the reason code for which a call runs as a routine of the host."""
+    """Return the reason for which a call runs as a routine of the host, as a sentence."""
     if isinstance(call, Extern):
         return call.reason
     if not isinstance(call, ContractionCall):
         return ""
-    return f"library.{call.target}" if call.target in ("linear", "convolution") else "library.no_template"
+    return _ROUTINES.get(call.target, reasons.LIBRARY_NO_TEMPLATE).sentence

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from litz_ir.fused import Decision
 from litz_ir.passes import PassContext
 from litz_ir.plan import Kernel, written_by
+from litz_scheduler import reasons
 from litz_scheduler.build_plan.forms import UnplacedPlan
 from litz_scheduler.build_plan.fusion_limits import FusionLimit, early_buffer_limits, live_buffer_limits
 from litz_scheduler.build_plan.horizontal_fusion import HorizontalFuser, HorizontallyFused
@@ -85,7 +86,7 @@ class _Fusion:
             return self._fused(made, memory, excluded)
         note = f"peak without foreach kernels: {least.peak} B"
         name = self._data.fused.graph.name
-        self._context.decide(Decision("plan", name, "leave", "refuse.peak", memory.peak, note))
+        self._context.decide(Decision("plan", name, "leave", reasons.REFUSE_PEAK, memory.peak, note))
         return self._fused(merged, least, {})
 
     def _kernels(self, made: HorizontallyFused) -> dict[str, Kernel]:
@@ -119,7 +120,7 @@ class _Fusion:
         note = f"{excluded.live_bytes} B live when fused, {self._separate.peak} B as separate launches"
         if excluded.before_position != position:
             note = f"next to {self._written(excluded.before_position)}: {note}"
-        return Decision("plan", self._written(position), "leave", "refuse.peak", excluded.nbytes, note)
+        return Decision("plan", self._written(position), "leave", reasons.REFUSE_PEAK, excluded.nbytes, note)
 
     def _written(self, position: int) -> str:
         """Return the name of the first value that a launch writes."""

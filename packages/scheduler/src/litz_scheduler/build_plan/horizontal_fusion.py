@@ -36,6 +36,7 @@ from litz_ir.plan import (
 from litz_ir.scalar import nested_reductions
 from litz_ir.symbols import Size, SymbolTable, free_symbols, product, substitute, symbol
 from litz_ir.target import Capabilities
+from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import body_size, estimate, type_bytes
 from litz_scheduler.analysis.loop_order import bodies_of
 from litz_scheduler.build_plan.isomorphic_kernels import KernelTemplate, kernel_template, subkernel_of
@@ -369,4 +370,4 @@ def _decisions(kernels: Mapping[str, Kernel]) -> Iterator[Decision]:
     """Yield a decision for each fused kernel."""
     for name, kernel in kernels.items():
         note = f"{len(invocations_of(kernel))} loops of {len(kernel.subkernels)} kinds"
-        yield Decision("plan", name, "fuse", "fuse.horizontal", note=note)
+        yield Decision("plan", name, "fuse", reasons.FUSE_HORIZONTAL, note=note)

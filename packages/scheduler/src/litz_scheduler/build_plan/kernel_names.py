@@ -9,6 +9,7 @@ from litz_ir.fused import Decision
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext
 from litz_ir.plan import Kernel, Launch, Plan, Step
+from litz_scheduler import reasons
 from litz_scheduler.analysis.canonical import kernel_title
 from litz_scheduler.build_plan.forms import Item, Subgraph, UnnamedLaunch, UnnamedSteps, UnplacedPlan
 
@@ -94,7 +95,9 @@ class _NamedSteps:
         if name is None:
             name = self._names.add(launch.kind, launch.kernel, kernel_title(launch.operations))
         else:
-            self._context.decide(Decision("plan", launch.group, "share", "share.kernel", note=f"as {name}"))
+            self._context.decide(
+                Decision("plan", launch.group, "share", reasons.SHARE_KERNEL, note=f"as {name}")
+            )
         if name not in self.kernels:
             self.kernels[name] = replace(launch.kernel, name=name)
         return name

@@ -14,6 +14,7 @@ from litz_ir.plan import KernelOrigin, Parameter, Schedule, cluster_size, scan_s
 from litz_ir.scalar import Expr, Load
 from litz_ir.symbols import SymbolTable, symbol
 from litz_ir.target import Capabilities
+from litz_scheduler import reasons
 from litz_scheduler.analysis.canonical import CanonicalKernel, canonicalize
 from litz_scheduler.analysis.cost import body_cost, estimate, points, type_bytes
 from litz_scheduler.analysis.graph_facts import InlinedOperations
@@ -105,10 +106,10 @@ class LaunchBuilder:
         kernel = replace(kernel, parameters=(*kernel.parameters, parameter))
         segment = scan_segment(kernel.schedule)
         note = f"{cluster_size(kernel.schedule)} programs"
-        decision = Decision("plan", group.name, "cluster", "reduce.cluster", note=note)
+        decision = Decision("plan", group.name, "cluster", reasons.REDUCE_CLUSTER, note=note)
         if segment:
             note = f"{segment} points a program"
-            decision = Decision("plan", group.name, "look back", "scan.lookback", note=note)
+            decision = Decision("plan", group.name, "look back", reasons.SCAN_LOOKBACK, note=note)
         self._items.append(decision)
         return replace(bound, kernel=kernel, buffers=(*bound.buffers, workspace.name))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from litz_ir.fused import Decision
 from litz_ir.passes import PassContext
 from litz_ir.plan import Step, memory_root, touched_by
+from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import estimate
 from litz_scheduler.build_plan.forms import UnplacedPlan
 from litz_scheduler.memory.liveness import escaping
@@ -32,7 +33,7 @@ class OrderSteps:
         eager = tuple(range(len(blocks)))
         found = replace(data, memory=data.modelled())
         least = peak = found.modelled().peak
-        decision = Decision("order", data.fused.graph.name, "eager", "order.eager", peak)
+        decision = Decision("order", data.fused.graph.name, "eager", reasons.ORDER_EAGER, peak)
         tried = {eager}
         for name, order in (
             ("freeing first", freeing_first(blocks, sizes, escaped)),
@@ -46,7 +47,7 @@ class OrderSteps:
             if lower < least and MIN_PEAK_SAVING * (peak - lower) >= peak:
                 found, least = other, lower
                 note = f"{peak} B in eager's"
-                decision = Decision("order", data.fused.graph.name, name, "order.peak", lower, note)
+                decision = Decision("order", data.fused.graph.name, name, reasons.ORDER_PEAK, lower, note)
         context.decide(decision)
         return found
 

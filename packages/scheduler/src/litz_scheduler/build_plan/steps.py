@@ -22,6 +22,7 @@ from litz_ir.loops import (
 )
 from litz_ir.passes import PassContext
 from litz_ir.plan import CheckStep, DefineStep
+from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import type_bytes
 from litz_scheduler.analysis.graph_facts import InlinedOperations, viewed
 from litz_scheduler.build_plan.calls import Calls
@@ -119,17 +120,17 @@ class _Builder:
         """Alias a view to its base where strides can express it, else copy it."""
         value = view.results[0]
         if self.values.alias(view):
-            self.items.append(Decision("plan", view.name, "alias", "alias.view"))
+            self.items.append(Decision("plan", view.name, "alias", reasons.ALIAS_VIEW))
             return
         self.launches.fill(value, view.axes, viewed(view, self.values.type(view.base)))
-        self.items.append(Decision("plan", view.name, "copy", "copy.layout", type_bytes(value.type)))
+        self.items.append(Decision("plan", view.name, "copy", reasons.COPY_LAYOUT, type_bytes(value.type)))
 
     def _scatter(self, group: Group, scatter: Scatter) -> None:
         """Scatter into the base's own memory where nothing else reads it, else into a copy."""
         value = scatter.results[0]
         if self.values.reuse_base(scatter):
             nbytes = type_bytes(value.type)
-            self.items.append(Decision("plan", value.name, "allocate", "memory.inplace", nbytes))
+            self.items.append(Decision("plan", value.name, "allocate", reasons.MEMORY_INPLACE, nbytes))
         else:
             self.launches.copy(scatter.base, value)
         self.operations[value.name] = scatter

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from litz_ir.errors import VerifyError
-from litz_ir.fused import Decision
+from litz_ir.fused import Decision, Reason
 from litz_ir.loops import LoopGraph, Pointwise, Reduction, Value
 from litz_ir.passes import PassContext
 from litz_ir.verifier import verify
@@ -58,7 +58,7 @@ class Merger:
         """Return the fusion limits of the device of a candidate."""
         return FusionLimits.of(self._context.machine(candidate.device), self._options)
 
-    def note(self, candidate: FusionCandidate, name: str, verdict: str, reason: str, stake: int) -> None:
+    def note(self, candidate: FusionCandidate, name: str, verdict: str, reason: Reason, stake: int) -> None:
         """Record the decision about a candidate and the operation called ``name``; ``stake`` is in bytes."""
         subject = f"{name} + group of {candidate.members[0].operation.name}"
         self._context.decide(Decision("fusion", subject, verdict, reason, stake))
@@ -68,7 +68,7 @@ class Merger:
         limit = self.limits(target).statements
         return target.size + other.size <= limit and len(target.reads | other.reads) <= BUFFERS
 
-    def merge(self, target: FusionCandidate, other: FusionCandidate, stake: int, why: str) -> bool:
+    def merge(self, target: FusionCandidate, other: FusionCandidate, stake: int, why: Reason) -> bool:
         """Append the members of ``target`` to those of ``other``, and replace ``target`` by the result.
 
         Returns False, and changes nothing, where one of the members cannot be fused.
@@ -79,7 +79,7 @@ class Merger:
         for node in target.members:
             assert isinstance(node.operation, Pointwise | Reduction)
             fused = try_fuse(trial, node.operation, groups.graph.symbols, groups.roots, limits)
-            if isinstance(fused, str):
+            if isinstance(fused, Reason):
                 return False
             fused.apply(trial)
         target.outer, target.inner, target.members = trial.outer, trial.inner, trial.members

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from litz_ir.device import Device
 from litz_ir.passes import PassContext
 from litz_ir.symbols import Size
+from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import estimate, type_bytes
 from litz_scheduler.analysis.fusion_candidate import FusionCandidate, sizes_of
 from litz_scheduler.fusion.groups import FusionGroups, Merger
@@ -81,7 +82,7 @@ class _Fusion:
             return False
         if order.before(other_number, number) or order.before(number, other_number):
             return False
-        return self._merger.fits(target, other) and self._merger.merge(target, other, 0, "fuse.foreach")
+        return self._merger.fits(target, other) and self._merger.merge(target, other, 0, reasons.FUSE_FOREACH)
 
     def _is_small(self, candidate: FusionCandidate) -> bool:
         """Return True for a loop on a GPU whose launch takes a large part of its time.

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from litz_ir.fused import Reason
 from litz_ir.loops import Pointwise, Reduction
 from litz_ir.symbols import SymbolTable
 from litz_ir.target import Capabilities
+from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import estimate, points
 from litz_scheduler.analysis.fusion_candidate import FusionCandidate, ScheduledNode, scheduled_node
 from litz_scheduler.legality.axis_alignment import Alignment, alignments, realign
@@ -62,16 +64,16 @@ def try_fuse(
     limits: FusionLimits,
     *,
     sibling: bool = False,
-) -> FusedCandidate | str:
-    """Return the candidate with the operation fused, or the reason code for which this is not legal.
+) -> FusedCandidate | Reason:
+    """Return the candidate with the operation fused, or the reason for which this is not legal.
 
     A ``sibling``, which reads a buffer that the candidate reads too, must load an element that a member loads at the
     same point; otherwise the common buffer is read twice anyway.
     """
-    reason = "refuse.domain"
+    reason = reasons.REFUSE_DOMAIN
     for alignment in alignments(candidate, operation):
         if _starves(candidate, alignment, symbols, limits):
-            reason = "refuse.parallel"
+            reason = reasons.REFUSE_PARALLEL
             continue
         members = realign(candidate, alignment, symbols)
         axes = alignment.outer + alignment.inner
@@ -79,19 +81,19 @@ def try_fuse(
         defined = {value.name: node for node in members for value in node.operation.results}
         phase = phase_for(new_node, defined)
         if phase is None:
-            reason = "refuse.index"
+            reason = reasons.REFUSE_INDEX
             continue
         if sibling and not {load for node in members for load in node.loads}.intersection(new_node.loads):
-            reason = "refuse.traffic"
+            reason = reasons.REFUSE_TRAFFIC
             continue
         follows = phase > 0 and not new_node.inner
         if candidate.is_matmul and not follows and not shares_nested_reductions(new_node, members):
-            reason = "refuse.matmul"
+            reason = reasons.REFUSE_MATMUL
             continue
         members.append(replace(new_node, phase=phase))
         if preserves_versions(members, roots):
             return FusedCandidate(alignment, members)
-        reason = "refuse.version"
+        reason = reasons.REFUSE_VERSION
     return reason
 
 

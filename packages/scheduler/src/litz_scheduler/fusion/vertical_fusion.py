@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from litz_ir.device import CPU, Device
+from litz_ir.fused import Reason
 from litz_ir.loops import LoopGraph, Operation, Pointwise, Reduction
 from litz_ir.passes import PassContext
+from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import body_size, estimate, type_bytes
 from litz_scheduler.analysis.fusion_candidate import FusionCandidate, ScheduledNode, new_candidate
 from litz_scheduler.fusion.groups import BUFFERS, FusionGroups, Merger
@@ -99,8 +101,8 @@ class _Walk:
 
     # --- fusion of one operation -------------------------------------------------------------------------------------
 
-    def _candidates(self, operation: Operation) -> list[tuple[FusionCandidate, str, int]]:
-        """Return groups to try, producers first, with the reason code and the bytes that need not be read again."""
+    def _candidates(self, operation: Operation) -> list[tuple[FusionCandidate, Reason, int]]:
+        """Return groups to try, producers first, with the reason and the bytes that need not be read again."""
         common: dict[int, dict[str, int]] = {}
         producers: set[int] = set()
         for name in operation.reads:
@@ -117,17 +119,16 @@ class _Walk:
         ranked = sorted(
             stakes, key=lambda n: (n not in producers, not self.candidates[n].is_matmul, -stakes[n], -n)
         )
-        reasons = {True: "fuse.producer", False: "fuse.sibling"}
         return [
-            (self.candidates[n], reasons[n in producers], stakes[n])
+            (self.candidates[n], reasons.FUSE_PRODUCER if n in producers else reasons.FUSE_SIBLING, stakes[n])
             for n in ranked
             if self.candidates[n].fusible
         ]
 
-    def _worthwhile(self, operation: Operation, reason: str, stake: int) -> bool:
+    def _worthwhile(self, operation: Operation, reason: Reason, stake: int) -> bool:
         """Return False for two large siblings with few common bytes, which run better as two kernels with fewer
         streams."""
-        if reason == "fuse.producer":
+        if reason is reasons.FUSE_PRODUCER:
             return True
         names = (*operation.reads, *(value.name for value in operation.results))
         moved = sum(estimate(type_bytes(self.values[name].type), self.graph.symbols) for name in names)
@@ -144,9 +145,13 @@ class _Walk:
         size = body_size(*operation.bodies)
         for candidate, reason, stake in candidates:
             worthwhile = self._worthwhile(operation, reason, stake)
-            sibling = reason == "fuse.sibling"
-            fused = self._try(candidate, operation, needed, size, sibling) if worthwhile else "refuse.traffic"
-            if isinstance(fused, str):
+            sibling = reason is reasons.FUSE_SIBLING
+            fused = (
+                self._try(candidate, operation, needed, size, sibling)
+                if worthwhile
+                else reasons.REFUSE_TRAFFIC
+            )
+            if isinstance(fused, Reason):
                 self.merger.note(candidate, operation.name, "refuse", fused, stake)
                 continue
             fused.apply(candidate)
@@ -163,17 +168,17 @@ class _Walk:
         needed: set[int],
         size: int,
         sibling: bool,
-    ) -> FusedCandidate | str:
-        """Return the candidate with the operation fused, or the reason code against it."""
+    ) -> FusedCandidate | Reason:
+        """Return the candidate with the operation fused, or the reason against it."""
         if candidate.device != _device(operation):
-            return "refuse.device"
+            return reasons.REFUSE_DEVICE
         if self.order.between(candidate.number, needed):
-            return "refuse.order"
+            return reasons.REFUSE_ORDER
         limits = self.merger.limits(candidate)
         if candidate.size + size > limits.statements:
-            return "refuse.size"
+            return reasons.REFUSE_SIZE
         if len(candidate.reads.union(operation.reads)) > BUFFERS:
-            return "refuse.buffers"
+            return reasons.REFUSE_BUFFERS
         symbols, roots = self.graph.symbols, self.needs.roots
         return try_fuse(candidate, operation, symbols, roots, limits, sibling=sibling)
 
@@ -189,7 +194,7 @@ class _Walk:
                 continue
             if self.merger.fits(target, other) and self._adjacent(other.number, target.number):
                 stake = estimate(type_bytes(self.values[name].type), self.graph.symbols)
-                self.merger.merge(target, other, stake, "fuse.producer")
+                self.merger.merge(target, other, stake, reasons.FUSE_PRODUCER)
 
     def _adjacent(self, first: int, second: int) -> bool:
         """Return True when no group must run between two groups, nor the second before the first."""

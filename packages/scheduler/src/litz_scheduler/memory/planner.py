@@ -10,6 +10,7 @@ from litz_ir.fused import Decision
 from litz_ir.loops import Output
 from litz_ir.plan import Allocate, Free, Kernel, Placement, Step, Storage
 from litz_ir.symbols import SymbolTable
+from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import estimate
 from litz_scheduler.memory.peak import LiveBlock, live_bytes
 from litz_scheduler.memory.runs import LaunchRuns, find_runs
@@ -130,15 +131,15 @@ class _Planner:
         placements = self.requests.placements
         for slot, placed in zip(self.requests.slots, layout.offsets, strict=True):
             note = f"in {placed.area.name}"
-            if placed.reason == "memory.arena":
+            if placed.reason is reasons.MEMORY_ARENA:
                 note += f" at {placed.offset}"
             for name in slot.values:
                 placements[name] = replace(placements[name], storage=placed.area.name, offset=placed.offset)
-                reason = placed.reason if name == slot.values[0] else "memory.inplace"
+                reason = placed.reason if name == slot.values[0] else reasons.MEMORY_INPLACE
                 yield Decision("memory", name, "allocate", reason, slot.nbytes, note)
         for name, over in self.requests.reused:
             nbytes = self.requests.nbytes(name)
-            yield Decision("memory", name, "allocate", "memory.inplace", nbytes, f"in %{over}")
+            yield Decision("memory", name, "allocate", reasons.MEMORY_INPLACE, nbytes, f"in %{over}")
 
     def _steps(self, layout: StorageLayout) -> Iterator[Step]:
         """Yield the steps, with allocations before each run and frees after it."""

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from litz_ir.device import Device
+from litz_ir.fused import Reason
 from litz_ir.symbols import Size
+from litz_scheduler import reasons
 from litz_scheduler.memory.arena import ArenaSpan, assign_offsets
 from litz_scheduler.memory.runs import LaunchRuns
 from litz_scheduler.memory.slots import LiveInterval, Slot
@@ -43,8 +45,8 @@ class SlotOffset:
     """The storage."""
     offset: int
     """The offset in bytes."""
-    reason: str
-    """The reason code: ``memory.fresh``, ``memory.reuse`` or ``memory.arena``."""
+    reason: Reason
+    """The reason: fresh memory, reused memory, or an arena."""
 
 
 @dataclass(slots=True)
@@ -124,7 +126,7 @@ def _arena_offsets(
         area = layout.add(arena.nbytes, device, first, last)
         for number, offset in zip(numbers, arena.offsets, strict=True):
             assert offset is not None
-            offsets[number] = SlotOffset(area, offset, "memory.arena")
+            offsets[number] = SlotOffset(area, offset, reasons.MEMORY_ARENA)
     return offsets
 
 
@@ -142,8 +144,8 @@ def _own_storage(
         recent = across_runs and slot.first - area.last <= REUSE_DISTANCE
         if area.last < slot.first and (recent or runs.of[area.last] == runs.of[slot.first]):
             area.last = slot.last
-            return SlotOffset(area, 0, "memory.reuse")
+            return SlotOffset(area, 0, reasons.MEMORY_REUSE)
     area = layout.add(slot.nbytes, slot.device, slot.first, slot.last, slot.escapes)
     if not slot.escapes:
         pool.append(area)
-    return SlotOffset(area, 0, "memory.fresh")
+    return SlotOffset(area, 0, reasons.MEMORY_FRESH)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from litz_ir.fused import Decision
+from litz_ir.fused import Decision, Reason
 from litz_ir.loops import LoopGraph, Pointwise, Value, View
 from litz_ir.passes import PassContext
+from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import body_cost, body_size, estimate, load_count, points, type_bytes
 from litz_scheduler.analysis.graph_facts import (
     Materialization,
@@ -112,64 +113,68 @@ class InlineDecisions:
         """Return True where a view is inlined."""
         if view.name not in self.memory:
             if self._in_time(view.name):
-                self._note(view.results[0], "inline", "inline.view")
+                self._note(view.results[0], "inline", reasons.INLINE_VIEW)
                 return True
         elif self.materialization.shares(view) and self._in_time(view.name):
             # The view shares its base's memory for calls, and loops read the base through it.
             return False
         self.copied.add(view.name)
-        self._note(view.results[0], "copy", "copy.layout" if self._in_time(view.name) else "refuse.version")
+        self._note(
+            view.results[0],
+            "copy",
+            reasons.COPY_LAYOUT if self._in_time(view.name) else reasons.REFUSE_VERSION,
+        )
         return False
 
     def _pointwise(self, operation: Pointwise) -> bool:
         """Return True where a pointwise value is inlined."""
         value = operation.results[0]
         if self._is_materialised(operation):
-            reason = "realise.output" if value.name in self.returned else "realise.called"
+            reason = reasons.REALISE_OUTPUT if value.name in self.returned else reasons.REALISE_CALLED
             if value.replaces is not None:
-                reason = "realise.version"
+                reason = reasons.REALISE_VERSION
             if len(operation.results) == 1:
                 self._note(value, "realise", reason)
             return False
         if not self._in_time(value.name):
-            self._note(value, "realise", "refuse.version")
+            self._note(value, "realise", reasons.REFUSE_VERSION)
             return False
         if self.sums.intersection(operation.reads):
             # If its readers run in other kernels, its result is stored, and not the sum in full precision.
-            self._note(value, "realise", "realise.matmul")
+            self._note(value, "realise", reasons.REALISE_MATMUL)
             return False
         verdict, reason = self._verdict(operation)
         self._note(value, verdict, reason)
         return verdict == "inline"
 
-    def _verdict(self, operation: Pointwise) -> tuple[str, str]:
-        """Return the verdict and the reason code by the cost of recomputation."""
+    def _verdict(self, operation: Pointwise) -> tuple[str, Reason]:
+        """Return the verdict and the reason by the cost of recomputation."""
         body = operation.bodies[0]
         cost, size, reads = body_cost(body), body_size(body), load_count(body)
         uses = self.uses.get(operation.name, Uses())
         cheap = cost <= self.options.inline_cost
         if reads == 0 and cheap:
-            return "inline", "inline.cheap"
+            return "inline", reasons.INLINE_CHEAP
         if may_raise(body) and not all(use.whole for use in uses.readers.values()):
-            return "realise", "realise.raises"
+            return "realise", reasons.REALISE_RAISES
         if uses.truncated or has_nested_reductions(operation):
-            return "realise", "realise.expensive"
+            return "realise", reasons.REALISE_EXPENSIVE
         heavier = {p: self.weight[p] + size * use.count for p, use in uses.readers.items()}
         if max(heavier.values(), default=size) > self.limit:
-            return "realise", "realise.size"
+            return "realise", reasons.REALISE_SIZE
         if self.matmuls.intersection(uses.readers):
             if not self._is_light(operation, uses):
-                return "realise", "realise.operand"
+                return "realise", reasons.REALISE_OPERAND
             self.weight.update(heavier)
-            return "inline", "inline.operand"
+            return "inline", reasons.INLINE_OPERAND
         if uses.loop_invariant and len(uses.readers) == 1:
             self.weight.update(heavier)
-            return "inline", "inline.loop_invariant"
+            return "inline", reasons.INLINE_LOOP_INVARIANT
         single = uses.count <= 1 and (cheap or not self._expands(operation, uses))
         if not single and not (cheap and reads <= self.options.inline_loads and uses.count < MAX_READERS):
-            return "realise", "realise.expensive"
+            return "realise", reasons.REALISE_EXPENSIVE
         self.weight.update(heavier)
-        return "inline", "inline.single" if single else "inline.cheap"
+        return "inline", reasons.INLINE_SINGLE if single else reasons.INLINE_CHEAP
 
     def _is_light(self, operation: Pointwise, uses: Uses) -> bool:
         """Return True for an operand that a matmul may compute for every tile that it reads.
@@ -218,5 +223,5 @@ class InlineDecisions:
         use = uses.readers.get(deadline.position)
         return deadline.aligned and use is not None and use.aligned
 
-    def _note(self, value: Value, verdict: str, reason: str) -> None:
+    def _note(self, value: Value, verdict: str, reason: Reason) -> None:
         self.context.decide(Decision("realise", value.name, verdict, reason, type_bytes(value.type)))

@@ -15,6 +15,7 @@ from litz_ir.loops import Axis, LoopGraph, NamedCombiner, Operation, Pointwise, 
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Const, Expr, Load, Op, const, op, substitute_expr
 from litz_ir.symbols import Size, substitute, symbol
+from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import estimate, points
 from litz_scheduler.analysis.graph_facts import output_names
 from litz_scheduler.options import SchedulerOptions
@@ -43,7 +44,7 @@ class OnlineReductions:
                     operations[position : position + 1] = pair.merged
                     operations.append(pair.second)
                     merger.known[pair.operation.name] = pair.merged[0]
-                    context.decide(Decision("split", operation.name, "merge", "merge.online"))
+                    context.decide(Decision("split", operation.name, "merge", reasons.MERGE_ONLINE))
                     continue
             merger.known[operation.name] = operation
             operations.append(operation)

@@ -32,6 +32,7 @@ from litz_ir.scalar import (
 )
 from litz_ir.symbols import Size, add, coefficient, floordiv, mod, mul, product, symbol
 from litz_ir.target import Capabilities
+from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import body_cost, estimate, load_count, points
 from litz_scheduler.analysis.graph_facts import element_of
 from litz_scheduler.legality.matmul import gpu_kinds, matmul_of
@@ -72,7 +73,7 @@ class SplitReductions:
             operations += steps or (operation,)
             if steps:
                 note = f"{math.prod(axis.size for axis in steps[1].reduce_axes)} splits"
-                context.decide(Decision("split", operation.name, "split", "split.threads", note=note))
+                context.decide(Decision("split", operation.name, "split", reasons.SPLIT_THREADS, note=note))
         return data.with_operations(tuple(operations))
 
     def _split(self, operation: Reduction, graph: LoopGraph, context: PassContext) -> tuple[Reduction, ...]:

@@ -25,6 +25,7 @@ from litz_ir.loops import (
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, const, index, masked, op, substitute_expr, substitute_params
 from litz_ir.symbols import Size, add, floordiv, mod, mul, symbol
+from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import estimate, load_count, points
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.schedules.cluster_size import CTAS_PER_SM, MIN_COLUMN_TILE
@@ -50,7 +51,7 @@ class SplitScans:
                 assert isinstance(operation, Scan)
                 operations += _split(operation, splits)
                 context.decide(
-                    Decision("split", operation.name, "split", "split.threads", note=f"{splits} splits")
+                    Decision("split", operation.name, "split", reasons.SPLIT_THREADS, note=f"{splits} splits")
                 )
             else:
                 operations.append(operation)

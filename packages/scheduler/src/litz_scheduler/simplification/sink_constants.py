@@ -11,6 +11,7 @@ from litz_ir.loops import Axis, Extern, LoopGraph, Operation, Pointwise, Ref, Va
 from litz_ir.passes import PassContext
 from litz_ir.scalar import OPS, Const, Expr, Index, Load, Masked, Op, cast, indirects_in, walk
 from litz_ir.symbols import symbol
+from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import type_bytes
 from litz_scheduler.analysis.graph_facts import overwritten_names
 
@@ -42,7 +43,7 @@ class SinkConstants:
             replacement = copies.replacement(operation)
             if replacement:
                 nbytes = type_bytes(operation.results[0].type)
-                context.decide(Decision("devices", operation.name, "make", "sink.constant", nbytes))
+                context.decide(Decision("devices", operation.name, "make", reasons.SINK_CONSTANT, nbytes))
             operations.extend(replacement or (operation,))
         return data.with_operations(tuple(operations))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast, get_args
 
-from litz_ir.fused.decision import Decision
+from litz_ir.fused.decision import Decision, Reason
 from litz_ir.fused.group import FusedGraph, Group, Member, StorageClass
 from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size
@@ -38,16 +38,19 @@ def fused(stream: Stream) -> FusedGraph:
 
 
 def decisions(stream: Stream) -> tuple[Decision, ...]:
-    """Any number of ``decision …`` lines."""
+    """Any number of ``decision …`` lines; the first one with a reason gives its sentence."""
     found: list[Decision] = []
+    reasons: dict[str, Reason] = {}
     while stream.accept("decision"):
         stage = stream.name("a stage")
         verdict = stream.name("a verdict")
         subject = stream.string("a subject")
-        reason = stream.name("a reason")
+        key = stream.name("a reason")
+        if stream.token.kind == "string" or key not in reasons:
+            reasons[key] = Reason(key, stream.string(f"the sentence of the reason {key}"))
         nbytes = term(stream) if stream.accept("bytes") else 0
         note = stream.string("a note") if stream.accept("note") else ""
-        found.append(Decision(stage, subject, verdict, reason, nbytes, note))
+        found.append(Decision(stage, subject, verdict, reasons[key], nbytes, note))
     return tuple(found)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from litz_ir.fused.decision import Decision
 from litz_ir.fused.group import FusedGraph, Group, Member, StorageClass
 from litz_ir.text.printing.bodies import BodyPrinter, print_term
@@ -22,16 +24,29 @@ def fused_lines(fused: FusedGraph) -> list[str]:
     lines = graph_lines(fused.graph)
     for group in fused.groups:
         lines += _group_lines(group, scope)
-    lines += map(decision_text, fused.decisions)
+    lines += decision_lines(fused.decisions)
     return ["fused {", *indented(lines), "}"]
 
 
-def decision_text(decision: Decision) -> str:
-    """The text of a decision: ``decision stage verdict "subject" reason bytes 4096 note "…"``."""
+def decision_lines(decisions: Iterable[Decision]) -> list[str]:
+    """The lines of decisions, with the sentence of each reason at the first decision that has it."""
+    lines: list[str] = []
+    sentences: dict[str, str] = {}
+    for decision in decisions:
+        key, sentence = decision.reason.key, decision.reason.sentence
+        lines.append(_decision_text(decision, is_new=sentences.get(key) != sentence))
+        sentences[key] = sentence
+    return lines
+
+
+def _decision_text(decision: Decision, *, is_new: bool) -> str:
+    """The text of a decision: ``decision stage verdict "subject" reason "sentence" bytes 4096 note "…"``."""
     text = (
         f"decision {name_text(decision.stage)} {name_text(decision.verdict)} {string_text(decision.subject)}"
     )
-    text += f" {name_text(decision.reason)}"
+    text += f" {name_text(decision.reason.key)}"
+    if is_new:
+        text += f" {string_text(decision.reason.sentence)}"
     if decision.bytes != 0:
         text += f" bytes {print_term(decision.bytes)}"
     return text + (f" note {string_text(decision.note)}" if decision.note else "")

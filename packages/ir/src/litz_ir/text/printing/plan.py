@@ -18,7 +18,7 @@ from litz_ir.plan.program import (
 )
 from litz_ir.scalar.node import Expr
 from litz_ir.text.printing.bodies import BodyPrinter, print_term
-from litz_ir.text.printing.fused import decision_text
+from litz_ir.text.printing.fused import decision_lines
 from litz_ir.text.printing.kernel import kernel_lines
 from litz_ir.text.printing.loops import named_values, values_text
 from litz_ir.text.printing.types import (
@@ -63,7 +63,7 @@ def plan_lines(plan: Plan) -> list[str]:
     scope = plan_scope(plan)
     for step in plan.steps:
         lines += _step_lines(step, scope)
-    lines += map(decision_text, plan.decisions)
+    lines += decision_lines(plan.decisions)
     donated = named_values("donated", plan.donated)
     return [f"{head} ({inputs}){donated} -> ({outputs}) {{", *indented(lines), "}"]
 

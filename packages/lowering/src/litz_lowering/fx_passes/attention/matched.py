@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch.fx import Node
 
+from litz_ir.fused import Reason
+from litz_lowering import reasons
 from litz_lowering.fx_passes.attention.constants import KnownTensors
 from litz_lowering.fx_passes.attention.forms import SCORES, WEIGHTS, is_rearranged, value_of
 from litz_lowering.fx_passes.attention.masks import AttentionMasks, masks_of
@@ -29,8 +31,8 @@ It never stores scores, which pays off once they exceed the caches: 1.1 times at
 class Refused:
     """Reason for not rewriting an attention."""
 
-    reason: str
-    """Key of ``REASONS`` in :mod:`litz_ir`."""
+    reason: Reason
+    """Reason of the decision."""
     about: str = ""
     """Detail of the reason."""
 
@@ -75,7 +77,7 @@ def attention_of(match: Match, constants: KnownTensors) -> Attention | Refused:
         return refused
     (batch, rows, _), (_, _, columns) = (tuple(value.shape) for value in values[:2] if value is not None)
     if not _has_kernel_order(match, rows, columns):
-        return Refused("attention.order")
+        return Refused(reasons.ATTENTION_ORDER)
     root = _root(second)
     lead = _lead((root, softmax), batch)
     query = operand(match.node("query"), lead, constants)
@@ -87,7 +89,7 @@ def attention_of(match: Match, constants: KnownTensors) -> Attention | Refused:
         return scaled
     masks = masks_of(steps, product, (*lead, rows, columns), constants)
     if isinstance(masks, str):
-        return Refused("attention.mask", masks)
+        return Refused(reasons.ATTENTION_MASK, masks)
     scale, growth = scaled
     for each in (query, key):
         scale, growth = scale * each.factor, growth * each.growth
@@ -102,19 +104,19 @@ def _refused(values: Sequence[torch.Tensor | None]) -> Refused | None:
     """Reason against operands and results of these types; None where the kernel accepts them."""
     tensors = [value for value in values if value is not None]
     if any(not all(type(size) is int for size in (*v.shape, *v.stride())) for v in tensors):
-        return Refused("attention.symbols")
+        return Refused(reasons.ATTENTION_SYMBOLS)
     if any(v.device.type != "cpu" for v in tensors):
-        return Refused("attention.device")
+        return Refused(reasons.ATTENTION_DEVICE)
     if len({v.dtype for v in tensors}) != 1 or tensors[0].dtype not in DTYPES:
-        return Refused("attention.dtype", str(tensors[0].dtype).removeprefix("torch."))
+        return Refused(reasons.ATTENTION_DTYPE, str(tensors[0].dtype).removeprefix("torch."))
     query, key, value, result = tensors
     if query.shape[:2] != result.shape[:2]:
-        return Refused("attention.mask", "the mask broadcasts the scores")
+        return Refused(reasons.ATTENTION_MASK, "the mask broadcasts the scores")
     if query.shape[2] != value.shape[2]:
-        return Refused("attention.heads", f"{query.shape[2]} and {value.shape[2]}")
+        return Refused(reasons.ATTENTION_HEADS, f"{query.shape[2]} and {value.shape[2]}")
     scores = query.shape[0] * query.shape[1] * key.shape[2] * query.element_size()
     if scores < MIN_SCORE_BYTES or query.shape[2] == 0:
-        return Refused("attention.small", f"{scores} B of scores")
+        return Refused(reasons.ATTENTION_SMALL, f"{scores} B of scores")
     return None
 
 
@@ -166,9 +168,9 @@ def _scale(steps: Sequence[MatchedStep], constants: KnownTensors) -> tuple[float
         if step.row in ("times", "over"):
             number = constants.number(step.bound["by"])
             if not number:
-                return Refused("attention.scale")
+                return Refused(reasons.ATTENTION_SCALE)
             if masked:
-                return Refused("attention.mask", "the mask is scaled")
+                return Refused(reasons.ATTENTION_MASK, "the mask is scaled")
             factor = number if step.row == "times" else 1 / number
             scale, growth = scale * factor, growth * max(1.0, abs(factor))
         masked = masked or step.row in ("add", "fill", "fill_inverted")

@@ -16,6 +16,7 @@ from torch.nn import Module
 
 from litz_ir.fused import Decision
 from litz_ir.passes import PassContext
+from litz_lowering import reasons
 from litz_lowering.contexts.origins import origin_of
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.attention.branches import (
@@ -144,7 +145,7 @@ def _rewritable(graph: Graph, constants: KnownTensors, context: PassContext) -> 
         matched.add(softmax)
         found = attention_of(match, constants)
         if isinstance(found, Attention):
-            _record(context, softmax, Refused("attention.kernel"))
+            _record(context, softmax, Refused(reasons.ATTENTION_KERNEL))
             yield found
         else:
             _record(context, softmax, found)
@@ -160,8 +161,8 @@ def _near_miss(softmax: Node) -> Refused | None:
         return None
     for match in (find(SOFTMAX, softmax), find(ATTENTION, below)):
         if isinstance(match, Mismatch):
-            other = "attention.dimension" if match.node is softmax else "attention.step"
-            return Refused("attention.read" if match.readers else other, str(match.node.target))
+            other = reasons.ATTENTION_DIMENSION if match.node is softmax else reasons.ATTENTION_STEP
+            return Refused(reasons.ATTENTION_READ if match.readers else other, str(match.node.target))
     return None
 
 
@@ -176,7 +177,7 @@ def _path(start: Node, neighbours: Callable[[Node], Any]) -> Node | None:
 
 
 def _record(context: PassContext, softmax: Node, refused: Refused) -> None:
-    verdict = "call" if refused.reason == "attention.kernel" else "leave"
+    verdict = "call" if refused.reason is reasons.ATTENTION_KERNEL else "leave"
     about = f"{refused.about}; " if refused.about else ""
     note = f"{about}{origin_of(softmax).describe()}"
     context.decide(Decision(STAGE, softmax.name, verdict, refused.reason, note=note))

@@ -21,6 +21,7 @@ from litz_ir.loops import (
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Load, QueryKeyPoint, cast, const, index, masked, normalized, op, where
 from litz_ir.symbols import Size, symbol
+from litz_scheduler import reasons
 from litz_scheduler.library.attention.attention_calls import (
     ATTENTIONS,
     GRADIENTS,
@@ -58,7 +59,7 @@ class GeneratedAttention:
             if isinstance(operation, ContractionCall) and self._is_requested(operation, context):
                 loops = self._loops(operation, values)
             if loops:
-                context.decide(Decision("library", operation.name, "generate", "library.generated"))
+                context.decide(Decision("library", operation.name, "generate", reasons.LIBRARY_GENERATED))
             operations.extend(loops or (operation,))
         return data.with_operations(tuple(operations))
 

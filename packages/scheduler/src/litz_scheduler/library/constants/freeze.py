@@ -9,6 +9,7 @@ from litz_ir.fused import Decision
 from litz_ir.loops import LoopGraph, Operation, Pointwise, Reduction, Value, is_dense
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Scalar, walk
+from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import type_bytes
 from litz_scheduler.analysis.graph_facts import axes_of, output_names
 from litz_scheduler.library.constants.frozen_region import FrozenRegion
@@ -42,7 +43,7 @@ class FreezeParameterLoops:
                 region.compute(operation)
                 for value in operation.results:
                     region.result(value.name, value.type)
-                context.decide(Decision("library", operation.name, "freeze", "library.frozen"))
+                context.decide(Decision("library", operation.name, "freeze", reasons.LIBRARY_FROZEN))
             else:
                 remaining.append(operation)
         return data.with_operations((*region.region(), *remaining))

@@ -12,6 +12,7 @@ from litz_ir.origin import Origin
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, cast, const, masked, op
 from litz_ir.symbols import Size, symbol
+from litz_scheduler import reasons
 from litz_scheduler.legality.matmul import gpu_kinds
 from litz_scheduler.library.convolution.convolution_loops import ConvolutionSum, convolution_sum
 from litz_scheduler.options import SchedulerOptions
@@ -49,7 +50,7 @@ class GeneratedConvolutions:
                 operations.append(operation)
                 continue
             operations.extend(self._loops(call, operation.origin))
-            context.decide(Decision("library", operation.name, "generate", "library.generated"))
+            context.decide(Decision("library", operation.name, "generate", reasons.LIBRARY_GENERATED))
         return data.with_operations(tuple(operations))
 
     def _loops(self, call: ConvolutionCall, origin: Origin) -> tuple[Operation, ...]:

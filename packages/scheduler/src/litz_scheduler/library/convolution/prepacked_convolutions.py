@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from litz_ir.contraction import convolution_arguments
 from litz_ir.dtypes import f32
-from litz_ir.fused import Decision
+from litz_ir.fused import Decision, Reason
 from litz_ir.loops import (
     Argument,
     Axis,
@@ -26,6 +26,7 @@ from litz_ir.loops import (
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, loads, op, substitute_expr
 from litz_ir.symbols import Size, symbol
+from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import is_identity
 from litz_scheduler.library.constants.frozen_region import FrozenRegion
 from litz_scheduler.library.convolution.channelwise import Affine, split
@@ -154,11 +155,11 @@ class _PrepackRewriter:
             if name is not None and self._can_fuse(reader):
                 post_op, value = name, reader.results[0]
                 self.fused.add(reader.name)
-                self._note(reader, "fuse", "library.activation")
+                self._note(reader, "fuse", reasons.LIBRARY_ACTIVATION)
             else:
                 self.remaining_bodies[reader.name] = channel_split.rest
             if affine != Affine():
-                self._note(reader, "fuse", "library.scale")
+                self._note(reader, "fuse", reasons.LIBRARY_SCALE)
         self._emit(call, value, convolution, self._prepacked(call, convolution, affine, reader), post_op)
 
     def _only_reader(self, value: Value) -> Pointwise | None:
@@ -239,7 +240,7 @@ class _PrepackRewriter:
         self.layouts.last.add(result.name)
         if not free:
             self.layouts.copy(value, result.name)
-        self._note(call, "call", "library.convolution")
+        self._note(call, "call", reasons.LIBRARY_CONVOLUTION)
 
-    def _note(self, operation: Operation, verdict: str, reason: str) -> None:
+    def _note(self, operation: Operation, verdict: str, reason: Reason) -> None:
         self.context.decide(Decision("library", operation.name, verdict, reason))

@@ -20,6 +20,7 @@ from litz_ir.loops import (
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Load
 from litz_ir.symbols import symbol
+from litz_scheduler import reasons
 from litz_scheduler.library.layout.channels_last_values import channels_last
 from litz_scheduler.library.layout.convolution_layouts import (
     ConvolutionLayoutCost,
@@ -64,7 +65,7 @@ class PropagateChannelsLast:
         for name, costs in calls.items():
             if name in choice.calls:
                 saved = costs.eager_cost - costs.channels_last_cost
-                context.decide(Decision("library", name, "convert", "library.channels_last", saved))
+                context.decide(Decision("library", name, "convert", reasons.LIBRARY_CHANNELS_LAST, saved))
         return _ChannelsLastRewriter(data, calls, choice).run()
 
 

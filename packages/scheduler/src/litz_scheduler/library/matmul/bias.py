@@ -22,6 +22,7 @@ from litz_ir.loops import (
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Load, op
 from litz_ir.symbols import Size, symbol
+from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import output_names
 
 
@@ -50,7 +51,7 @@ class UnfuseBias:
                 continue
             assert isinstance(operation, ContractionCall)
             operations += _unfused(operation, *types)
-            context.decide(Decision("library", operation.name, "call", "library.bias"))
+            context.decide(Decision("library", operation.name, "call", reasons.LIBRARY_BIAS))
         return data.with_operations(tuple(operations))
 
 

@@ -24,6 +24,7 @@ from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, cast, const, op
 from litz_ir.symbols import Size, SymbolTable, symbol
 from litz_ir.target import Capabilities
+from litz_scheduler import reasons
 from litz_scheduler.library.matmul.grouped_gemm import grouped_gemm_loops, row_groups_of
 from litz_scheduler.options import SchedulerOptions
 
@@ -56,7 +57,9 @@ class GeneratedMatmuls:
             multiply, loops = self._loops(operation, values, devices, data.symbols)
             if loops:
                 note = NOTES.get(multiply, "")
-                decision = Decision("library", operation.name, "generate", "library.generated", note=note)
+                decision = Decision(
+                    "library", operation.name, "generate", reasons.LIBRARY_GENERATED, note=note
+                )
                 context.decide(decision)
             operations.extend(loops or (operation,))
         return data.with_operations(tuple(operations))

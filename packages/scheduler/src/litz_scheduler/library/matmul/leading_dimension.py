@@ -20,6 +20,7 @@ from litz_ir.loops import (
 )
 from litz_ir.passes import PassContext
 from litz_ir.target import DeviceModel
+from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import output_names
 from litz_scheduler.legality.matmul import gpu_kinds
 from litz_scheduler.options import SchedulerOptions
@@ -75,7 +76,7 @@ class PadLeadingDimension:
         type_ = padded_type(value.type, known.model) if applicable and known is not None else None
         if type_ is None or not _read_by_matmul(value.name, readers):
             return value
-        context.decide(Decision("library", value.name, "pad", "library.padding"))
+        context.decide(Decision("library", value.name, "pad", reasons.LIBRARY_PADDING))
         return replace(value, type=type_)
 
 

@@ -10,6 +10,7 @@ from litz_ir.fused import Decision
 from litz_ir.loops import Axis, ContractionCall, LoopGraph, Operation, Ref, TensorType, Value, View
 from litz_ir.passes import PassContext
 from litz_ir.symbols import Size, symbol
+from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import estimate
 from litz_scheduler.analysis.graph_facts import VersionDeadlines
 from litz_scheduler.options import SchedulerOptions
@@ -40,7 +41,7 @@ class LinearMatmuls:
         for position, operation in enumerate(data.operations):
             replacement = rewriter.of(operation, position)
             if replacement:
-                context.decide(Decision("library", operation.name, "call", "library.linear"))
+                context.decide(Decision("library", operation.name, "call", reasons.LIBRARY_LINEAR))
             operations.extend(replacement or (operation,))
             rewriter.known.update((o.name, o) for o in operations[-1:] if isinstance(o, View))
         return data.with_operations(tuple(operations))

@@ -1,0 +1,108 @@
+"""Reasons for the scheduler's decisions, a row each."""
+
+from __future__ import annotations
+
+from litz_ir.fused import Reason
+
+INLINE_VIEW = Reason("inline.view", "a view is only an index map, which costs nothing in its reader's loop")
+INLINE_SINGLE = Reason("inline.single", "its only reader computes it at no extra cost")
+INLINE_LOOP_INVARIANT = Reason("inline.loop_invariant", "its only reader computes it outside its inner loop")
+INLINE_OPERAND = Reason(
+    "inline.operand", "a matmul computes it while it loads tiles of its operand, at almost no cost"
+)
+INLINE_CHEAP = Reason("inline.cheap", "recomputing it costs less than a round trip through memory")
+
+REALISE_EXPENSIVE = Reason("realise.expensive", "it has several readers and is too expensive to recompute")
+REALISE_SIZE = Reason("realise.size", "inlining it would exceed the statement limit of its reader's kernel")
+REALISE_RAISES = Reason("realise.raises", "it may report an error at an element that its readers do not read")
+REALISE_CALLED = Reason("realise.called", "a call reads it, so it must be in memory")
+REALISE_OUTPUT = Reason("realise.output", "the graph returns it")
+REALISE_MATMUL = Reason(
+    "realise.matmul", "it is the epilogue of a matmul, whose full-precision sums are not stored"
+)
+REALISE_OPERAND = Reason("realise.operand", "a matmul that inlined it would recompute it for every tile")
+REALISE_VERSION = Reason("realise.version", "it is the new content of an existing buffer")
+
+FUSE_PRODUCER = Reason("fuse.producer", "it reads a value that the group computes, at the same points")
+FUSE_SIBLING = Reason("fuse.sibling", "it reads a buffer that the group reads, over the same points")
+FUSE_FOREACH = Reason(
+    "fuse.foreach", "both run over the same points and move too few bytes for a launch each"
+)
+FUSE_HORIZONTAL = Reason(
+    "fuse.horizontal", "the kernels are independent and move too few bytes for a launch each"
+)
+
+REFUSE_DOMAIN = Reason("refuse.domain", "the loops do not run over the same points")
+REFUSE_ORDER = Reason("refuse.order", "fusing them would create a dependency cycle")
+REFUSE_INDEX = Reason("refuse.index", "it reads another element of a value that the group computes")
+REFUSE_VERSION = Reason("refuse.version", "one overwrites a buffer that the other reads")
+REFUSE_DEVICE = Reason("refuse.device", "they run on different devices")
+REFUSE_PARALLEL = Reason("refuse.parallel", "the fused kernel would have too few points to run in parallel")
+REFUSE_SIZE = Reason("refuse.size", "the fused kernel would exceed the statement limit")
+REFUSE_BUFFERS = Reason("refuse.buffers", "the fused kernel would access too many buffers")
+REFUSE_MATMUL = Reason("refuse.matmul", "a matmul is fused only with operations that use its result")
+REFUSE_TRAFFIC = Reason("refuse.traffic", "they share too few bytes for fusion to pay off")
+REFUSE_PEAK = Reason("refuse.peak", "one launch of the independent kernels would raise the memory peak")
+
+ALIAS_VIEW = Reason("alias.view", "it is a view of existing memory")
+COPY_LAYOUT = Reason("copy.layout", "its reader needs another layout")
+
+MEMORY_REUSE = Reason("memory.reuse", "it takes the memory of a value that is dead")
+MEMORY_INPLACE = Reason("memory.inplace", "it overwrites an input after that input's last use")
+MEMORY_ARENA = Reason(
+    "memory.arena", "only kernels access it, so it is placed in an allocation with other values"
+)
+MEMORY_FRESH = Reason("memory.fresh", "no dead memory fits")
+
+ORDER_EAGER = Reason("order.eager", "no other order that was tried has a clearly lower memory peak")
+ORDER_PEAK = Reason("order.peak", "its memory peak is lower than that of eager's order")
+SINK_CONSTANT = Reason(
+    "sink.constant", "it is a constant, so it is created on the device that it was copied to"
+)
+SHARE_KERNEL = Reason("share.kernel", "it equals an existing kernel, up to buffer names")
+
+SCAN_LOOKBACK = Reason(
+    "scan.lookback", "its rows are few and long, so thread blocks scan chunks of them by decoupled look-back"
+)
+REDUCE_CLUSTER = Reason(
+    "reduce.cluster",
+    "its rows or columns are too few or too long for a block each, so a cluster reduces each",
+)
+MERGE_ONLINE = Reason(
+    "merge.online",
+    "both reductions read elements that leave the registers, so one online reduction computes both",
+)
+SPLIT_THREADS = Reason(
+    "split.threads", "it has too few results for the threads, so chunks are reduced in parallel and combined"
+)
+
+LIBRARY_LINEAR = Reason(
+    "library.linear", "the host's routine for linear layers is faster than ATen's at this size"
+)
+LIBRARY_BIAS = Reason(
+    "library.bias",
+    "its readers add the bias in their loops, and a matmul without bias has more library routines",
+)
+LIBRARY_GENERATED = Reason(
+    "library.generated", "it was chosen to run as a loop, which its prologue and epilogue can be fused into"
+)
+LIBRARY_PADDING = Reason("library.padding", "library routines read rows faster that start at a cache line")
+LIBRARY_CONVOLUTION = Reason(
+    "library.convolution",
+    "its weight is prepacked once, and the host's routine is fastest on channels-last data",
+)
+LIBRARY_CHANNELS_LAST = Reason(
+    "library.channels_last",
+    "channels-last saves its routine more reordering than the conversions around it cost",
+)
+LIBRARY_FROZEN = Reason(
+    "library.frozen",
+    "it depends only on parameters, so it is computed once and reused until one of them changes",
+)
+LIBRARY_SCALE = Reason(
+    "library.scale", "its scale and shift of each channel become part of the convolution's weight and bias"
+)
+LIBRARY_ACTIVATION = Reason("library.activation", "the convolution's routine applies it")
+LIBRARY_NO_TEMPLATE = Reason(
+    "library.no_template", "the target cannot generate this contraction, so a library routine runs it"
+)
