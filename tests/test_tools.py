@@ -9,7 +9,8 @@ import pytest
 import tree_metadata
 from check_links import broken_links
 from import_all import import_all
-from public_api import public_names
+from public_api import public_lines, public_names
+from signatures import Sources
 from tree_metadata import PACKAGES, dependencies, link_missing, manifests, write_metadata
 
 import litz
@@ -22,7 +23,77 @@ def test_public_names_follow_dunder_all_and_else_what_is_bound(tmp_path: Path) -
     (package / "inner" / "__init__.py").write_text(
         "from __future__ import annotations\nimport os.path\na: int = 1\ndef b() -> None: ...\n_hidden = 2\n"
     )
-    assert public_names(package) == ["sample.a", "sample.inner.a", "sample.inner.b", "sample.inner.os"]
+    (package / "front.py").write_text('__all__ = ["c"]\nc, d = 1, 2\n')
+    (package / "private.py").write_text("e = 3\n")
+    inner = [("sample.inner", name) for name in ("a", "b", "os")]
+    assert public_names(package) == [("sample", "a"), ("sample.front", "c"), *inner]
+
+
+DEEP = """
+from typing import Literal, overload
+from dataclasses import dataclass
+import os
+
+Kind = Literal["near", "far"]
+
+class _Base:
+    x: int
+    def __init__(self, x: int) -> None: ...
+
+@dataclass(frozen=True)
+class Point(_Base, metaclass=type):
+    y: float = 1.5
+    _cached = None
+    @property
+    def length(self) -> float: ...
+    @classmethod
+    def of(cls, *sizes: int, name: str = "p") -> "Point": ...
+    def _hidden(self) -> None: ...
+
+@overload
+def scale(point: Point, /, by: int) -> Point: ...
+@overload
+def scale(point: Point, /, *, by: float = 2.0, **rest: object) -> Point: ...
+def scale(point, /, by=2, **rest): ...
+"""
+
+
+def test_signatures_are_those_of_the_definitions(tmp_path: Path) -> None:
+    files = {
+        "sample/__init__.py": "from sample.inner import Point, scale\nfrom sibling.far import LIMITS\nimport json\n",
+        "sample/inner/__init__.py": (
+            "from sample.inner import deep\nfrom sample.inner.deep import Kind, Point, scale\n"
+        ),
+        "sample/inner/deep.py": DEEP,
+        "sibling/far.py": "LIMITS: dict[str, int] = {'far': 3}\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert public_lines(tmp_path / "sample", Sources([tmp_path])) == [
+        "sample.LIMITS: dict[str, int]",
+        "sample.Point = sample.inner.Point",
+        "sample.inner.Kind = Literal['near', 'far']",
+        "class sample.inner.Point(_Base, metaclass=type)",
+        "    @dataclass(frozen=True)",
+        "    x: int",
+        "    __init__(self, x: int) -> None",
+        "    y: float = 1.5",
+        "    @property length(self) -> float",
+        "    @classmethod of(cls, *sizes: int, name: str = 'p') -> 'Point'",
+        "sample.inner.scale(point: Point, /, by: int) -> Point",
+        "    @overload",
+        "sample.inner.scale(point: Point, /, *, by: float = 2.0, **rest: object) -> Point",
+        "    @overload",
+        "sample.json = json",
+        "sample.scale = sample.inner.scale",
+    ]
+
+
+def test_a_name_that_nothing_defines_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "sample.py").write_text("here = 1\n")
+    with pytest.raises(LookupError, match="sample does not define there"):
+        Sources([tmp_path]).definition("sample", "there")
 
 
 def test_broken_links_are_found_outside_code_blocks(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
-"""Compare every package's public names with a committed list, so that no name comes or goes unnoticed.
+"""Compare every package's public names and signatures with a committed list, so that none changes unnoticed.
 
-`--check` compares, `--write` rewrites `packages/*/tests/public_api.txt`. A package's
-public names are those of its `__init__.py` and of its folders' `__init__.py`: `__all__` where there is one,
-else what is defined or imported there without a leading underscore. Sources are read, never imported.
+`--check` compares, `--write` rewrites `packages/*/tests/public_api.txt`. A package's public names are those of its
+`__init__.py` and of its folders' `__init__.py`: `__all__` where there is one, else what is defined or imported there
+without a leading underscore, but for the folder's own modules. A module beside the package's `__init__.py` is public if
+it has `__all__`. What has several names is written out under that of the innermost folder, to which the others refer.
+Sources are read, never imported.
 """
 
 from __future__ import annotations
@@ -13,45 +15,56 @@ import difflib
 import sys
 from pathlib import Path
 
+from signatures import Definition, Sources, bound_names
+
 PACKAGES = Path(__file__).resolve().parent.parent / "packages"
 
 
 def declared_all(tree: ast.Module) -> list[str] | None:
     """Return the names in a module's literal `__all__`, or None when it has none."""
     for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
-            assert isinstance(node, ast.Assign)
+        if isinstance(node, ast.Assign) and "__all__" in bound_names(node):
             return [str(name) for name in ast.literal_eval(node.value)]
     return None
 
 
-def bound_names(tree: ast.Module) -> list[str]:
+def public_names(package: Path) -> list[tuple[str, str]]:
+    """Return the public names of the package whose import folder is `package`, sorted: each a module and a name."""
+    found: set[tuple[str, str]] = set()
+    for path in {*package.rglob("__init__.py"), *package.glob("*.py")}:
+        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+        names = declared_all(tree)
+        if path.name == "__init__.py":
+            module = ".".join(path.parent.relative_to(package.parent).parts)
+            names = _bound_by(tree) if names is None else names
+        else:
+            module = f"{package.name}.{path.stem}"
+        found.update((module, name) for name in names or () if name != "__version__")
+    return sorted(found, key=".".join)
+
+
+def public_lines(package: Path, sources: Sources) -> list[str]:
+    """Return the lines of a package's list: its public names in order, each with its signature."""
+    every = {pair: sources.definition(*pair) for pair in public_names(package)}
+    found = {pair: each for pair, each in every.items() if each != Definition(".".join(pair), "")}
+    owners: dict[Definition, str] = {}
+    for (module, name), definition in sorted(found.items(), key=lambda each: -len(each[0][0])):
+        if f"{definition.module}.".startswith(f"{module}."):
+            owners.setdefault(definition, f"{module}.{name}")
+    lines = []
+    for pair, definition in found.items():
+        public = ".".join(pair)
+        owner = owners.setdefault(definition, public)
+        lines += sources.lines(public, definition) if owner == public else [f"{public} = {owner}"]
+    return lines
+
+
+def _bound_by(tree: ast.Module) -> list[str]:
     """Return the names that a module's top-level statements bind and that do not start with an underscore."""
-    names: list[str] = []
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.append(node.name)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            if not (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
-                names += [alias.asname or alias.name.partition(".")[0] for alias in node.names]
-        elif isinstance(node, ast.Assign):
-            names += [target.id for target in node.targets if isinstance(target, ast.Name)]
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            names.append(node.target.id)
-    return [name for name in names if not name.startswith("_")]
-
-
-def public_names(package: Path) -> list[str]:
-    """Return the sorted dotted public names of the package whose import folder is `package`."""
-    found: set[str] = set()
-    for init in package.rglob("__init__.py"):
-        module = ".".join(init.parent.relative_to(package.parent).parts)
-        tree = ast.parse(init.read_text(encoding="utf-8"), filename=str(init))
-        declared = declared_all(tree)
-        names = bound_names(tree) if declared is None else declared
-        found.update(f"{module}.{name}" for name in names if name != "__version__")
-    return sorted(found)
+    nodes = [
+        node for node in tree.body if not isinstance(node, ast.ImportFrom) or node.module != "__future__"
+    ]
+    return [name for node in nodes for name in bound_names(node) if not name.startswith("_")]
 
 
 def main() -> int:
@@ -61,21 +74,22 @@ def main() -> int:
     action.add_argument("--check", action="store_true")
     action.add_argument("--write", action="store_true")
     options = parser.parse_args()
+    sources = Sources(sorted(PACKAGES.glob("*/src")))
     differing = 0
     for folder in sorted(PACKAGES.iterdir()):
         if not (folder / "pyproject.toml").exists():
             continue
         (package,) = (path.parent for path in (folder / "src").glob("*/__init__.py"))
-        names = public_names(package)
+        lines = public_lines(package, sources)
         snapshot = folder / "tests" / "public_api.txt"
         if options.write:
-            snapshot.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+            snapshot.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
             continue
         known = snapshot.read_text(encoding="utf-8").splitlines() if snapshot.exists() else []
-        if known != names:
+        if known != lines:
             differing += 1
             print(f"{folder.name}: public names differ from {snapshot.relative_to(PACKAGES.parent)}")
-            for line in difflib.unified_diff(known, names, "committed", "sources", n=0, lineterm=""):
+            for line in difflib.unified_diff(known, lines, "committed", "sources", n=0, lineterm=""):
                 print(f"  {line}")
     if differing:
         print("If this is meant, run: python tools/public_api.py --write", file=sys.stderr)
