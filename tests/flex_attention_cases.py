@@ -15,7 +15,7 @@ from torch.fx import GraphModule
 from torch.nn.attention.flex_attention import create_block_mask
 
 from litz_codegen_triton.capabilities import NVIDIA
-from litz_codegen_triton.schedule.plan import schedule_plan
+from litz_codegen_triton.schedule import schedule_plan
 from litz_ir.device import CPU
 from litz_ir.host import Executor
 from litz_ir.passes import PassContext

@@ -27,9 +27,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from litz_codegen_triton.capabilities import NVIDIA
-from litz_codegen_triton.emit.kernel import emit_kernel
+from litz_codegen_triton.emit import emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
-from litz_codegen_triton.schedule.plan import schedule_plan
+from litz_codegen_triton.schedule import schedule_plan
 from litz_ir.device import CPU
 from litz_ir.passes import PassContext
 from litz_ir.plan import CallStep, Plan

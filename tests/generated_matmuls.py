@@ -21,8 +21,8 @@ from forms import judge
 from torch.nn import functional as F
 
 from litz_codegen_triton.capabilities import NVIDIA
-from litz_codegen_triton.emit.kernel import emit_kernel
-from litz_codegen_triton.schedule.plan import schedule_plan
+from litz_codegen_triton.emit import emit_kernel
+from litz_codegen_triton.schedule import schedule_plan
 from litz_ir.device import CPU
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from litz_codegen_triton.emit.kernel import KernelSource
+from litz_codegen_triton.emit import KernelSource
 
 
 def lines_by_case(program: str | Path, *arguments: str, seconds: float) -> Mapping[str, dict[str, Any]]:

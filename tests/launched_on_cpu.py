@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from litz_codegen_cpp.runtime.call import CpuModule
+from litz_codegen_cpp.runtime import CpuModule
 from litz_codegen_cpp.target import CpuTarget
-from litz_codegen_triton.runtime import launch
-from litz_codegen_triton.runtime.compile import CompiledKernel
+from litz_codegen_triton.runtime import CompiledKernel, launch
 from litz_ir.plan import Kernel
 from litz_ir.target import SourceUnit
 

@@ -38,7 +38,7 @@ from litz.targets import TargetSet
 from litz.tuning import search
 from litz.tuning import tuned_graph as tuned
 from litz_codegen_cpp.target import CpuTarget
-from litz_codegen_cpp.toolchain.build import BuildOptions
+from litz_codegen_cpp.toolchain import BuildOptions
 from litz_ir.errors import InternalError, LitzError
 from litz_ir.loops import LoopGraph
 from litz_ir.plan import Plan

@@ -11,7 +11,7 @@ import pytest
 from interpreted import lines_by_case, sources_of
 
 from litz_codegen_triton.capabilities import chip_model
-from litz_codegen_triton.runtime.compile import compile_source
+from litz_codegen_triton.runtime import compile_source
 from litz_ir.plan import CallStep
 from litz_scheduler import SchedulerOptions
 

@@ -12,7 +12,7 @@ import torch
 from interpreted import lines_by_case, sources_of
 
 from litz_codegen_triton.capabilities import chip_model
-from litz_codegen_triton.runtime.compile import compile_source
+from litz_codegen_triton.runtime import compile_source
 
 CASES = generated_matmuls.CASES
 SCALED_BY_ROWS, BY_MM_V2 = ("f8_scaled_rows", "f8_scaled_mm_v2"), "aten::_scaled_mm_v2"

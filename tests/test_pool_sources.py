@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from litz_codegen_cpp.emit.unit import emit_plan
+from litz_codegen_cpp.emit import emit_plan
 from litz_codegen_triton.capabilities import chip_model
-from litz_codegen_triton.emit.kernel import emit_kernel
-from litz_codegen_triton.schedule.plan import schedule_plan
+from litz_codegen_triton.emit import emit_kernel
+from litz_codegen_triton.schedule import schedule_plan
 from litz_ir.device import CPU
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext

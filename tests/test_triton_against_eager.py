@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from litz_codegen_triton.emit.kernel import KernelSource
-from litz_codegen_triton.runtime.compile import compile_source
+from litz_codegen_triton.emit import KernelSource
+from litz_codegen_triton.runtime import compile_source
 from litz_ir.errors import CompileFailed
 
 ROOT = Path(__file__).resolve().parent.parent

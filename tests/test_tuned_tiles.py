@@ -7,7 +7,7 @@ from litz.cache.artifacts import ArtifactCache
 from litz.host.emit.source import host_program
 from litz.tuning.applied import applied
 from litz.tuning.tunable_kernels import tunable_kernels
-from litz_codegen_triton.runtime.compile import CompiledKernel
+from litz_codegen_triton.runtime import CompiledKernel
 from litz_codegen_triton.target import CudaTarget
 from litz_ir.passes import PassContext
 from litz_ir.plan import TileLoops

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import flex_attention_cases
 
-from litz_codegen_triton.emit.kernel import emit_kernel
+from litz_codegen_triton.emit import emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
 
 _SERIAL = re.compile(r"^ *nested(_\d+)? = tl\.full", re.MULTILINE)

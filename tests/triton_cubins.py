@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from litz_codegen_triton.capabilities import chip_model
-from litz_codegen_triton.emit.kernel import KernelSource
+from litz_codegen_triton.emit import KernelSource
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "codegen-triton" / "tests"))
 import triton_assembly

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from litz_codegen_triton.capabilities import chip_model
-from litz_codegen_triton.emit.kernel import emit_kernel
+from litz_codegen_triton.emit import emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
-from litz_codegen_triton.schedule.plan import schedule_plan
+from litz_codegen_triton.schedule import schedule_plan
 from litz_ir.device import CPU, Device
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext

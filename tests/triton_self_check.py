@@ -25,10 +25,10 @@ from litz.compilation import compilation
 from litz.targets import TargetSet
 from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_triton.capabilities import chip_model
-from litz_codegen_triton.emit.kernel import emit_kernel
+from litz_codegen_triton.emit import emit_kernel
 from litz_codegen_triton.emit.source import ops_table
 from litz_codegen_triton.runtime.interpret import InterpretedModule
-from litz_codegen_triton.schedule.plan import schedule_plan
+from litz_codegen_triton.schedule import schedule_plan
 from litz_ir.device import CPU, Device
 from litz_ir.plan import Kernel, Plan, kernels_in
 from litz_ir.target import Capabilities, SourceUnit

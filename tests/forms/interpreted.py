@@ -19,9 +19,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from forms.form import Cell
 from forms.judge import difference, results, widened
 from litz_codegen_triton.capabilities import chip_model
-from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
+from litz_codegen_triton.emit import KernelSource, emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
-from litz_codegen_triton.schedule.plan import schedule_plan
+from litz_codegen_triton.schedule import schedule_plan
 from litz_ir.device import CPU, Device
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext

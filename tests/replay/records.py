@@ -13,12 +13,12 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import TypedDict
 
-from litz_codegen_cpp.emit.kernel import emit_kernel as emit_cpp
+from litz_codegen_cpp.emit import emit_kernel as emit_cpp
 from litz_codegen_cpp.target import CpuTarget
-from litz_codegen_cpp.toolchain.isa import by_name
+from litz_codegen_cpp.toolchain import by_name
 from litz_codegen_triton.capabilities import chip_capabilities
-from litz_codegen_triton.emit.kernel import emit_kernel as emit_triton
-from litz_codegen_triton.schedule.plan import schedule_plan
+from litz_codegen_triton.emit import emit_kernel as emit_triton
+from litz_codegen_triton.schedule import schedule_plan
 from litz_ir.device import CPU
 from litz_ir.errors import LitzError
 from litz_ir.loops import LoopGraph, TensorType

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from litz.timing import Timer
-from litz_codegen_cpp.runtime.call import CpuModule
+from litz_codegen_cpp.runtime import CpuModule
 from litz_codegen_cpp.target import CpuTarget
 from litz_ir.errors import CodegenError
 from litz_ir.plan import Kernel, Plan

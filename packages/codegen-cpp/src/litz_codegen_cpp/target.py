@@ -25,6 +25,8 @@ from litz_ir.errors import ToolchainError
 from litz_ir.plan import Kernel, Plan
 from litz_ir.target import Capabilities, SourceUnit
 
+__all__ = ["CpuTarget"]
+
 
 class CpuTarget:
     """C++ kernels for the CPU of this machine, or for a named instruction set.

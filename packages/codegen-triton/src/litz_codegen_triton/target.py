@@ -18,6 +18,8 @@ from litz_ir.errors import ToolchainError
 from litz_ir.plan import Kernel, Matmul, Plan
 from litz_ir.target import Capabilities, SourceUnit
 
+__all__ = ["CudaTarget"]
+
 
 class CudaTarget:
     """Code generation through Triton for one NVIDIA chip.

@@ -11,6 +11,33 @@ from typing import Literal
 
 from litz_ir.errors import DTypeError
 
+__all__ = [
+    "DTypeKind",
+    "DType",
+    "f64",
+    "f32",
+    "bf16",
+    "f16",
+    "f8e4m3fn",
+    "f8e5m2",
+    "f8e4m3fnuz",
+    "f8e5m2fnuz",
+    "i64",
+    "i32",
+    "i16",
+    "i8",
+    "u64",
+    "u32",
+    "u16",
+    "u8",
+    "b1",
+    "ALL",
+    "dtype",
+    "compute_dtype",
+    "accumulate_dtype",
+    "promote",
+]
+
 DTypeKind = Literal["float", "int", "uint", "bool"]
 """Kind of a dtype."""
 

@@ -9,6 +9,41 @@ from pathlib import Path
 
 from litz_ir.origin import UNKNOWN, Origin
 
+__all__ = [
+    "LitzError",
+    "InternalError",
+    "stage",
+    "SymbolError",
+    "DTypeError",
+    "GraphError",
+    "VerifyError",
+    "ParseError",
+    "SerialError",
+    "PassError",
+    "UnsupportedOperation",
+    "NotCompiled",
+    "ScheduleError",
+    "CodegenError",
+    "ToolchainError",
+    "CompilerNotFound",
+    "CompileFailed",
+    "CompileTimeout",
+    "ExternNotFound",
+    "KernelError",
+    "IndexOutOfRange",
+    "ValueRefused",
+    "OutOfMemory",
+    "AssertionFailed",
+    "AssertedIndex",
+    "AssertedByPython",
+    "asserted",
+    "NanFound",
+    "WrongResult",
+    "TargetError",
+    "ConfigError",
+    "CacheError",
+]
+
 
 class LitzError(Exception):
     """Root of every error that litz raises on purpose.

@@ -8,6 +8,8 @@ from types import MappingProxyType
 
 from litz_ir.errors import IndexOutOfRange, KernelError, ValueRefused
 
+__all__ = ["Fault", "FAULTS", "BY_CODE", "fault_error"]
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:

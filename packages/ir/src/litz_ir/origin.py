@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+__all__ = ["Origin", "UNKNOWN", "MAX_NAMES", "abbreviated_list", "describe_locations"]
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:

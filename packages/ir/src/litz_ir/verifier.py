@@ -13,6 +13,8 @@ from litz_ir.plan.program import Plan
 from litz_ir.plan.verify import verify_plan
 from litz_ir.plan.verify_kernel import verify_kernel
 
+__all__ = ["verify"]
+
 
 @singledispatch
 def verify(data: object) -> None:

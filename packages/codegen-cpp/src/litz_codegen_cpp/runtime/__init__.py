@@ -1,1 +1,5 @@
 """Loading of shared libraries and calls of their kernels."""
+
+from litz_codegen_cpp.runtime.call import CpuModule
+
+__all__ = ["CpuModule"]
