@@ -8,7 +8,6 @@ import pytest
 
 from litz_ir.contraction import (
     MATMULS,
-    OTHER_MATMULS,
     Epilogue,
     MatmulCall,
     by_role,
@@ -18,6 +17,7 @@ from litz_ir.contraction import (
     operand_a,
     plain_operands,
 )
+from litz_ir.contraction.matmul_calls import OTHER_MATMULS
 from litz_ir.dtypes import f32, i32
 from litz_ir.loops.nodes import Axis, ContractionCall, NamedCombiner, Ref
 from litz_ir.text import parse_graph

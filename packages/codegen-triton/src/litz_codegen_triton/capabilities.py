@@ -11,7 +11,7 @@ from litz_ir.dtypes import ALL, f8e4m3fnuz, f8e5m2fnuz
 from litz_ir.errors import TargetError
 from litz_ir.target import Capabilities, DeviceModel
 
-__all__ = ["CUDA", "DEFAULT_CHIP", "NVIDIA", "chip_capabilities", "chip_model"]
+__all__ = ["CUDA", "NVIDIA", "chip_capabilities", "chip_model"]
 
 CUDA = Device("cuda")
 """NVIDIA GPUs, as torch names them."""

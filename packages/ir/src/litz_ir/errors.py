@@ -36,7 +36,6 @@ __all__ = [
     "AssertionFailed",
     "AssertedIndex",
     "AssertedByPython",
-    "asserted",
     "NanFound",
     "WrongResult",
     "TargetError",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-__all__ = ["Origin", "UNKNOWN", "MAX_NAMES", "abbreviated_list", "describe_locations"]
+__all__ = ["Origin", "UNKNOWN", "abbreviated_list", "describe_locations"]
 
 
 @dataclass(frozen=True, slots=True)

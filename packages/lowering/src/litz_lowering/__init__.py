@@ -3,9 +3,8 @@
 from litz_lowering.aten.fallback import Fallback
 from litz_lowering.contexts.options import LoweringOptions
 from litz_lowering.contexts.origins import origin_of
-from litz_lowering.contexts.registry import Rule, rule
+from litz_lowering.contexts.registry import rule
 from litz_lowering.driver import decompositions, lower, registered
-from litz_lowering.higher_order.flex_attention import forget_lists
 from litz_lowering.joint_partition import partition
 from litz_lowering.lowered_graph import LoweredGraph
 from litz_lowering.meta_corrections import correct_metadata
@@ -19,10 +18,8 @@ __all__ = [
     "Fallback",
     "LoweredGraph",
     "LoweringOptions",
-    "Rule",
     "correct_metadata",
     "decompositions",
-    "forget_lists",
     "gpus_of",
     "lower",
     "origin_of",

@@ -46,7 +46,7 @@ from litz_lowering.contexts.values import (
     Tensor,
     has_complex,
 )
-from litz_lowering.decompose import Decompositions, decomposition_table, users_decompositions
+from litz_lowering.decompose.table import Decompositions, decomposition_table, users_decompositions
 from litz_lowering.device_arguments import on_result_device
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.pipeline import post_grad

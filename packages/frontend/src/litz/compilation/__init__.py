@@ -1,5 +1,5 @@
 """Compilation of one graph: the stages, with cache, fallback and autotuning around them."""
 
-from litz.compilation.compilation import EVERYTHING, Compilation
+from litz.compilation.compilation import Compilation
 
-__all__ = ["EVERYTHING", "Compilation"]
+__all__ = ["Compilation"]

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-from litz.compilation import EVERYTHING, Compilation
+from litz.compilation import Compilation
+from litz.compilation.compilation import EVERYTHING
 from litz.host.runtime.load import HostFunction
 from litz.loading import Compiled
 from litz.results import may_replace, unshared_results

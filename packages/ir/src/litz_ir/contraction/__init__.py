@@ -12,7 +12,6 @@ from litz_ir.contraction.convolution_calls import (
 )
 from litz_ir.contraction.matmul_calls import (
     MATMULS,
-    OTHER_MATMULS,
     Epilogue,
     MatmulCall,
     matmul_arguments,
@@ -26,7 +25,6 @@ from litz_ir.contraction.multiplied_operands import (
     cast_from,
     narrow_float,
     operands,
-    uncast,
 )
 from litz_ir.contraction.nest import MatmulNest, axes_by_operand, matmul_nest
 from litz_ir.contraction.signatures import by_role
@@ -37,7 +35,6 @@ __all__ = [
     "CONVOLUTION_BACKWARD",
     "F8",
     "MATMULS",
-    "OTHER_MATMULS",
     "Convolution",
     "ConvolutionArguments",
     "ConvolutionCall",
@@ -57,5 +54,4 @@ __all__ = [
     "operand_a",
     "operands",
     "plain_operands",
-    "uncast",
 ]

@@ -25,12 +25,11 @@ from litz_ir.scalar.expr import (
     walk,
 )
 from litz_ir.scalar.node import Expr
-from litz_ir.scalar.ops_table import HEAVY, MULTIPLICATIONS, OPS
+from litz_ir.scalar.ops_table import HEAVY, OPS
 from litz_ir.scalar.verify import unconditional_loads
 
 __all__ = [
     "HEAVY",
-    "MULTIPLICATIONS",
     "OPS",
     "BoundsCheck",
     "Checked",

@@ -20,7 +20,7 @@ from litz_ir.symbols.quotients import cdiv, floordiv, mod
 from litz_ir.symbols.ranges import bounds, extent, interval_bounds
 from litz_ir.symbols.simplification import Simplifier, simplify
 from litz_ir.symbols.substitution import substitute
-from litz_ir.symbols.table import DEFAULT_HINT, SymbolInfo, SymbolKind, SymbolTable
+from litz_ir.symbols.table import SymbolInfo, SymbolKind, SymbolTable
 from litz_ir.symbols.term import Arithmetic, Atom, Range, Size, Symbol, Term, evaluate, free_symbols, symbol
 
 Term.arithmetic = Arithmetic(
@@ -33,7 +33,6 @@ Term.arithmetic = Arithmetic(
 )
 
 __all__ = [
-    "DEFAULT_HINT",
     "Atom",
     "FloorDiv",
     "Max",

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from litz_ir.passes import PassContext
 from litz_lowering.contexts.inputs import attribute
-from litz_lowering.decompose import Decompositions
+from litz_lowering.decompose.table import Decompositions
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.higher_order.flex_attention import MARK
 

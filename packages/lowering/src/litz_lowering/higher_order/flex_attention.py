@@ -19,7 +19,7 @@ from litz_ir.passes import PassContext
 from litz_lowering import reasons
 from litz_lowering.contexts.inputs import attribute
 from litz_lowering.contexts.origins import origin_of
-from litz_lowering.decompose import Decompositions
+from litz_lowering.decompose.table import Decompositions
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.higher_order.captured_gradients import return_alone, write_numbers
 from litz_lowering.rules.flex_attention.functions import CAPTURED_READS, composition_obstacle
