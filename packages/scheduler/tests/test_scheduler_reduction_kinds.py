@@ -51,7 +51,7 @@ def graph_of(kind: ReductionKind, length: int, *, scans: bool = False) -> LoopGr
 def test_a_long_reduction_is_divided(name: str, machine: Capabilities) -> None:
     graph = graph_of(KINDS[name], 640)
     plan = plan_of(graph, machine, OPTIONS)
-    assert "split.threads" in [each.reason for each in plan.decisions]
+    assert "split.threads" in [each.reason.key for each in plan.decisions]
     assert_same(graph, plan)
 
 
@@ -70,6 +70,6 @@ def test_a_long_scan_is_divided_if_it_scans_states(name: str) -> None:
     graph = graph_of(kind, 640, scans=True)
     plan = plan_of(graph, GPU_LIKE, OPTIONS)
     one_state = kind.merges_states and kind.definition(element_dtypes(kind)).dtypes == element_dtypes(kind)
-    divided = "split.threads" in [each.reason for each in plan.decisions]
+    divided = "split.threads" in [each.reason.key for each in plan.decisions]
     assert divided == (one_state and kind.results == 1)
     assert_same(graph, plan)
