@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from functools import cache
+from importlib.resources import files
 from itertools import product
 
 import numpy as np
@@ -15,7 +17,7 @@ from litz_ir.dtypes import DType, bf16
 from litz_ir.interp import scalar
 from litz_ir.interp.encoding import decode, encode, round_to
 
-FORMATS = ("f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz")
+FORMATS = tuple(dtype.name for dtype in dtypes.ALL if dtype.is_narrow)
 CODES = np.arange(256, dtype=np.uint8)
 
 UNIT = """
@@ -66,6 +68,16 @@ def floats(dtype: DType) -> Array:
     with np.errstate(invalid="ignore"):
         halves = words.view(np.float16).astype(np.float32)
     return np.concatenate([decode(words, bf16), halves, strided, near, -near])
+
+
+def test_the_header_has_the_formats_of_the_rows() -> None:
+    text = (files("litz_codegen_cpp") / "include" / "litz" / "float8.h").read_text(encoding="utf-8")
+    found = dict(re.findall(r"struct float8_of<(\w+)> : float8_format<([^>]*)>", text))
+    assert set(found) == set(FORMATS)
+    for name, numbers in found.items():
+        row, (mantissa, bias, largest, beyond) = dtypes.dtype(name), (int(n, 0) for n in numbers.split(", "))
+        assert (mantissa, bias, largest) == (row.mantissa, row.bias, row.largest_code)
+        assert (beyond > 0x7F) == row.unsigned_zero
 
 
 @pytest.mark.parametrize("name", FORMATS)

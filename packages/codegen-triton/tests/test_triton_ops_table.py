@@ -16,7 +16,7 @@ import litz_codegen_triton.emit
 from litz_codegen_triton.emit.library.registry import COMPILED_FUNCTIONS, FUNCTIONS, called, library_source
 from litz_codegen_triton.emit.source import casts
 from litz_codegen_triton.emit.source.ops_table import SPELLINGS, Form, differing_rows, pointer_type, spelling
-from litz_ir.dtypes import ALL, DType, bf16, f8e4m3fnuz, f8e5m2fnuz, f32, i32, i64
+from litz_ir.dtypes import ALL, b1, bf16, f8e4m3fnuz, f8e5m2fnuz, f32, i32, i64
 from litz_ir.errors import CodegenError, DTypeError
 from litz_ir.scalar import OPS
 from litz_ir.scalar.build import result_dtype
@@ -37,7 +37,7 @@ def test_a_row_serves_every_dtype_that_the_operation_accepts(name: str) -> None:
         if row.rule == "random" or (dtype.bits == 8 and dtype.is_float):
             continue
         try:
-            result_dtype(row, ((DType("b1", "bool", 8),) if row.rule == "where" else ()) + (dtype,) * 2, None)
+            result_dtype(row, ((b1,) if row.rule == "where" else ()) + (dtype,) * 2, None)
         except DTypeError:
             continue
         found = spelling(name, dtype)

@@ -6,7 +6,7 @@ Complex numbers are pairs of scalars on a last dimension of two, so there is no 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from litz_ir.errors import DTypeError
@@ -44,16 +44,26 @@ DTypeKind = Literal["float", "int", "uint", "bool"]
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """A scalar dtype. Instances are the constants of this module; compare with ``==`` or ``is``."""
+    """A scalar dtype. Instances are the constants of this module, known by name; compare with ``==`` or ``is``."""
 
     name: str
     """Spelling in the text form."""
-    kind: DTypeKind
+    kind: DTypeKind = field(compare=False)
     """Kind of its values."""
-    bits: int
+    bits: int = field(compare=False)
     """Width in memory, in bits."""
-    mantissa: int = 0
+    torch_name: str = field(compare=False)
+    """Name of torch's dtype, without ``torch.``."""
+    mantissa: int = field(default=0, compare=False)
     """Explicit mantissa bits of a float; 0 for others."""
+    bias: int = field(default=0, compare=False)
+    """Bias of a float's exponent; 0 for others."""
+    finite: bool = field(default=False, compare=False)
+    """True for a float without infinities, whose codes of the largest exponent are finite, but for NaN."""
+    unsigned_zero: bool = field(default=False, compare=False)
+    """True for a float without negative zero, whose code is the only NaN."""
+    complex_name: str = field(default="", compare=False)
+    """Name of torch's complex dtype with such parts; empty where there is none."""
 
     @property
     def itemsize(self) -> int:
@@ -85,27 +95,65 @@ class DType:
         """True for floats below 32 bits, which are computed in ``f32`` and rounded."""
         return self.kind == "float" and self.bits < 32
 
+    @property
+    def is_narrow(self) -> bool:
+        """True for floats of 8 bits, which NumPy and most devices have as integers of their bits alone."""
+        return self.kind == "float" and self.bits == 8
+
+    @property
+    def largest_code(self) -> int:
+        """The bits of the largest finite value of a float."""
+        if not self.finite:
+            return (1 << (self.bits - 1)) - (1 << self.mantissa) - 1
+        return (1 << (self.bits - 1)) - (1 if self.unsigned_zero else 2)
+
+    @property
+    def largest(self) -> float:
+        """The largest finite value of a float."""
+        exponent, fraction = divmod(self.largest_code, 1 << self.mantissa)
+        return (1 + fraction * 2.0**-self.mantissa) * 2.0 ** (exponent - self.bias)
+
+    @property
+    def smallest(self) -> float:
+        """The smallest positive value of a float."""
+        return 2.0 ** (1 - self.bias - self.mantissa)
+
+    def represents(self, other: DType) -> bool:
+        """True if both are floats, and every finite value of the other, which is narrower, is one of this float."""
+        return (
+            self.is_float
+            and other.is_float
+            and other.bits < self.bits
+            and other.mantissa <= self.mantissa
+            and other.largest <= self.largest
+            and self.smallest <= other.smallest
+        )
+
     def __str__(self) -> str:
         return self.name
 
 
-f64 = DType("f64", "float", 64, 52)
-f32 = DType("f32", "float", 32, 23)
-bf16 = DType("bf16", "float", 16, 7)
-f16 = DType("f16", "float", 16, 10)
-f8e4m3fn = DType("f8e4m3fn", "float", 8, 3)
-f8e5m2 = DType("f8e5m2", "float", 8, 2)
-f8e4m3fnuz = DType("f8e4m3fnuz", "float", 8, 3)
-f8e5m2fnuz = DType("f8e5m2fnuz", "float", 8, 2)
-i64 = DType("i64", "int", 64)
-i32 = DType("i32", "int", 32)
-i16 = DType("i16", "int", 16)
-i8 = DType("i8", "int", 8)
-u64 = DType("u64", "uint", 64)
-u32 = DType("u32", "uint", 32)
-u16 = DType("u16", "uint", 16)
-u8 = DType("u8", "uint", 8)
-b1 = DType("b1", "bool", 8)
+f64 = DType("f64", "float", 64, "float64", mantissa=52, bias=1023, complex_name="complex128")
+f32 = DType("f32", "float", 32, "float32", mantissa=23, bias=127, complex_name="complex64")
+bf16 = DType("bf16", "float", 16, "bfloat16", mantissa=7, bias=127)
+f16 = DType("f16", "float", 16, "float16", mantissa=10, bias=15, complex_name="complex32")
+f8e4m3fn = DType("f8e4m3fn", "float", 8, "float8_e4m3fn", mantissa=3, bias=7, finite=True)
+f8e5m2 = DType("f8e5m2", "float", 8, "float8_e5m2", mantissa=2, bias=15)
+f8e4m3fnuz = DType(
+    "f8e4m3fnuz", "float", 8, "float8_e4m3fnuz", mantissa=3, bias=8, finite=True, unsigned_zero=True
+)
+f8e5m2fnuz = DType(
+    "f8e5m2fnuz", "float", 8, "float8_e5m2fnuz", mantissa=2, bias=16, finite=True, unsigned_zero=True
+)
+i64 = DType("i64", "int", 64, "int64")
+i32 = DType("i32", "int", 32, "int32")
+i16 = DType("i16", "int", 16, "int16")
+i8 = DType("i8", "int", 8, "int8")
+u64 = DType("u64", "uint", 64, "uint64")
+u32 = DType("u32", "uint", 32, "uint32")
+u16 = DType("u16", "uint", 16, "uint16")
+u8 = DType("u8", "uint", 8, "uint8")
+b1 = DType("b1", "bool", 8, "bool")
 
 ALL: tuple[DType, ...] = (
     f64, f32, bf16, f16, f8e4m3fn, f8e5m2, f8e4m3fnuz, f8e5m2fnuz, i64, i32, i16, i8, u64, u32, u16, u8, b1,

@@ -131,7 +131,7 @@ class _KernelWriter:
             (array.dtype for array in kernel.scratch),
             (node.dtype for node in expressions(kernel.phases)),
         )
-        has_float8 = any(dtype.is_float and dtype.bits == 8 for dtype in used)
+        has_float8 = any(dtype.is_narrow for dtype in used)
         return frozenset(self.body.headers).union(("float8",) if has_float8 else ())
 
     def _heavy(self) -> int:

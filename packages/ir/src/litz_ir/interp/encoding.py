@@ -7,52 +7,29 @@ all representable in the narrower dtype; :func:`decode` and :func:`encode` conve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from litz_ir.dtypes import ALL, DType, bf16, f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz, f16
+from litz_ir.dtypes import ALL, DType, bf16, f16, f32, f64
 from litz_ir.errors import DTypeError
 
 Array: TypeAlias = npt.NDArray[Any]
 
-_STORAGE: dict[DType, np.dtype[Any]] = {
-    d: np.dtype(bool) if d.is_bool else np.dtype(f"{'f' if d.is_float else d.kind[0]}{d.itemsize}")
-    for d in ALL
-    if d.bits > 16 or not d.is_float or d is f16
-}
-_STORAGE[bf16] = np.dtype(np.uint16)
-_COMPUTE = {d: np.dtype(np.float32) if d.is_low_precision else _STORAGE[d] for d in (*_STORAGE, bf16, f16)}
+_FLOATS = (f64, f32, f16)
+"""Floats that NumPy has; arrays of the others contain the unsigned integers of their bits."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Narrow:
-    """The format of an 8-bit float."""
-
-    mantissa: int
-    bias: int
-    largest: int
-    """Code of the largest finite value."""
-    overflow: int
-    """Code of values that are too large."""
-    nan: int
-    """Code of NaN."""
-    negative_zero: bool
-    """True if the format has a negative zero; others use that code for NaN."""
+def _storage(dtype: DType) -> np.dtype[Any]:
+    if dtype.is_bool:
+        return np.dtype(bool)
+    return np.dtype(f"{'f' if dtype in _FLOATS else 'i' if dtype.kind == 'int' else 'u'}{dtype.itemsize}")
 
 
-_NARROW = {
-    # Overflow saturates in e4m3fn, which has no infinity, and gives NaN in the fnuz formats, as in PyTorch.
-    f8e4m3fn: _Narrow(3, 7, 0x7E, 0x7E, 0x7F, True),
-    f8e5m2: _Narrow(2, 15, 0x7B, 0x7C, 0x7F, True),
-    f8e4m3fnuz: _Narrow(3, 8, 0x7F, 0x80, 0x80, False),
-    f8e5m2fnuz: _Narrow(2, 16, 0x7F, 0x80, 0x80, False),
-}
-_STORAGE.update((d, np.dtype(np.uint8)) for d in _NARROW)
-_COMPUTE.update((d, np.dtype(np.float32)) for d in _NARROW)
+_STORAGE = {dtype: _storage(dtype) for dtype in ALL}
+_COMPUTE = {d: np.dtype(np.float32) if d.is_low_precision else stored for d, stored in _STORAGE.items()}
 
 
 def storage_dtype(dtype: DType) -> np.dtype[Any]:
@@ -78,7 +55,7 @@ def decode(array: Array, dtype: DType) -> Array:
     """The values of an array in memory."""
     if dtype is bf16:
         return (np.asarray(array).astype(np.uint32) << 16).view(np.float32)
-    if dtype in _NARROW:
+    if dtype.is_narrow:
         return np.asarray(_codes(dtype)[array])
     with np.errstate(invalid="ignore"):  # a signalling NaN stays one of the values
         return np.asarray(array).astype(_COMPUTE[dtype], copy=False)
@@ -93,7 +70,7 @@ def encode(values: Array, dtype: DType) -> Array:
     with np.errstate(all="ignore"):
         if dtype is bf16:
             return _encode_bf16(values.astype(np.float32, copy=False))
-        if dtype in _NARROW:
+        if dtype.is_narrow:
             return _encode_narrow(values.astype(np.float32, copy=False), dtype)
         if dtype is f16:
             return values.astype(np.float32, copy=False).astype(np.float16)
@@ -120,36 +97,37 @@ def _encode_bf16(values: Array) -> Array:
 @cache
 def _codes(dtype: DType) -> Array:
     """The value of each of the 256 codes of an 8-bit float."""
-    form = _NARROW[dtype]
-    codes = np.arange(256)
-    exponent = (codes & 0x7F) >> form.mantissa
-    fraction = (codes & ((1 << form.mantissa) - 1)) / (1 << form.mantissa)
-    normal = np.ldexp(1.0 + fraction, exponent - form.bias)
-    values = np.where(exponent == 0, np.ldexp(fraction, 1 - form.bias), normal)
+    codes, mantissa, largest = np.arange(256), dtype.mantissa, dtype.largest_code
+    exponent = (codes & 0x7F) >> mantissa
+    fraction = (codes & ((1 << mantissa) - 1)) / (1 << mantissa)
+    normal = np.ldexp(1.0 + fraction, exponent - dtype.bias)
+    values = np.where(exponent == 0, np.ldexp(fraction, 1 - dtype.bias), normal)
     values = np.where(codes & 0x80, -values, values).astype(np.float32)
-    if form.negative_zero:
-        values[form.largest + 1 : 0x80] = np.nan
-        values[0x80 + form.largest + 1 :] = -np.float32(np.nan)
+    if dtype.unsigned_zero:
+        values[0x80] = np.nan
     else:
-        values[form.nan] = np.nan
-    if dtype is f8e5m2:
-        values[0x7C], values[0xFC] = np.inf, -np.inf
+        values[largest + 1 : 0x80] = np.nan
+        values[0x80 + largest + 1 :] = -np.float32(np.nan)
+    if not dtype.finite:
+        values[largest + 1], values[0x80 + largest + 1] = np.inf, -np.inf
     values.flags.writeable = False
     return values
 
 
 def _encode_narrow(values: Array, dtype: DType) -> Array:
-    form = _NARROW[dtype]
-    finite = _codes(dtype)[: form.largest + 1].astype(np.float64)
+    largest, nan = dtype.largest_code, 0x80 if dtype.unsigned_zero else 0x7F
+    # Overflow gives infinity; without one it gives NaN if zero is unsigned, else it saturates, as in PyTorch.
+    overflow = nan if dtype.unsigned_zero else largest if dtype.finite else largest + 1
+    finite = _codes(dtype)[: largest + 1].astype(np.float64)
     # One step past the largest value: a value that rounds to it has overflowed.
     ladder = np.append(finite, 2 * finite[-1] - finite[-2])
     magnitude = np.abs(values.astype(np.float64))
     above = np.clip(np.searchsorted(ladder, magnitude), 1, len(ladder) - 1)
     low, high = magnitude - ladder[above - 1], ladder[above] - magnitude
     code = np.where((low < high) | ((low == high) & (above % 2 == 1)), above - 1, above)
-    code = np.where(code > form.largest, form.overflow, code)
-    code = np.where(np.isnan(values), form.nan, code)
+    code = np.where(code > largest, overflow, code)
+    code = np.where(np.isnan(values), nan, code)
     negative = np.signbit(values) & (code < 0x80)
-    if not form.negative_zero:
+    if dtype.unsigned_zero:
         negative &= code != 0
     return np.where(negative, code | 0x80, code).astype(np.uint8)

@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from litz_ir.dtypes import DType, f8e4m3fnuz, f8e5m2fnuz, i32, i64
+from litz_ir.dtypes import DType, i32, i64
 from litz_ir.interp import philox, special
 from litz_ir.interp.encoding import Array, compute_type, decode, encode, round_to, storage_dtype
 
@@ -188,7 +188,7 @@ def _nextafter(args: Sequence[Array], types: OperandDTypes) -> Array:
     step = np.where(codes & sign, -(codes & (sign - 1)), codes) + np.where(a < b, 1, -1)
     moved = np.where(step < 0, sign - step, step).astype(bits)
     value = decode(moved.view(storage_dtype(types.result)), types.result)
-    if types.result not in (f8e4m3fnuz, f8e5m2fnuz):
+    if not types.result.unsigned_zero:
         value = np.where(value == 0, np.copysign(value, a), value)
     return np.where(np.isnan(a) | np.isnan(b), np.float32(np.nan), np.where(a == b, b, value))
 

@@ -126,8 +126,10 @@ def _cast_literal(value: int | float | bool, source: DType, dtype: DType) -> Con
 def _rounded(value: float, dtype: DType) -> float | None:
     """The nearest value of a float dtype, ties to even, or ``None`` if it is subnormal or nearly overflows.
 
-    A dtype below 32 bits is rounded to by way of f32, as casts do.
+    A dtype below 32 bits is rounded to by way of f32, as casts do. Zero is ``None`` where the dtype may lack it.
     """
+    if value == 0 and dtype.unsigned_zero:
+        return None
     if value == 0 or not math.isfinite(value):
         return value
     if dtype.bits < f32.bits:
@@ -136,8 +138,7 @@ def _rounded(value: float, dtype: DType) -> float | None:
             return None
         value = through
     fraction, exponent = math.frexp(value)
-    bias = (1 << (dtype.bits - dtype.mantissa - 2)) - 1
-    if not 2 - bias <= exponent <= bias:
+    if not 2 - dtype.bias <= exponent <= dtype.bias:
         return None
     digits = dtype.mantissa + 1
     return math.ldexp(round(math.ldexp(fraction, digits)), exponent - digits)

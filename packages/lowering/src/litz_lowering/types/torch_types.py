@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 
 import torch
 
-from litz_ir import dtypes
-from litz_ir.dtypes import DType
+from litz_ir.dtypes import ALL, DType
 from litz_ir.errors import UnsupportedOperation
 from litz_ir.loops import Keyword
 
-_PAIRS = (
-    (torch.float64, dtypes.f64),
-    (torch.float32, dtypes.f32),
-    (torch.bfloat16, dtypes.bf16),
-    (torch.float16, dtypes.f16),
-    (torch.float8_e4m3fn, dtypes.f8e4m3fn),
-    (torch.float8_e5m2, dtypes.f8e5m2),
-    (torch.float8_e4m3fnuz, dtypes.f8e4m3fnuz),
-    (torch.float8_e5m2fnuz, dtypes.f8e5m2fnuz),
-    (torch.int64, dtypes.i64),
-    (torch.int32, dtypes.i32),
-    (torch.int16, dtypes.i16),
-    (torch.int8, dtypes.i8),
-    (torch.uint64, dtypes.u64),
-    (torch.uint32, dtypes.u32),
-    (torch.uint16, dtypes.u16),
-    (torch.uint8, dtypes.u8),
-    (torch.bool, dtypes.b1),
+_TO_TORCH: Mapping[DType, torch.dtype] = MappingProxyType(
+    {dtype: getattr(torch, dtype.torch_name) for dtype in ALL}
 )
-_PARTS = MappingProxyType(
-    {torch.complex128: dtypes.f64, torch.complex64: dtypes.f32, torch.complex32: dtypes.f16}
-)
-_TO_LITZ = MappingProxyType(dict(_PAIRS))
-_TO_TORCH = MappingProxyType({ours: theirs for theirs, ours in _PAIRS})
+_TO_LITZ = MappingProxyType({theirs: ours for ours, theirs in _TO_TORCH.items()})
+_PARTS = MappingProxyType({getattr(torch, dtype.complex_name): dtype for dtype in ALL if dtype.complex_name})
 
 
 def known_dtype(dtype: torch.dtype) -> bool:

@@ -17,7 +17,7 @@ def cast(text: str, source: DType, target: DType) -> str:
         return f"from_mask<{register}>({text})"
     if register_type(source) != register:
         text = f"convert<{register}>({text})"
-    exact = source.is_low_precision and source.mantissa <= target.mantissa and source.bits < target.bits
+    exact = source.is_low_precision and target.represents(source)
     return f"round_{target.name}({text})" if target.is_low_precision and not exact else text
 
 

@@ -6,15 +6,7 @@ import math
 import re
 import struct
 
-from litz_ir.dtypes import ALL, DType, f64
-
-_MEMORY = {
-    "f64": "double", "f32": "float", "bf16": "bf16", "f16": "f16", "b1": "b1",
-    "f8e4m3fn": "f8e4m3fn", "f8e5m2": "f8e5m2", "f8e4m3fnuz": "f8e4m3fnuz", "f8e5m2fnuz": "f8e5m2fnuz",
-    "i64": "int64_t", "i32": "int32_t", "i16": "int16_t", "i8": "int8_t",
-    "u64": "uint64_t", "u32": "uint32_t", "u16": "uint16_t", "u8": "uint8_t",
-}  # fmt: skip
-_REGISTER = {**_MEMORY, **{dtype.name: "float" for dtype in ALL if dtype.is_low_precision}, "b1": "bool"}
+from litz_ir.dtypes import DType, f64
 
 _KEYWORDS = frozenset(
     """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const
@@ -27,13 +19,15 @@ _KEYWORDS = frozenset(
 
 
 def memory_type(dtype: DType) -> str:
-    """Return the element type of a buffer in memory."""
-    return _MEMORY[dtype.name]
+    """Return the element type of a buffer in memory; the headers define those of bools and low-precision floats."""
+    if dtype.is_integer:
+        return f"{dtype.kind}{dtype.bits}_t"
+    return {64: "double", 32: "float"}.get(dtype.bits, dtype.name)
 
 
 def register_type(dtype: DType) -> str:
     """Return the type of one value in a register: ``float`` for low-precision floats, ``bool`` for ``b1``."""
-    return _REGISTER[dtype.name]
+    return "float" if dtype.is_low_precision else "bool" if dtype.is_bool else memory_type(dtype)
 
 
 def vector_type(dtype: DType) -> str:

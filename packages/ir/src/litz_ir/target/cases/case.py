@@ -105,7 +105,7 @@ class Case:
                 wrong &= ~(np.isnan(a) & np.isnan(b))
                 wide = np.abs(a.astype(np.float64))
                 scale = wide[np.isfinite(wide)].max(initial=0.0) if self.relative_to_largest else wide
-                allowed = self.ulp * np.maximum(scale * 2.0**-dtype.mantissa, smallest(dtype))
+                allowed = self.ulp * np.maximum(scale * 2.0**-dtype.mantissa, dtype.smallest)
                 wrong &= ~(np.isfinite(a) & (np.abs(a.astype(np.float64) - b.astype(np.float64)) <= allowed))
         if not wrong.any():
             return ""
@@ -116,17 +116,6 @@ class Case:
 
 def _values(statement: Statement) -> tuple[Expr, ...]:
     return (statement.value,) if isinstance(statement, Store) else statement.values
-
-
-def smallest(dtype: DType) -> float:
-    """The smallest positive number of a float dtype."""
-    exponent = {
-        64: 1022,
-        32: 126,
-        16: 126 if dtype.mantissa == 7 else 14,
-        8: 6 if dtype.mantissa == 3 else 14,
-    }
-    return float(2.0 ** -(exponent[dtype.bits] + dtype.mantissa))
 
 
 # --- functions to write cases ----------------------------------------------------------------------------

@@ -7,13 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from litz_ir.dtypes import (
+    ALL,
     DType,
     b1,
     bf16,
-    f8e4m3fn,
-    f8e4m3fnuz,
-    f8e5m2,
-    f8e5m2fnuz,
     f16,
     f32,
     f64,
@@ -203,7 +200,7 @@ def _conversions() -> Iterator[Case]:
         op("bitcast", op("bitcast", X, dtype=u32), dtype=f32),
         count=TAIL,
     )
-    for narrow in (bf16, f16, f8e4m3fn, f8e5m2, f8e4m3fnuz, f8e5m2fnuz):
+    for narrow in (dtype for dtype in ALL if dtype.is_low_precision):
         x, y = at("x", i, narrow), at("y", i, narrow)
         wide = op("mul", cast(x, f32), cast(y, f32))
         inputs = {**_inputs(narrow, "x", "y"), **_inputs(f32, "z", low=-300, high=300)}

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from litz_ir.dtypes import DType, b1, bf16, compute_dtype, f16, f32, f64, i32, i64
+from litz_ir.dtypes import DType, b1, compute_dtype, f64, i32, i64
 from litz_ir.scalar import Const, Expr, build
 from litz_ir.symbols import Term
 from litz_lowering.contexts.context import Axes, LoweringContext, Tensor
@@ -210,19 +210,11 @@ def nan_to_num(
     """Replace NaN by zero and infinities by the largest numbers of ``result``, or by the given numbers."""
     if not result.is_float:
         return x
-    largest = LARGEST[result]
+    largest = result.largest
     finite = where(x.eq(math.inf), largest if posinf is None else posinf, x)
     finite = where(x.eq(-math.inf), -largest if neginf is None else neginf, finite)
     return where(f.isnan(x), 0.0 if nan is None else nan, finite)
 
-
-LARGEST = {
-    f64: (2.0 - 2.0**-52) * 2.0**1023,
-    f32: (2.0 - 2.0**-23) * 2.0**127,
-    bf16: (2.0 - 2.0**-7) * 2.0**127,
-    f16: 65504.0,
-}
-"""Largest finite number of each dtype that eager computes in."""
 
 row(nan_to_num, "nan_to_num.default", typed=True)
 
@@ -318,7 +310,7 @@ def scale_by_power(ctx: LoweringContext, x: Tensor, exponent: Tensor) -> Tensor:
 def mantissa_and_exponent(ctx: LoweringContext, x: Tensor) -> tuple[Tensor, ...]:
     """``x = mantissa * 2 ** exponent`` with the mantissa in [0.5, 1); zeros, infinities and NaN have exponent 0."""
     wide = compute_dtype(x.dtype)
-    bits, digits, bias = (i64, 52, 1023) if wide == f64 else (i32, 23, 127)
+    bits, digits, bias = i64 if wide == f64 else i32, wide.mantissa, wide.bias
     lowest, lift = 2.0 ** (1 - bias), digits + 1
 
     def result(position: int, axes: Axes) -> Expr:
