@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from litz_codegen_triton.dtypes import SUPPORTED
 from litz_ir.device import Device
-from litz_ir.dtypes import ALL, f8e4m3fnuz, f8e5m2fnuz
 from litz_ir.errors import TargetError
 from litz_ir.target import Capabilities, DeviceModel
 
@@ -103,8 +103,8 @@ def chip_capabilities(chip: str) -> Capabilities:
         max_statements=512,
         forward_progress=True,
         graph_capture=True,
-        dtypes=frozenset(ALL) - {f8e4m3fnuz, f8e5m2fnuz},
-        atomics=frozenset(ALL) - {f8e4m3fnuz, f8e5m2fnuz},
+        dtypes=SUPPORTED,
+        atomics=SUPPORTED,
         fp8_matmul=chip in _FP8_CHIPS,
         nested_reductions=True,
         max_sorted_row=SORTED_ROW,

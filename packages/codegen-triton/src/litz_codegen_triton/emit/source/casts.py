@@ -6,13 +6,8 @@ Every function takes the text of a tensor (not of a literal) and returns the tex
 
 from __future__ import annotations
 
-from litz_codegen_triton.emit.source.ops_table import TRITON_TYPES, Form, triton_type
-from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16
-
-# Mantissa bits, exponent bias, code of the largest finite value, code of values that exceed it.
-_FP8 = {f8e4m3fn: (3, 7, 0x7E, 0x7E), f8e5m2: (2, 15, 0x7B, 0x7C)}
-
-_FP8_TYPES = {f8e4m3fn: "tl.float8e4nv", f8e5m2: "tl.float8e5"}
+from litz_codegen_triton.emit.source.ops_table import Form, row_of, triton_type
+from litz_ir.dtypes import DType
 
 
 def cast(text: str, source: DType, result: DType, form: Form) -> str:
@@ -37,30 +32,17 @@ def round_to(text: str, dtype: DType, form: Form) -> str:
 
 def encode(text: str, dtype: DType, form: Form) -> str:
     """Convert from the representation in registers to that in memory, of type :func:`stored_type`."""
-    if dtype in _FP8:
-        return f"litz_fp8_bits({text}, {', '.join(map(str, _FP8[dtype]))})"
-    if dtype == bf16 and form == "interpreted":
-        return f"litz_bf16_bits({text})"
-    if dtype.is_bool:
-        return f"{text}.to(tl.uint8)"
-    return f"{text}.to({TRITON_TYPES[dtype.name]})" if dtype in (bf16, f16) else text
+    return row_of(dtype, form).encode.format(text)
 
 
 def decode(text: str, dtype: DType, form: Form) -> str:
     """Convert from the representation in memory to that in registers."""
-    if dtype in _FP8:
-        mantissa, bias, largest, _ = _FP8[dtype]
-        return f"litz_fp8_value({text}, {mantissa}, {bias}, {largest})"
-    if dtype == bf16 and form == "interpreted":
-        return f"litz_bf16_value({text})"
-    if dtype.is_bool:
-        return f"{text} != 0"
-    return f"{text}.to(tl.float32)" if dtype in (bf16, f16) else text
+    return row_of(dtype, form).decode.format(text)
 
 
 def multiplied_type(dtype: DType) -> str:
     """Return the Triton type in which ``tl.dot`` takes an fp8 dtype, whose memory has integers; empty for others."""
-    return _FP8_TYPES.get(dtype, "")
+    return row_of(dtype, "compiled").multiplied
 
 
 def encode_operand(text: str, dtype: DType, form: Form) -> str:
@@ -71,9 +53,7 @@ def encode_operand(text: str, dtype: DType, form: Form) -> str:
 
 def stored_type(dtype: DType, form: Form) -> str:
     """Return the Triton type of a dtype in memory, which is that of :func:`encode`'s result."""
-    if dtype in _FP8 or dtype.is_bool:
-        return "tl.uint8"
-    return "tl.uint16" if dtype == bf16 and form == "interpreted" else TRITON_TYPES[dtype.name]
+    return row_of(dtype, form).stored
 
 
 def bitcast(text: str, source: DType, result: DType, form: Form) -> str:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from litz_ir.dtypes import DType
+from litz_codegen_triton.dtypes import COMPILED, ROWS, TritonDType
+from litz_ir.dtypes import DType, compute_dtype, i8, i16, i32, u8, u16, u32
 from litz_ir.errors import CodegenError
 
 Form = Literal["compiled", "interpreted"]
@@ -47,40 +48,26 @@ class Spelling:
         return self.typed or bool(self.libdevice) or "litz_" in self.text
 
 
-TRITON_TYPES: Mapping[str, str] = MappingProxyType(
-    {
-        "f64": "tl.float64", "f32": "tl.float32", "bf16": "tl.bfloat16", "f16": "tl.float16",
-        "i64": "tl.int64", "i32": "tl.int32", "i16": "tl.int16", "i8": "tl.int8",
-        "u64": "tl.uint64", "u32": "tl.uint32", "u16": "tl.uint16", "u8": "tl.uint8", "b1": "tl.int1",
-    }
-)  # fmt: skip
-
-POINTER_TYPES: Mapping[str, str] = MappingProxyType(
-    {
-        "f64": "fp64", "f32": "fp32", "bf16": "bf16", "f16": "fp16", "f8e4m3fn": "u8", "f8e5m2": "u8",
-        "i64": "i64", "i32": "i32", "i16": "i16", "i8": "i8", "u64": "u64", "u32": "u32", "u16": "u16", "u8": "u8",
-        "b1": "u8",
-    }
-)  # fmt: skip
-
-
 def triton_type(dtype: DType) -> str:
     """Return the type in which values of ``dtype`` are computed; low-precision floats are computed in ``float32``."""
-    return TRITON_TYPES["f32" if dtype.is_low_precision else dtype.name]
+    return "tl.int1" if dtype.is_bool else COMPILED[compute_dtype(dtype)].stored
 
 
-def pointer_type(dtype: DType, form: Form = "compiled") -> str:
-    """Return the element type of a pointer in a kernel's signature.
-
-    Bools and 8-bit floats are ``u8``; ``bf16`` is ``u16`` in the interpreted form. Raises ``CodegenError`` for a dtype
-    that Triton kernels do not support.
-    """
-    if dtype.name not in POINTER_TYPES:
+def row_of(dtype: DType, form: Form) -> TritonDType:
+    """Return the row of a dtype in a form of kernel. Raises ``CodegenError`` for one that Triton kernels do not
+    support."""
+    found = ROWS[form].get(dtype)
+    if found is None:
         raise CodegenError(
             f"Triton kernels do not support {dtype}",
             hint="cast it to another dtype before it reaches a kernel",
         )
-    return "u16" if dtype.name == "bf16" and form == "interpreted" else POINTER_TYPES[dtype.name]
+    return found
+
+
+def pointer_type(dtype: DType, form: Form = "compiled") -> str:
+    """Return the element type of a pointer in a kernel's signature. Raises ``CodegenError`` as :func:`row_of` does."""
+    return row_of(dtype, form).pointer
 
 
 _BOTH_NAN = "tl.{}({{0}}, {{1}}, propagate_nan=tl.PropagateNan.ALL)"
@@ -220,8 +207,8 @@ SPELLINGS: Mapping[str, _Rows] = MappingProxyType(
         "random_bits": {"i64": Spelling("litz_random_bits64({0}, {1}).to(tl.int64)"),
                         "u64": Spelling("litz_random_bits64({0}, {1})"),
                         "bool": Spelling("(litz_random_bits({0}, {1}) & 1) != 0"),
-                        **{name: Spelling(f"litz_random_bits({{0}}, {{1}}).to({TRITON_TYPES[name]})")
-                           for name in ("i32", "i16", "i8", "u32", "u16", "u8")}},
+                        **{dtype.name: Spelling(f"litz_random_bits({{0}}, {{1}}).to({COMPILED[dtype].stored})")
+                           for dtype in (i32, i16, i8, u32, u16, u8)}},
     }
 )  # fmt: skip
 """Spellings of all operations but ``cast`` and ``bitcast``, which ``emit.casts`` spells by both dtypes."""
