@@ -107,7 +107,10 @@ class OperationEmitter:
         (source,) = expr.args
         value = self.before_rounding(expr)
         convert = casts.cast if expr.name == "cast" else casts.bitcast
-        text = convert(typed(value, source.dtype), source.dtype, expr.dtype, self.form)
+        text = typed(value, source.dtype)
+        if isinstance(source, Const) and source.dtype.is_low_precision and expr.name == "cast":
+            text = casts.round_to(text, source.dtype, self.form)  # a literal need not be a value of its dtype
+        text = convert(text, source.dtype, expr.dtype, self.form)
         if text == value.text:
             return value
         return self.writer.derive(f"to_{expr.dtype.name}", text, (value,))

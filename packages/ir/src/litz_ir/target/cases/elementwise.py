@@ -207,6 +207,8 @@ def _conversions() -> Iterator[Case]:
         yield pointwise(
             f"rounding_to_{narrow}", inputs, cast(wide, narrow), cast(at("z", i, f32), narrow), count=TAIL
         )
+        literal = cast(const(1.3 * narrow.smallest, narrow), f32)
+        yield pointwise(f"literal_of_{narrow}", _inputs(f32, "x"), op("add", X, literal), literal, count=TAIL)
     for narrow in (bf16, f16):
         x, y = at("x", i, narrow), at("y", i, narrow)
         once = op("add", op("mul", x, y), const(1.0, narrow))
