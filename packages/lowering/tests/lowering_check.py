@@ -12,22 +12,21 @@ from torch._functorch.aot_autograd import aot_function
 from torch.fx import GraphModule
 from torch.utils._pytree import tree_leaves, tree_map
 
-from litz_ir import dtypes
 from litz_ir.device import Device
 from litz_ir.dtypes import DType
 from litz_ir.interp import run_graph
-from litz_ir.loops import Call, ComplexRef, Keyword, LoopGraph, Output, verify_graph
-from litz_lowering import LoweredGraph, LoweringOptions, decompositions, lower
-
-_BITS = {torch.bfloat16: torch.int16, torch.float8_e4m3fn: torch.int8, torch.float8_e5m2: torch.int8}
+from litz_ir.interp.encoding import storage_dtype
+from litz_ir.loops import Call, ComplexRef, Keyword, LoopGraph, Output, Ref, verify_graph
+from litz_lowering import LoweredGraph, LoweringOptions, decompositions, lower, torch_dtype
+from litz_lowering.types.torch_types import known_dtype, litz_dtype
 
 
 def to_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     """Convert a tensor to an array of the interpreter, with equal strides."""
     tensor = tensor.detach()
-    if tensor.dtype in _BITS:
-        bits = tensor.view(_BITS[tensor.dtype]).numpy()
-        return bits.view(np.uint16 if tensor.dtype == torch.bfloat16 else np.uint8)
+    if known_dtype(tensor.dtype):
+        stored: torch.dtype = getattr(torch, storage_dtype(litz_dtype(tensor.dtype)).name)
+        return tensor.view(stored).numpy() if stored != tensor.dtype else tensor.numpy()
     return tensor.numpy()
 
 
@@ -42,17 +41,10 @@ def to_tensor(array: Any) -> Any:
     if isinstance(array, Keyword):
         return getattr(torch, array.name)
     if isinstance(array, DType):
-        return _TORCH[array]
+        return torch_dtype(array)
     if isinstance(array, Device):
         return torch.device(array.kind)
     return array
-
-
-_TORCH = {
-    dtypes.f64: torch.float64, dtypes.f32: torch.float32, dtypes.bf16: torch.bfloat16, dtypes.f16: torch.float16,
-    dtypes.i64: torch.int64, dtypes.i32: torch.int32, dtypes.i16: torch.int16, dtypes.i8: torch.int8,
-    dtypes.u8: torch.uint8, dtypes.b1: torch.bool,
-}  # fmt: skip
 
 
 class AtenTable(Mapping[str, Callable[..., Any]]):
@@ -80,11 +72,13 @@ def _memory(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor
 
 
-def _returned(value: Any, output: Output) -> Any:
+def _returned(value: Any, output: Output, graph: LoopGraph) -> Any:
     """Convert an output of the graph to a torch value."""
     if not isinstance(value, np.ndarray | np.generic):
         return value
-    tensor = to_tensor(np.asarray(value))
+    if not isinstance(output, ComplexRef | Ref):
+        return to_tensor(np.asarray(value))
+    tensor = torch.from_numpy(np.asarray(value)).view(torch_dtype(graph.values()[output.name].type.dtype))
     return torch.view_as_complex(tensor) if isinstance(output, ComplexRef) else tensor
 
 
@@ -107,7 +101,9 @@ class Interpreted:
             inputs = [to_array(_memory(a)) if isinstance(a, torch.Tensor) else a for a in args]
             found = run_graph(result.graph, inputs, constants, AtenTable())
             args.clear()
-            return [_returned(value, output) for value, output in zip(found, result.graph.outputs)]
+            return [
+                _returned(value, output, result.graph) for value, output in zip(found, result.graph.outputs)
+            ]
 
         run._boxed_call = True  # type: ignore[attr-defined]  # torch's mark of a callable that takes a list
         return run
