@@ -62,7 +62,8 @@ def floats(dtype: DType) -> Array:
     values = decode(CODES, dtype).astype(np.float64)
     sizes = np.unique(np.abs(values[np.isfinite(values)]))
     beyond = sizes[-1] + (sizes[-1] - sizes[-2]) * np.array([0.5, 1, 1.5, 2])
-    places = np.concatenate([sizes, (sizes[1:] + sizes[:-1]) / 2, beyond]).astype(np.float32)
+    with np.errstate(over="ignore"):  # beyond the largest float where the format reaches as far
+        places = np.concatenate([sizes, (sizes[1:] + sizes[:-1]) / 2, beyond]).astype(np.float32)
     near = [np.nextafter(places, np.float32(side)) for side in (np.inf, -np.inf)]
     near = np.concatenate([places, *near])
     with np.errstate(invalid="ignore"):
