@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
@@ -61,6 +62,7 @@ def cpu_capabilities(name: str, vector_bytes: int, threads: int) -> Capabilities
     )
 
 
+@functools.cache
 def cpu_model(vector_bytes: int, threads: int) -> DeviceModel:
     """Return the numbers of this machine's CPU; caches that the system does not list are a typical core's."""
     caches, typical = cache_sizes(), DeviceModel()
