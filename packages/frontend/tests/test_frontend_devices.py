@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from litz.host.runtime.devices import first_gpu, on_current_device
+from litz.host.runtime.graph_devices import first_gpu, on_current_device
 
 
 class Cuda:

@@ -18,9 +18,9 @@ from litz.cuda_graphs.runner import CudaGraphRunner
 from litz.devices import gpu, is_gpu
 from litz.host.emit.source import host_program
 from litz.host.program import HostProgram
-from litz.host.runtime.devices import on_current_device
 from litz.host.runtime.externs import NO_ROUTINES
 from litz.host.runtime.gpus import ONE_GPU, Gpus
+from litz.host.runtime.graph_devices import on_current_device
 from litz.host.runtime.load import NO_PARTITIONS, HostFunction, Replacements, load_program
 from litz.host.runtime.native import Watch, segment_binder
 from litz.host.runtime.torch_memory import keep_freed_memory

@@ -31,7 +31,7 @@ from litz.capture.plain import PlainGraph, with_gradients
 from litz.capture.runtime_wrappers import Strides, with_own_results
 from litz.capture.strided_results import strides_a_view
 from litz.capture.tokens import make_undeclared_tokens
-from litz.host.runtime.devices import first_gpu
+from litz.host.runtime.graph_devices import first_gpu
 from litz.host.runtime.load import HostFunction
 from litz.loading import Compiled
 from litz.reports.failures import GraphSource

@@ -9,8 +9,8 @@ from torch.fx import GraphModule
 from litz.cache.artifacts import ArtifactCache
 from litz.compilation.cached import CachedGraph
 from litz.compilation.fallback import Fallback
-from litz.host.runtime.devices import device_kinds, first_gpu, tensors_of
 from litz.host.runtime.gpus import gpus_among
+from litz.host.runtime.graph_devices import device_kinds, first_gpu, tensors_of
 from litz.host.runtime.precision import warn_about_bf16
 from litz.loading import Compiled
 from litz.pipeline import CapturedGraph, Stages
