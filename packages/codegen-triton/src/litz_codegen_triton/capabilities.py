@@ -39,7 +39,7 @@ _CHIPS: Mapping[str, DeviceModel] = MappingProxyType(
             NVIDIA, sm_count=108, l1_bytes=192 << 10, l2_bytes=40 << 20, memory_rate=2.0e12, flop_rate=19.5e12,
             shared_bytes=163 << 10,
         ),
-        # RTX A6000
+        # RTX A6000, with the rate of operations of an RTX 3090
         "sm_86": replace(
             NVIDIA, sm_count=84, l1_bytes=128 << 10, l2_bytes=6 << 20, memory_rate=0.77e12, flop_rate=35e12,
             shared_bytes=99 << 10,
