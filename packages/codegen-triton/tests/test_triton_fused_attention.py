@@ -19,9 +19,10 @@ from triton_fused_attention import (
     listed_queries,
     query_gradient,
 )
-from triton_scheduled import emitted, tiled
+from triton_scheduled import emitted, roles, tiled
 
 from litz_codegen_triton.capabilities import chip_model
+from litz_codegen_triton.emit.loops.fused_attention import FusedAttention
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_ir.dtypes import f32, f64
 from litz_ir.plan import Accumulate, Kernel, TileRequest
@@ -113,10 +114,8 @@ def test_few_rows_have_small_tiles() -> None:
     one, groups = (forward("few", replace(large(128, group=group), rows=1)) for group in (1, 4))
     for few in (one, groups):
         assert [dim.block for dim in tiled(few).outer] == [1, 16, 128]
-    assert tiled(groups).attention is not None and [axis.name for axis in tiled(groups).attention.rows] == [
-        "g",
-        "m",
-    ]
+    found = roles(groups)
+    assert isinstance(found, FusedAttention) and [axis.name for axis in found.rows] == ["g", "m"]
 
 
 def test_a_request_sets_tiles_warps_and_stages() -> None:
@@ -199,4 +198,4 @@ def test_other_nested_reductions_stay_loops() -> None:
         forward("doubles", heads),
         phases=(replace(first, statements=(doubles,)), replace(last, statements=())),
     )
-    assert tiled(made).attention is None
+    assert roles(made) is None

@@ -18,6 +18,7 @@ from triton_scheduled import MACHINE, emitted, scheduled
 from litz_codegen_triton.capabilities import chip_model
 from litz_codegen_triton.emit.indexing.grid import grid_size
 from litz_codegen_triton.emit.kernel import emit_kernel
+from litz_codegen_triton.emit.loops.dot_kernels import scheduled_roles
 from litz_codegen_triton.schedule.kernel import schedule_kernel
 from litz_codegen_triton.schedule.plan import schedule_plan
 from litz_ir.dtypes import DType, f32
@@ -68,6 +69,18 @@ def test_a_schedule_is_complete_and_verifies(name: str) -> None:
     assert not any(isinstance(each, CpuLoops | TileRequest) for each in schedules_of(made))
     assert scheduled(made) == made
     verify_kernel(made)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_roles_have_the_axes_of_the_schedule(name: str) -> None:
+    made = scheduled(KERNELS[name])
+    found, schedule = scheduled_roles(made), made.schedule
+    if not isinstance(schedule, Matmul | Attention):
+        assert found is None
+        return
+    assert found is not None
+    axes = [tuple(axis.name for axis in each) for each in (found.batch, found.rows, found.columns)]
+    assert axes == [schedule.batch, schedule.rows.axes, schedule.columns.axes]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from litz_codegen_triton.capabilities import DEFAULT_CHIP, chip_capabilities
 from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
+from litz_codegen_triton.emit.loops.dot_kernels import DotKernel, scheduled_roles
 from litz_codegen_triton.emit.loops.tiles import Tiling, tiling
 from litz_codegen_triton.emit.source.ops_table import Form
 from litz_codegen_triton.schedule.kernel import schedule_kernel
@@ -34,6 +35,11 @@ def emitted(kernel: Kernel, *, form: Form = "compiled", origins: Sequence[Kernel
 def tiled(kernel: Kernel) -> Tiling:
     """Return the tiles of the kernel, which is scheduled first."""
     return tiling(scheduled(kernel))
+
+
+def roles(kernel: Kernel) -> DotKernel | None:
+    """Return the roles of a matmul or attention, which is scheduled first; ``None`` for other kernels."""
+    return scheduled_roles(scheduled(kernel))
 
 
 def subkernel_tiles(kernel: Kernel) -> list[Tiling]:

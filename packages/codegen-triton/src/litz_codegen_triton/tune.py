@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from litz_codegen_triton.emit.indexing.coordinates import TileIndices
+from litz_codegen_triton.emit.loops.contraction import Contraction
+from litz_codegen_triton.emit.loops.dot_kernels import scheduled_roles
 from litz_codegen_triton.emit.loops.fused_attention import FusedAttention
 from litz_codegen_triton.emit.loops.tiles import InnerLoop, TileDim, Tiling, next_power_of_two, tiling
 from litz_codegen_triton.emit.matmul.descriptor import descriptors
@@ -171,11 +173,12 @@ class _SearchSpace:
     def __init__(self, kernel: Kernel, base: Tiling, model: DeviceModel) -> None:
         self.base = base
         self.model = model
-        found = base.contraction
+        self.dot = scheduled_roles(kernel)
+        found = self.dot if isinstance(self.dot, Contraction) else None
         # Without tensor cores, a thread has no free registers for the loop over tiles of a persistent matmul.
         tensor_cores = found is not None and (found.dtype != f32 or found.multiply == "mul_tf32")
         self.has_descriptors = (
-            model.tensor_descriptors and tensor_cores and all(descriptors(TileIndices(kernel, base)))
+            model.tensor_descriptors and tensor_cores and all(descriptors(TileIndices(kernel, base, found)))
         )
         self.parameters = len(kernel.parameters)
         self.sorts = sorts(kernel)
@@ -218,10 +221,10 @@ class _SearchSpace:
         return math.prod(self.ends) * self.length
 
     def _moves(self) -> Sequence[TileMove]:
-        if self.base.attention is not None:
+        if isinstance(self.dot, FusedAttention):
             return FUSED_ATTENTION
-        if self.base.contraction is not None:
-            return ROUNDED_MATMUL if self.base.contraction.multiply == "mul_tf32" else MATMUL
+        if self.dot is not None:
+            return ROUNDED_MATMUL if self.dot.multiply == "mul_tf32" else MATMUL
         several = any(dim.block > 1 for dim in self.base.outer)
         if not self.inners:
             return MAP if len(self.base.outer) < 2 else SQUARE
@@ -232,9 +235,9 @@ class _SearchSpace:
     def is_sensible(self, tile: _Tile) -> bool:
         """True for a tile that gives every thread a point, fits registers and shared memory, and occupies as many SMs
         as the chosen tile."""
-        found = self.base.contraction
-        if self.base.attention is not None:
-            return self._attention_fits(tile, self.base.attention) and self._occupies_sms(tile)
+        found = self.dot
+        if isinstance(found, FusedAttention):
+            return self._attention_fits(tile, found) and self._occupies_sms(tile)
         if found is None:
             limit = max(self._points_per_thread(self.start), REGISTERS // max(1, self.parameters))
         else:

@@ -12,6 +12,7 @@ from litz_codegen_triton.emit.indexing.coordinates import TileIndices
 from litz_codegen_triton.emit.indexing.grid import grid_size
 from litz_codegen_triton.emit.indexing.vector_accesses import VectorAccess, vector_accesses
 from litz_codegen_triton.emit.library.registry import called, library_source
+from litz_codegen_triton.emit.loops.dot_kernels import DotKernel, scheduled_roles
 from litz_codegen_triton.emit.loops.tiles import TileDim, Tiling, tiling
 from litz_codegen_triton.emit.phases import PhaseEmitter, expanded
 from litz_codegen_triton.emit.reductions.cluster_reduction import BARRIER_LIMIT
@@ -72,8 +73,8 @@ def emit_kernel(
         )
     if kernel.subkernels:
         return _emit_foreach(kernel, form, origins)
-    tiles = tiling(kernel)
-    writer = _KernelWriter(kernel, tiles, form)
+    roles, tiles = scheduled_roles(kernel), tiling(kernel)
+    writer = _KernelWriter(kernel, tiles, roles, form)
     text = _module(writer.functions(kernel_comments(kernel, origins)), form)
     return KernelSource(
         kernel.name,
@@ -98,7 +99,9 @@ def _emit_foreach(kernel: Kernel, form: Form, origins: Sequence[KernelOrigin]) -
     subkernels = kernel.subkernels
     tilings = tuple(tiling(each.kernel) for each in subkernels)
     writers = [
-        _KernelWriter(replace(each.kernel, name=f"{kernel.name}_{each.kernel.name}"), tiles, form, "program")
+        _KernelWriter(
+            replace(each.kernel, name=f"{kernel.name}_{each.kernel.name}"), tiles, None, form, "program"
+        )
         for each, tiles in zip(subkernels, tilings, strict=True)
     ]
     comments = [
@@ -174,14 +177,16 @@ class _KernelWriter:
     empty for a kernel of its own.
     """
 
-    def __init__(self, kernel: Kernel, tiles: Tiling, form: Form, program: str = "") -> None:
+    def __init__(
+        self, kernel: Kernel, tiles: Tiling, roles: DotKernel | None, form: Form, program: str = ""
+    ) -> None:
         self.program = program
         self.kernel = kernel
         self.tiles = tiles
         self.form = form
-        self.coordinates = TileIndices(kernel, tiles)
+        self.coordinates = TileIndices(kernel, tiles, roles)
         dims = tuple((dim.letter, f"{dim.letter.upper()}BLOCK") for dim in tiles.outer if dim.block > 1)
-        if tiles.attention is not None and not tiles.attention.columns:
+        if self.coordinates.attention is not None and not self.coordinates.attention.columns:
             dims = (*dims, ("x", "1"))
         if not tiles.uses_dot and any(inner is not None for inner in tiles.inner):
             dims = (*dims, ("r", "RBLOCK"))
@@ -269,7 +274,7 @@ class _KernelWriter:
     def _tile_indices(self) -> None:
         """Write the way from the program id to the indices of its tile."""
         self.begin = len(self.body.writer.scopes[0].lines)
-        numbers = self._grouped() if self.tiles.contraction is not None else self._row_major()
+        numbers = self._grouped() if self.coordinates.contraction is not None else self._row_major()
         for dim, number in zip(reversed(self.tiles.outer), reversed(numbers), strict=True):
             self._indices(dim, number)
 
@@ -377,8 +382,8 @@ class _KernelWriter:
         widen = "" if index.narrow else ".to(tl.int64)"
         span = f"tl.arange(0, {dim.letter.upper()}BLOCK){expanded(letters.index(dim.letter), len(letters))}{widen}"
         text = span if tile == "0" else f"{tile} * {dim.letter.upper()}BLOCK + {span}"
-        if self.tiles.attention is not None and dim.letter == "y":
-            text = self._attention_rows(tile, self.tiles.attention.row_block)
+        if self.coordinates.attention is not None and dim.letter == "y":
+            text = self._attention_rows(tile, self.coordinates.attention.row_block)
         index.symbols[name] = body.writer.define(name, text, dims, 0)
         if not (isinstance(dim.size, int) and dim.size % dim.block == 0):
             text = f"{name} < {index.unit(dim.size).text}"

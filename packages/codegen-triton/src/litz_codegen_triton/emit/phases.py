@@ -79,14 +79,14 @@ class PhaseEmitter:
 
     def _dot(self, inner: InnerLoop, statements: Sequence[Accumulate | Store]) -> None:
         """Write the phase of a matmul or attention that uses ``tl.dot``."""
-        if self.tiles.contraction is not None:
+        if self.coordinates.contraction is not None:
             (statement,) = statements
             assert isinstance(statement, Accumulate), "a contraction is a sum"
-            dot = Dot(self.body, self.coordinates, self.tiles.contraction, inner)
+            dot = Dot(self.body, self.coordinates, self.coordinates.contraction, inner)
             dot.write(statement, self.tiles.stages)
             self.prologue += dot.prologue
-        elif self.tiles.attention is not None:
-            attention = AttentionEmitter(self.body, self.coordinates, self.tiles.attention, inner)
+        elif self.coordinates.attention is not None:
+            attention = AttentionEmitter(self.body, self.coordinates, self.coordinates.attention, inner)
             attention.write(statements, self.tiles.stages)
 
     def _barrier_between_phases(self, statements: Sequence[Statement]) -> None:

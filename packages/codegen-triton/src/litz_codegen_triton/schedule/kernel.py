@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from litz_codegen_triton.emit.loops.attention_scores import score_kernel
-from litz_codegen_triton.emit.loops.contraction import contraction
-from litz_codegen_triton.emit.loops.fused_attention import fused_attention
+from litz_codegen_triton.emit.loops.dot_kernels import dot_kernel
+from litz_codegen_triton.emit.loops.fused_attention import FusedAttention
 from litz_codegen_triton.schedule.attention import schedule_attention
 from litz_codegen_triton.schedule.foreach import schedule_foreach
 from litz_codegen_triton.schedule.lookback_scan import schedule_lookback_scan
@@ -37,15 +36,13 @@ def _schedule(kernel: Kernel, request: TileRequest, capabilities: Capabilities) 
     check_request(kernel, request)
     known = SymbolTable(kernel.symbols)
     model = capabilities.model
-    if request.cluster == 1:
-        found = fused_attention(kernel, known) or score_kernel(kernel, known)
-        if found is not None:
-            attention = schedule_attention(request, found, known, capabilities)
-            return with_prefetch(kernel, attention, (found.phase,), model.warp_size)
-        gemm = contraction(kernel, known)
-        if gemm is not None:
-            matmul = schedule_matmul(kernel, request, gemm, known, capabilities)
-            return with_prefetch(kernel, matmul, (gemm.phase,), model.warp_size)
+    found = dot_kernel(kernel) if request.cluster == 1 else None
+    if isinstance(found, FusedAttention):
+        attention = schedule_attention(request, found, known, capabilities)
+        return with_prefetch(kernel, attention, (found.phase,), model.warp_size)
+    if found is not None:
+        matmul = schedule_matmul(kernel, request, found, known, capabilities)
+        return with_prefetch(kernel, matmul, (found.phase,), model.warp_size)
     if request.segment:
         return schedule_lookback_scan(request, model)
     loops = schedule_tile_loops(kernel, request, model)

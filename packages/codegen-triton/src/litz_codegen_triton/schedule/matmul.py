@@ -105,15 +105,15 @@ def schedule_matmul(
         stages=stages,
         grid=request.grid if all(isinstance(size, int) for size in sizes) else 0,
     )
-    return with_descriptors(kernel, schedule) if request.descriptors else schedule
+    return with_descriptors(kernel, schedule, found) if request.descriptors else schedule
 
 
-def with_descriptors(kernel: Kernel, schedule: Matmul) -> Matmul:
+def with_descriptors(kernel: Kernel, schedule: Matmul, found: Contraction) -> Matmul:
     """Read those operands of a matmul through tensor descriptors whose memory allows it."""
     scheduled = replace(kernel, schedule=schedule)
-    pairs = zip(get_args(Operand), descriptors(TileIndices(scheduled, tiling(scheduled))), strict=True)
-    found = tuple(operand for operand, descriptor in pairs if descriptor is not None)
-    return replace(schedule, descriptors=found)
+    pairs = zip(get_args(Operand), descriptors(TileIndices(scheduled, tiling(scheduled), found)), strict=True)
+    chosen = tuple(operand for operand, descriptor in pairs if descriptor is not None)
+    return replace(schedule, descriptors=chosen)
 
 
 def _is_gathered(kernel: Kernel, found: Contraction) -> bool:

@@ -7,6 +7,9 @@ from dataclasses import replace
 
 from litz_codegen_triton.emit.indexing.index import fits_narrow
 from litz_codegen_triton.emit.indexing.statements import can_flatten, expressions, terms_of
+from litz_codegen_triton.emit.loops.contraction import Contraction
+from litz_codegen_triton.emit.loops.dot_kernels import DotKernel
+from litz_codegen_triton.emit.loops.fused_attention import FusedAttention
 from litz_codegen_triton.emit.loops.tiles import TileDim, Tiling
 from litz_ir.loops import Axis
 from litz_ir.plan import Accumulate, Kernel, ScanStore, Statement, Store, workspace_words
@@ -31,6 +34,8 @@ from litz_ir.symbols import (
 class TileIndices:
     """A kernel's statements over the indices of its tiles, with terms simplified.
 
+    ``dot`` has the roles of operands and axes where tiles are multiplied, as ``contraction`` or as ``attention``.
+
     ``indices`` names the index of each dimension: ``x``, ``y`` and ``z`` for outer ones, ``r0`` for the tile of phase
     0, ``s0`` for its serial loop, ``partition`` for the number of a CTA among those of one tile. Attention adds
     ``rows`` (``y``, one-dimensional) and, with row blocks, ``qblock`` (the number of the block), ``qrow`` (the position
@@ -42,9 +47,12 @@ class TileIndices:
     of each index and symbol.
     """
 
-    def __init__(self, kernel: Kernel, tiles: Tiling) -> None:
+    def __init__(self, kernel: Kernel, tiles: Tiling, dot: DotKernel | None) -> None:
         self.kernel = kernel
         self.tiles = tiles
+        self.dot = dot
+        self.contraction = dot if isinstance(dot, Contraction) else None
+        self.attention = dot if isinstance(dot, FusedAttention) else None
         self.indices: dict[str, str] = {}
         self.ranges: dict[str, Range] = {
             info.name: info.range for info in kernel.symbols if info.kind != "float"
@@ -84,14 +92,14 @@ class TileIndices:
         terms: dict[str, Size] = {axis.name: 0 for axis in axes if axis.size == 1}
         for dim in self.tiles.outer:
             index = self.index(dim.letter, dim.size)
-            if self.tiles.attention is not None and dim.letter == "y":
+            if self.attention is not None and dim.letter == "y":
                 self.index("rows", dim.size)
             terms.update(self._row_blocks(dim) if self._row_block(dim) else unflattened(index, dim.axes))
         return terms
 
     def _row_block(self, dim: TileDim) -> int:
         """Return the length of the row blocks of attention along its rows, 0 for other dimensions."""
-        return self.tiles.attention.row_block if self.tiles.attention is not None and dim.letter == "y" else 0
+        return self.attention.row_block if self.attention is not None and dim.letter == "y" else 0
 
     def _row_blocks(self, dim: TileDim) -> dict[str, Size]:
         """Return the rows of attention as terms of their block, the same for a whole tile, and their position in it."""
@@ -104,21 +112,21 @@ class TileIndices:
 
     def _statements(self, number: int) -> Sequence[Statement]:
         """Return the statements of a phase; those of attention as its matcher rewrote them."""
-        found = self.tiles.attention
+        found = self.attention
         if found is not None and found.phase == number:
             return found.statements
         return self.kernel.phases[number].statements
 
     def _loop_bound(self, simplifier: Simplifier) -> Expr | None:
         """Return the number of points of attention's loop bound over the indices, if it has one."""
-        found = self.tiles.attention
+        found = self.attention
         if found is None or found.loop_bound is None:
             return None
         return _expression(found.loop_bound.count, self.mapping[found.phase], simplifier)
 
     def _summed(self) -> tuple[str, str]:
         """Name the summed index in the tiles of the left and the right operand of a ``tl.dot``."""
-        found = self.tiles.contraction or self.tiles.attention
+        found = self.dot
         if found is None:
             return "", ""
         inner = self.tiles.inner[found.phase]

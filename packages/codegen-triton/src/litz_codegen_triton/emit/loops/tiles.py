@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from litz_codegen_triton.emit.loops.attention_scores import score_kernel
-from litz_codegen_triton.emit.loops.contraction import Contraction, contraction
-from litz_codegen_triton.emit.loops.fused_attention import FusedAttention, fused_attention
 from litz_ir.errors import CodegenError
 from litz_ir.loops import Axis
 from litz_ir.plan import Attention, InnerTile, Kernel, LookbackScan, Matmul, Operand, Tile, TileLoops
-from litz_ir.symbols import Size, SymbolTable, cdiv, mul, product
+from litz_ir.symbols import Size, cdiv, mul, product
 
 CHUNK_ALIGNMENT = 16
 """Elements of which a thread block's chunk of a row is a multiple, so that vectorised accesses of it are aligned."""
@@ -94,14 +91,11 @@ class Tiling:
     warps: int
     """Warps of a thread block."""
 
-    contraction: Contraction | None = None
-    """Matmul that the kernel computes with ``tl.dot``, if it does."""
-
     stages: int = 1
     """Software pipelining stages of a loop that uses ``tl.dot``, or that only accumulates."""
 
-    attention: FusedAttention | None = None
-    """Attention that the kernel computes with ``tl.dot``, if it does."""
+    uses_dot: bool = False
+    """True for a matmul or attention, which uses ``tl.dot``."""
 
     cluster_size: int = 1
     """Thread blocks of a cluster, which reduce each tile of outer points."""
@@ -117,11 +111,6 @@ class Tiling:
 
     prefetch: tuple[int, ...] = ()
     """Numbers of the phases whose loads are issued first."""
-
-    @property
-    def uses_dot(self) -> bool:
-        """True for a matmul or attention, which uses ``tl.dot``."""
-        return self.contraction is not None or self.attention is not None
 
     @property
     def grid_size(self) -> Size:
@@ -183,17 +172,12 @@ def _loops(kernel: Kernel, schedule: TileLoops) -> Tiling:
 
 
 def _matmul(kernel: Kernel, schedule: Matmul) -> Tiling:
-    found = contraction(kernel, SymbolTable(kernel.symbols))
-    if found is None:
-        raise CodegenError(f"kernel {kernel.name} is scheduled as a matmul, which it is not")
-    axes = _by_name(kernel.outer, kernel.phases[found.phase].axes)
-    tile = InnerTile(schedule.summed.axes, schedule.summed.block)
     return Tiling(
-        _rows_and_columns(schedule, axes),
-        _in_phase(kernel, found.phase, _inner(tile, axes, 1)),
+        _rows_and_columns(schedule, kernel),
+        _summing(kernel, InnerTile(schedule.summed.axes, schedule.summed.block)),
         schedule.warps,
-        found,
-        schedule.stages,
+        stages=schedule.stages,
+        uses_dot=True,
         max_grid_size=schedule.grid,
         descriptors=schedule.descriptors,
         prefetch=schedule.prefetch,
@@ -201,19 +185,12 @@ def _matmul(kernel: Kernel, schedule: Matmul) -> Tiling:
 
 
 def _attention(kernel: Kernel, schedule: Attention) -> Tiling:
-    known = SymbolTable(kernel.symbols)
-    found = fused_attention(kernel, known) or score_kernel(kernel, known)
-    if found is None:
-        raise CodegenError(f"kernel {kernel.name} is scheduled as attention, which it is not")
-    axes = _by_name(kernel.outer, kernel.phases[found.phase].axes)
-    outer = _rows_and_columns(schedule, axes)
-    inner = _in_phase(kernel, found.phase, _inner(schedule.summed, axes, 1))
     return Tiling(
-        outer,
-        inner,
+        _rows_and_columns(schedule, kernel),
+        _summing(kernel, schedule.summed),
         schedule.warps,
-        attention=found,
         stages=schedule.stages,
+        uses_dot=True,
         prefetch=schedule.prefetch,
     )
 
@@ -226,14 +203,19 @@ def _lookback_scan(kernel: Kernel, schedule: LookbackScan) -> Tiling:
     return Tiling(outer, (inner,), schedule.warps, lookback=schedule.segment)
 
 
-def _rows_and_columns(schedule: Matmul | Attention, known: Mapping[str, Axis]) -> tuple[TileDim, ...]:
+def _rows_and_columns(schedule: Matmul | Attention, kernel: Kernel) -> tuple[TileDim, ...]:
+    known = _by_name(kernel.outer, *(phase.axes for phase in kernel.phases))
     batch = (_dim("z", Tile(schedule.batch), known),) if schedule.batch else ()
     return (*batch, _dim("y", schedule.rows, known), _dim("x", schedule.columns, known))
 
 
-def _in_phase(kernel: Kernel, number: int, inner: InnerLoop) -> tuple[InnerLoop | None, ...]:
-    """Return the covers of all phases: ``inner`` for phase ``number``, none for the others."""
-    return tuple(inner if phase == number else None for phase in range(len(kernel.phases)))
+def _summing(kernel: Kernel, tile: InnerTile) -> tuple[InnerLoop | None, ...]:
+    """Return the covers of all phases: ``tile`` for the one that has axes, or is the only one; none for the others."""
+    single = len(kernel.phases) == 1
+    return tuple(
+        _inner(tile, _by_name(kernel.outer, phase.axes), 1) if single or phase.axes else None
+        for phase in kernel.phases
+    )
 
 
 def _inner(tile: InnerTile, known: Mapping[str, Axis], cluster_size: int) -> InnerLoop:

@@ -47,7 +47,7 @@ class Descriptor:
 
 def contraction_operands(coordinates: TileIndices) -> tuple[Expr, Expr]:
     """Return the left and the right operand of a matmul kernel's ``tl.dot``, each over the summed index of its tile."""
-    found = coordinates.tiles.contraction
+    found = coordinates.contraction
     assert found is not None, "the kernel is a matmul"
     (statement,) = coordinates.phases[found.phase]
     assert isinstance(statement, Accumulate)
@@ -58,7 +58,7 @@ def contraction_operands(coordinates: TileIndices) -> tuple[Expr, Expr]:
 
 def descriptors(coordinates: TileIndices) -> tuple[Descriptor | None, Descriptor | None]:
     """Return the descriptors of the left and the right operand of a matmul; ``None`` for one that cannot have one."""
-    tiles, found = coordinates.tiles, coordinates.tiles.contraction
+    tiles, found = coordinates.tiles, coordinates.contraction
     inner = None if found is None else tiles.inner[found.phase]
     if inner is None or not isinstance(inner.size, int) or not coordinates.narrow():
         return None, None
