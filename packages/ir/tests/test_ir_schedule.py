@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from litz_ir.errors import CodegenError, ParseError, VerifyError
@@ -66,6 +68,7 @@ RIGHT = [
     ROWS.format(schedule="tile_loops outer((i0: 2)) inner((r0: 8) persistent, point) warps 1"),
     ROWS.format(schedule="tile_loops outer((i0), (i1)) inner((r0: 4), point) warps 2 stages 3"),
     ROWS.format(schedule="tile_loops outer((i0, i1: 4)) inner((r0: 4) persistent, point) warps 2"),
+    ROWS.format(schedule="tile_loops outer((i0: 2)) inner((r0: 4) evict_last(%a), point) warps 1"),
     MAP.format(schedule="tile_loops outer((i0, j: 16)) inner(point) warps 1"),
     MATMUL.format(schedule="matmul rows(i: 64) columns(j: 32) summed(k: 16) warps 4 stages 3 grid 132"),
     FOREACH.format(schedule="foreach warps 4", subkernel="tile_loops outer((i: 8)) inner(point) warps 4"),
@@ -109,6 +112,26 @@ WRONG = {
         "matmul rows(k: 64) columns(j: 32) summed(k: 16) warps 4 stages 3",
         "not an outer axis",
     ),
+    "a hint for no buffer": (
+        ROWS,
+        "tile_loops outer((i0)) inner((r0: 4) evict_first(%m), point) warps 1",
+        "hint is given for m",
+    ),
+    "two hints for a buffer": (
+        ROWS,
+        "tile_loops outer((i0)) inner((r0: 4) evict_first(%a) evict_last(%a), point) warps 1",
+        "has two",
+    ),
+    "a hint without a loop": (
+        ROWS,
+        "tile_loops outer((i0)) inner((r0: 8) persistent evict_last(%a), point) warps 1",
+        "no loop over tiles loads",
+    ),
+    "an empty group": (
+        MATMUL,
+        "matmul rows(i: 64) columns(j: 32) summed(k: 16) warps 4 stages 3 group 0",
+        "group is 0",
+    ),
     "subkernels that are not there": (ROWS, "foreach warps 4", "without subkernels"),
 }
 
@@ -150,6 +173,12 @@ def test_the_text_has_the_form_and_values_that_are_not_defaults() -> None:
     matmul = Matmul(("b",), Tile(("i",), 64), Tile(("j",), 32), Tile(("k",), 16), 4, 3, 0, ("left",), (0, 2))
     text = "matmul batch(b) rows(i: 64) columns(j: 32) summed(k: 16) warps 4 stages 3 descriptors(left) prefetch(0, 2)"
     assert print_schedule(matmul) == text
+    assert parse_schedule(f"{text} group 8") == replace(matmul, group=8)
+    tile = InnerTile(("r",), 4, serial=("s",), evict_first=("a",), evict_last=("b", "c"))
+    loops = TileLoops((), (tile,), 1)
+    text = "tile_loops outer() inner((r: 4) serial(s) evict_first(%a) evict_last(%b, %c)) warps 1"
+    assert print_schedule(loops) == text
+    assert parse_schedule(text) == loops
 
 
 def test_an_unknown_form_is_refused() -> None:

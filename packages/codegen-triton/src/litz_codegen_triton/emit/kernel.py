@@ -24,9 +24,6 @@ from litz_ir.errors import CodegenError
 from litz_ir.plan import Foreach, Kernel, KernelOrigin, origins_by_subkernel, workspace_of
 from litz_ir.symbols import Size, Term, mul
 
-GROUP_M = 8
-"""Rows of tiles in a group of a matmul's launch order, as in Triton's tutorial; tiles run down columns of a group."""
-
 _GROUPED = ("group_first", "group_rows", "ztile", "ytile", "xtile")
 """Names of variables that the launch order of a matmul uses."""
 
@@ -320,20 +317,20 @@ class _KernelWriter:
         return f"program % {rows}"
 
     def _grouped(self) -> list[str]:
-        """Return the number of the tile along each dimension of a matmul, in groups of ``GROUP_M`` rows of tiles.
+        """Return the number of the tile along each dimension of a matmul, in groups of rows of tiles.
 
         CTAs that run at the same time then read few rows of A and few columns of B, which stay in the L2 cache.
         """
-        writer, unit = self.body.writer, self.body.index.unit
+        writer, unit, group = self.body.writer, self.body.index.unit, self.tiles.group
         *batch, y, x = self.tiles.outer
         writer.line(f"program = {self._program()}")
         if batch:
             each = unit(mul(y.block_count, x.block_count)).text
             writer.line(f"ztile = program // {each}")
             writer.line(f"program = program % {each}")
-        across = unit(mul(GROUP_M, x.block_count)).text
-        writer.line(f"group_first = program // {across} * {GROUP_M}")
-        writer.line(f"group_rows = tl.minimum({unit(y.block_count).text} - group_first, {GROUP_M})")
+        across = unit(mul(group, x.block_count)).text
+        writer.line(f"group_first = program // {across} * {group}")
+        writer.line(f"group_rows = tl.minimum({unit(y.block_count).text} - group_first, {group})")
         writer.line(f"ytile = group_first + program % {across} % group_rows")
         writer.line(f"xtile = program % {across} // group_rows")
         return [*(["ztile"] if batch else []), "ytile", "xtile"]

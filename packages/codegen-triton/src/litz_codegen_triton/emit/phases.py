@@ -257,7 +257,11 @@ class PhaseEmitter:
             body.masks.tails["r"] = body.writer.define("rmask", f"{index.text} < {size}", span.dims, depth)
         stop = f"{offset} + {block}" if exact else f"tl.minimum({offset} + {block}, {size})"
         body.masks.last = f"({index.text} == {stop} - 1)"
-        body.memory.eviction = self._eviction(number)
+        first, last = (
+            dict.fromkeys(inner.evict_first, "evict_first"),
+            dict.fromkeys(inner.evict_last, "evict_last"),
+        )
+        body.memory.eviction = first | last
         writes = [write for step, _ in runs for write in step()]
         self._barrier_before_stores(statements)
         for write in writes:
@@ -269,15 +273,6 @@ class PhaseEmitter:
         for _, end in runs:
             end()
         self.cluster.finish()
-
-    def _eviction(self, number: int) -> dict[str, str]:
-        """Return the cache eviction policy of each buffer in a loop over rows: last for rows that a later phase loads
-        again, first for those that no later phase does."""
-        read = [self.coordinates.reads(phase) for phase in range(len(self.tiles.inner))]
-        later = frozenset().union(*read[number + 1 :])
-        earlier = frozenset().union(*read[:number])
-        reread = dict.fromkeys(sorted(read[number] & later), "evict_last")
-        return reread | dict.fromkeys(sorted((read[number] & earlier) - later), "evict_first")
 
     def _run(
         self, statement: Statement, exact: bool

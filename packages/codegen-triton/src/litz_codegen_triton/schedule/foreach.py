@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+from litz_codegen_triton.schedule.eviction import with_eviction
 from litz_codegen_triton.schedule.prefetch import covered, with_prefetch
 from litz_codegen_triton.schedule.request import check_request
 from litz_codegen_triton.schedule.tile_loops import LARGEST_TILE, schedule_tile_loops
@@ -37,11 +38,10 @@ def schedule_foreach(kernel: Kernel, capabilities: Capabilities) -> Kernel:
             requested_warps.append(request.warps)
     largest = max(loops.warps for loops in found)
     warps = max(requested_warps) if requested_warps else min(largest, MAX_WARPS)
-    scaled = [_with_warps(loops, warps, model.warp_size) for loops in found]
-    pairs = zip(kernel.subkernels, scaled, strict=True)
-    schedules = [
-        with_prefetch(subkernel.kernel, loops, covered(loops), model.warp_size) for subkernel, loops in pairs
-    ]
+    schedules = []
+    for subkernel, own in zip(kernel.subkernels, found, strict=True):
+        loops = with_eviction(subkernel.kernel, _with_warps(own, warps, model.warp_size))
+        schedules.append(with_prefetch(subkernel.kernel, loops, covered(loops), model.warp_size))
     return with_schedules(kernel, [Foreach(warps), *schedules])
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from litz_codegen_triton.emit.loops.dot_kernels import dot_kernel
 from litz_codegen_triton.emit.loops.fused_attention import FusedAttention
 from litz_codegen_triton.schedule.attention import schedule_attention
+from litz_codegen_triton.schedule.eviction import with_eviction
 from litz_codegen_triton.schedule.foreach import schedule_foreach
 from litz_codegen_triton.schedule.lookback_scan import schedule_lookback_scan
 from litz_codegen_triton.schedule.matmul import schedule_matmul
@@ -45,5 +46,5 @@ def _schedule(kernel: Kernel, request: TileRequest, capabilities: Capabilities) 
         return with_prefetch(kernel, matmul, (found.phase,), model.warp_size)
     if request.segment:
         return schedule_lookback_scan(request, model)
-    loops = schedule_tile_loops(kernel, request, model)
+    loops = with_eviction(kernel, schedule_tile_loops(kernel, request, model))
     return with_prefetch(kernel, loops, covered(loops), model.warp_size)

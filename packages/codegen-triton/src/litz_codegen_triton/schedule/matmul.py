@@ -31,6 +31,9 @@ STAGE_BYTES = 32 << 10
 STAGES = 3
 """Default number of software pipelining stages."""
 
+GROUP = 8
+"""Rows of tiles in a group of the launch order, as in Triton's tutorial."""
+
 MAX_BLOCK_K = 256
 """Largest default tile size along K."""
 
@@ -104,6 +107,7 @@ def schedule_matmul(
         warps=warps,
         stages=stages,
         grid=request.grid if all(isinstance(size, int) for size in sizes) else 0,
+        group=GROUP,
     )
     return with_descriptors(kernel, schedule, found) if request.descriptors else schedule
 

@@ -98,6 +98,12 @@ class InnerTile:
     serial: tuple[str, ...] = ()
     """Axes that a loop around the tile visits point by point."""
 
+    evict_first: tuple[str, ...] = ()
+    """Buffers whose rows a loop over tiles loads for the last time: the L2 cache may evict them first."""
+
+    evict_last: tuple[str, ...] = ()
+    """Buffers whose rows a later phase loads again: the L2 cache should evict them last."""
+
 
 @dataclass(frozen=True, slots=True)
 class TileLoops:
@@ -161,6 +167,9 @@ class Matmul:
 
     prefetch: tuple[int, ...] = ()
     """Numbers of pointwise phases whose loads are issued before the kernel computes, as far as registers allow."""
+
+    group: int = 1
+    """Rows of tiles in a group of the launch order: tiles run down the columns of a group; 1 for row-major order."""
 
 
 @dataclass(frozen=True, slots=True)

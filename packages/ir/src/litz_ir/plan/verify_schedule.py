@@ -13,6 +13,7 @@ from litz_ir.plan.schedule import (
     Attention,
     CpuLoops,
     Foreach,
+    InnerTile,
     LookbackScan,
     Matmul,
     Tile,
@@ -44,7 +45,11 @@ def check_schedule(kernel: Kernel, location: ErrorLocation) -> None:
             check_outer(kernel, (*schedule.batch, *schedule.rows.axes, *schedule.columns.axes), location)
             check_inner(kernel, schedule.summed.axes, location)
             check_numbers(
-                location, warps=(schedule.warps, 1), stages=(schedule.stages, 1), grid=(schedule.grid, 0)
+                location,
+                warps=(schedule.warps, 1),
+                stages=(schedule.stages, 1),
+                grid=(schedule.grid, 0),
+                group=(schedule.group, 1),
             )
         case Attention():
             check_attention(kernel, schedule, location)
@@ -107,10 +112,22 @@ def check_tile_loops(kernel: Kernel, schedule: TileLoops, location: ErrorLocatio
         check_tiles((Tile(inner.axes, inner.block),), location)
         if Counter(own) != Counter((*inner.serial, *inner.axes)):
             location.fail(CHECK, f"the axes {(*inner.serial, *inner.axes)} are not the phase's, {tuple(own)}")
+        check_eviction(kernel, inner, location)
     check_outer(kernel, [name for tile in schedule.outer for name in tile.axes], location, pointwise)
     check_numbers(
         location, warps=(schedule.warps, 1), stages=(schedule.stages, 1), cluster=(schedule.cluster, 1)
     )
+
+
+def check_eviction(kernel: Kernel, inner: InnerTile, location: ErrorLocation) -> None:
+    """Eviction hints are given to a loop over tiles, at most one for each buffer."""
+    hinted = Counter((*inner.evict_first, *inner.evict_last))
+    if hinted and inner.persistent:
+        location.fail(CHECK, f"eviction hints are given for {tuple(hinted)}, which no loop over tiles loads")
+    names = {each.name for each in kernel.parameters}
+    for name, count in hinted.items():
+        if name not in names or count > 1:
+            location.fail(CHECK, f"an eviction hint is given for {name}, which is no buffer or has two")
 
 
 def check_attention(kernel: Kernel, schedule: Attention, location: ErrorLocation) -> None:

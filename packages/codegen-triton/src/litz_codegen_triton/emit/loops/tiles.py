@@ -57,6 +57,12 @@ class InnerLoop:
     cluster_size: int = 1
     """Thread blocks that have one chunk of ``axes`` each."""
 
+    evict_first: tuple[str, ...] = ()
+    """Buffers whose loads say that the L2 cache may evict them first."""
+
+    evict_last: tuple[str, ...] = ()
+    """Buffers whose loads say that the L2 cache should evict them last."""
+
     @property
     def size(self) -> Size:
         """Points of ``axes``."""
@@ -105,6 +111,9 @@ class Tiling:
 
     max_grid_size: int = 0
     """Most thread blocks of a persistent matmul; 0 for one thread block a tile."""
+
+    group: int = 1
+    """Rows of tiles in a group of a matmul's launch order."""
 
     descriptors: tuple[Operand, ...] = ()
     """Operands of a matmul that are read through tensor descriptors."""
@@ -179,6 +188,7 @@ def _matmul(kernel: Kernel, schedule: Matmul) -> Tiling:
         stages=schedule.stages,
         uses_dot=True,
         max_grid_size=schedule.grid,
+        group=schedule.group,
         descriptors=schedule.descriptors,
         prefetch=schedule.prefetch,
     )
@@ -220,7 +230,13 @@ def _summing(kernel: Kernel, tile: InnerTile) -> tuple[InnerLoop | None, ...]:
 
 def _inner(tile: InnerTile, known: Mapping[str, Axis], cluster_size: int) -> InnerLoop:
     return InnerLoop(
-        _axes(tile.serial, known), _axes(tile.axes, known), tile.block, tile.persistent, cluster_size
+        _axes(tile.serial, known),
+        _axes(tile.axes, known),
+        tile.block,
+        tile.persistent,
+        cluster_size,
+        tile.evict_first,
+        tile.evict_last,
     )
 
 

@@ -81,6 +81,7 @@ def _matmul(stream: Stream) -> Matmul:
         grid=_number(stream, "grid", 0),
         descriptors=separated(stream, lambda: _operand(stream)) if stream.accept("descriptors") else (),
         prefetch=_prefetch(stream),
+        group=_number(stream, "group", 1),
     )
 
 
@@ -127,7 +128,14 @@ def _operand(stream: Stream) -> Operand:
 
 def _inner(stream: Stream, word: str = "") -> InnerTile:
     tile = _tile(stream, word)
-    return InnerTile(tile.axes, tile.block, stream.accept("persistent"), _names(stream, "serial"))
+    return InnerTile(
+        tile.axes,
+        tile.block,
+        persistent=stream.accept("persistent"),
+        serial=_names(stream, "serial"),
+        evict_first=_buffers(stream, "evict_first"),
+        evict_last=_buffers(stream, "evict_last"),
+    )
 
 
 def _tile(stream: Stream, word: str = "") -> Tile:
@@ -147,6 +155,10 @@ def _tile(stream: Stream, word: str = "") -> Tile:
 
 def _names(stream: Stream, word: str) -> tuple[str, ...]:
     return separated(stream, lambda: _name(stream)) if stream.accept(word) else ()
+
+
+def _buffers(stream: Stream, word: str) -> tuple[str, ...]:
+    return separated(stream, stream.value) if stream.accept(word) else ()
 
 
 def _name(stream: Stream) -> str:

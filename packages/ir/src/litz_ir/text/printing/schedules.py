@@ -16,7 +16,7 @@ from litz_ir.plan.schedule import (
     TileLoops,
     TileRequest,
 )
-from litz_ir.text.spelling import name_text
+from litz_ir.text.spelling import name_text, value_text
 
 
 def print_schedule(schedule: Schedule) -> str:
@@ -88,6 +88,7 @@ def _matmul(schedule: Matmul) -> list[str]:
         *_number("grid", schedule.grid, 0),
         *_names("descriptors", schedule.descriptors),
         *_prefetch(schedule),
+        *_number("group", schedule.group, 1),
     ]
 
 
@@ -110,7 +111,13 @@ def _prefetch(schedule: TileLoops | Matmul | Attention) -> list[str]:
 
 def _inner(inner: InnerTile) -> str:
     persistent = ["persistent"] if inner.persistent else []
-    return " ".join([_tile(Tile(inner.axes, inner.block)), *persistent, *_names("serial", inner.serial)])
+    words = [
+        *persistent,
+        *_names("serial", inner.serial),
+        *_buffers("evict_first", inner.evict_first),
+        *_buffers("evict_last", inner.evict_last),
+    ]
+    return " ".join([_tile(Tile(inner.axes, inner.block)), *words])
 
 
 def _tile(tile: Tile) -> str:
@@ -120,6 +127,10 @@ def _tile(tile: Tile) -> str:
 
 def _names(word: str, names: Sequence[str]) -> list[str]:
     return [f"{word}({', '.join(map(name_text, names))})"] if names else []
+
+
+def _buffers(word: str, names: Sequence[str]) -> list[str]:
+    return [f"{word}({', '.join(map(value_text, names))})"] if names else []
 
 
 def _number(word: str, number: int, default: int) -> list[str]:
