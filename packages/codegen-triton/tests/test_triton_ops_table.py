@@ -12,7 +12,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-import litz_codegen_triton.emit
+import litz_codegen_triton
 from litz_codegen_triton.emit.library.registry import COMPILED_FUNCTIONS, FUNCTIONS, called, library_source
 from litz_codegen_triton.emit.source import casts
 from litz_codegen_triton.emit.source.ops_table import SPELLINGS, Form, differing_rows, pointer_type, spelling
@@ -94,7 +94,7 @@ def test_the_brief_tanh_is_good_to_two_to_the_minus_21() -> None:
 
 
 def test_every_function_of_the_library_is_used() -> None:
-    package = Path(litz_codegen_triton.emit.__file__).parent
+    package = Path(litz_codegen_triton.__file__).parent
     text = "\n".join(path.read_text() for path in package.rglob("*.py"))
     for name in FUNCTIONS:
         family = re.sub(r"_(floor_div|floor_mod|argmin|argmax)$", "_", name)

@@ -12,7 +12,7 @@ from litz_codegen_triton.emit.source import casts
 from litz_codegen_triton.emit.source.ops_table import APPROXIMATE, Form, Spelling, spelling, triton_type
 from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.dtypes import DType, b1, bf16, f32, i32, i64
-from litz_ir.scalar import OPS, Const, Expr, Index, Op
+from litz_ir.scalar import OPS, Const, Expr, Index, Op, build
 from litz_ir.symbols import Size
 
 
@@ -109,11 +109,18 @@ class OperationEmitter:
         convert = casts.cast if expr.name == "cast" else casts.bitcast
         text = typed(value, source.dtype)
         if isinstance(source, Const) and source.dtype.is_low_precision and expr.name == "cast":
-            text = casts.round_to(text, source.dtype, self.form)  # a literal need not be a value of its dtype
+            text = self._rounded_literal(source)
         text = convert(text, source.dtype, expr.dtype, self.form)
         if text == value.text:
             return value
         return self.writer.derive(f"to_{expr.dtype.name}", text, (value,))
+
+    def _rounded_literal(self, source: Const) -> str:
+        """Return a literal of a low-precision float as a value of its dtype, which the literal itself need not be."""
+        known = build.cast(source, f32)
+        if isinstance(known, Const):
+            return typed(self.constant(known), f32)
+        return casts.round_to(typed(self.constant(source), source.dtype), source.dtype, self.form)
 
     def _approximation(self, expr: Op) -> Spelling | None:
         """Return the approximate spelling of a conversion's operand, for an f32 operation that is rounded to bf16."""
