@@ -151,6 +151,17 @@ def test_gradients_of_captured_tensors_of_any_shape(data: st.DataObject) -> None
     gradients(Variant(learned, mask, tables), *given, blocks=blocks, learned=True)
 
 
+@pytest.mark.parametrize("queries", [1, 5])
+def test_gradients_of_attention_to_one_key(queries: int) -> None:
+    blocks = create_block_mask(everything, None, None, queries, 1, device="cpu", BLOCK_SIZE=16).as_tuple()
+    given = operands(2, 2, of_keys=1, queries=queries, keys=1)
+
+    def learned(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, points: Tensor) -> Tensor:
+        return score + points[b, h, m, n]
+
+    gradients(Variant(learned, everything, (drawn(2, 2, queries, 1),)), *given, blocks=blocks, learned=True)
+
+
 def learned_kinds(variant: Variant, options: LoweringOptions) -> list[str]:
     """Kinds of operations that compute gradients of captured tensors: sums, scatters or pointwise operations."""
     given = [x.requires_grad_() for x in (*operands(), *(x.detach().clone() for x in variant.score_captures))]

@@ -20,7 +20,7 @@ OPTIONS = SchedulerOptions(cpu_split_bytes=4, gpu_split_bytes=16)
 
 def element_dtypes(kind: ReductionKind) -> tuple[DType, ...]:
     """Dtypes that a kind accepts."""
-    for dtypes in ((f32,), (i64,), (f32, i64), (f32, f32)):
+    for dtypes in ((f32,), (i64,), (f32, f32), (f32, i64)):
         if len(dtypes) == kind.inputs:
             try:
                 kind.definition(dtypes)
@@ -62,6 +62,15 @@ def test_one_element_is_its_initial_state(name: str) -> None:
     phases = [phase for kernel in plan.kernels for phase in kernel.phases]
     assert not any(isinstance(each, Accumulate) for phase in phases for each in phase.statements)
     assert_same(graph, plan)
+
+
+def test_results_of_one_element_that_are_constant_along_an_axis() -> None:
+    graph = parse_graph("""
+        graph g(%x: f32[3, 1] fixed, %y: f32[1, 4] fixed) -> (%top, %total, %weighted) {
+          %top, %total, %weighted = reduce.softmax_sum [i: 3, j: 4 | r: 1]
+            -> f32[3, 1] fixed, f32[3, 1] fixed, f32[3, 4] fixed { %x[i, r], %y[r, j] }
+        }""")
+    assert_same(graph, plan_of(graph))
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -17,7 +17,7 @@ from functools import cache
 from types import MappingProxyType
 
 from litz_ir.dtypes import DType, b1, extreme_value
-from litz_ir.errors import GraphError
+from litz_ir.errors import DTypeError, GraphError
 from litz_ir.scalar.build import cast, const, op, where
 from litz_ir.scalar.expr import Param
 from litz_ir.scalar.node import Expr
@@ -150,6 +150,8 @@ def _position(better: str) -> Callable[[DTypes], StateDefinition]:
 
     def define(dtypes: DTypes) -> StateDefinition:
         value, index = _parameters(dtypes)
+        if not index.dtype.is_integer:
+            raise DTypeError(f"an index is an integer, got {index.dtype}")
 
         def merge(a: State, b: State) -> State:
             wins, ties = op(better, a[0], b[0]), op("eq", a[0], b[0])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from litz_ir.loops import (
+    Axis,
     Call,
     ContractionCall,
     HostScalar,
@@ -23,7 +26,7 @@ from litz_ir.loops import (
     View,
 )
 from litz_ir.passes import PassContext
-from litz_ir.scalar import substitute_expr, substitute_params
+from litz_ir.scalar import Expr, substitute_expr, substitute_params
 from litz_ir.symbols import Size, SymbolTable, free_symbols, simplify, substitute
 from litz_scheduler.analysis.graph_facts import (
     VersionDeadlines,
@@ -98,19 +101,35 @@ class UnitReductions:
     """The bound on changed results, in ULP."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        return data.with_operations(tuple(map(_without_reduction, data.operations)))
+        return data.with_operations(tuple(chain.from_iterable(map(_without_reduction, data.operations))))
 
 
-def _without_reduction(operation: Operation) -> Operation:
+def _without_reduction(operation: Operation) -> tuple[Operation, ...]:
     if not isinstance(operation, Reduction) or not isinstance(operation.combiner, NamedCombiner):
-        return operation
+        return (operation,)
     if any(axis.size != 1 for axis in operation.reduce_axes):
-        return operation
+        return (operation,)
     at_point: dict[str, Size] = {axis.name: 0 for axis in operation.reduce_axes}
     values = tuple(substitute_expr(body, at_point) for body in operation.bodies)
     definition = operation.combiner.kind.definition(tuple(value.dtype for value in values))
     bodies = tuple(substitute_params(each, values) for each in definition.initial)
-    return Pointwise(results=operation.results, axes=operation.axes, bodies=bodies, origin=operation.origin)
+    loops: dict[tuple[Axis, ...], list[tuple[Value, Expr]]] = defaultdict(list)
+    for value, body in zip(operation.results, bodies, strict=True):
+        loops[_axes_of(value, operation.axes)].append((value, body))
+    return tuple(
+        Pointwise(
+            results=tuple(value for value, _ in members), axes=axes,
+            bodies=tuple(body for _, body in members), origin=operation.origin,
+        )
+        for axes, members in loops.items()
+    )  # fmt: skip
+
+
+def _axes_of(value: Value, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """Return the axes of a reduction, with one point along those on which the result does not depend."""
+    return tuple(
+        Axis(axis.name, 1) if size == 1 else axis for axis, size in zip(axes, value.type.shape, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
