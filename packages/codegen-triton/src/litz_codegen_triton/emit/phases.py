@@ -19,7 +19,8 @@ from litz_codegen_triton.emit.indexing.statements import (
 from litz_codegen_triton.emit.loops.tiles import InnerLoop
 from litz_codegen_triton.emit.matmul.dot import Dot
 from litz_codegen_triton.emit.reductions.cluster_reduction import ClusterReduction
-from litz_codegen_triton.emit.reductions.combiners import combine_functions
+from litz_codegen_triton.emit.reductions.combiners import combine_functions, written_out
+from litz_codegen_triton.emit.reductions.emitters import reduction_emitter
 from litz_codegen_triton.emit.reductions.lookback_scan import LookbackScanEmitter
 from litz_codegen_triton.emit.reductions.reduction import ReductionEmitter
 from litz_codegen_triton.emit.reductions.scan import ScanEmitter
@@ -34,8 +35,8 @@ from litz_ir.symbols import bounds, product
 class PhaseEmitter:
     """Writer of a kernel's phases, in order, into its body.
 
-    ``functions`` collects the combine functions of user-given combiners, each with its name and source. ``prologue``
-    collects the lines that come before the loop over tiles of a persistent matmul.
+    ``functions`` collects the merge functions of combiners without a spelling, each with its name and source.
+    ``prologue`` collects the lines that come before the loop over tiles of a persistent matmul.
     """
 
     def __init__(self, body: TileEmitter, coordinates: TileIndices) -> None:
@@ -298,15 +299,20 @@ class PhaseEmitter:
         return frozenset(self.body.tile.letters)
 
     def _reduction(self, statement: Accumulate) -> ReductionEmitter:
-        return ReductionEmitter(self.body, statement, self._all_dims(), self._function(statement.combiner))
+        return reduction_emitter(self.body, statement, self._all_dims(), self._function(statement))
 
     def _scan(self, statement: ScanStore) -> ScanEmitter:
-        return ScanEmitter(self.body, statement, self._all_dims(), self._function(statement.combiner))
+        return ScanEmitter(self.body, statement, self._all_dims(), self._function(statement))
 
-    def _function(self, combiner: object) -> str:
-        """Return the name of a user-given combiner's function, which is written at its first use; empty for others."""
-        if not isinstance(combiner, UserCombiner):
+    def _function(self, statement: Accumulate | ScanStore) -> str:
+        """Return the name of the merge function of a combiner without a spelling, which is written at its first use.
+
+        It is empty for others.
+        """
+        found = written_out(statement.combiner, statement.values)
+        if found is None:
             return ""
+        combiner, _ = found
         if combiner not in self.functions:
             name = self.body.writer.names.fresh(f"{self.kernel.name}_combine")
             self.functions[combiner] = (name, combine_functions(name, combiner, self.body.form))

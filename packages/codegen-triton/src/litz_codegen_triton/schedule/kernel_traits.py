@@ -8,12 +8,10 @@ from dataclasses import dataclass
 
 from litz_codegen_triton.emit.indexing.statements import can_flatten, targets_of, values_of
 from litz_codegen_triton.schedule.register_pressure import dtype_words, point_words
-from litz_ir.loops import SORT, Axis, NamedCombiner
+from litz_ir.loops import SORT, Axis
 from litz_ir.plan import Accumulate, Kernel, Phase, ScanStore, Statement
 from litz_ir.scalar import OPS, Op, indirects_in, loads, nested_reductions, walk
 from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols, product
-
-_STATES = {"welford": 3, "online_softmax": 2, "softmax_sum": 3, "argmin": 2, "argmax": 2}
 
 
 def sorts(kernel: Kernel) -> bool:
@@ -74,10 +72,7 @@ class KernelTraits:
     def accumulated_values(self) -> int:
         """Return the accumulators of an element of a tile, over all reductions."""
         accumulated = [each for each in self.statements if isinstance(each, Accumulate)]
-        combiners = (
-            each.combiner.name if isinstance(each.combiner, NamedCombiner) else "" for each in accumulated
-        )
-        return sum(_STATES.get(name, len(each.values)) for name, each in zip(combiners, accumulated))
+        return sum(each.combiner.components for each in accumulated)
 
     def reduces_pairs(self) -> bool:
         """True where a reduction combines several values of each element, such as a value and its index."""

@@ -3,12 +3,16 @@
 The state of a reduction or a scan is one tile per component: one for sums and the like, (value, index) for
 ``argmax``, (mean, squares, count) for Welford's method, (maximum, sum) for the online softmax, (maximum, sum, weighted
 sum) for ``softmax_sum``. Points outside the loop nest have the identity, so merging two states needs no mask.
+
+A kind of reduction without a row here is written by its definition: the merge becomes a function like a user's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
 
 from litz_codegen_triton.emit.bodies.body import TileEmitter
 from litz_codegen_triton.emit.bodies.settings import EmitSettings
@@ -16,21 +20,15 @@ from litz_codegen_triton.emit.bodies.tile_shape import typed
 from litz_codegen_triton.emit.source import casts
 from litz_codegen_triton.emit.source.ops_table import Form, triton_type
 from litz_codegen_triton.emit.source.text import EmittedValue
-from litz_ir.dtypes import DType, compute_dtype, i32, i64
-from litz_ir.loops import Combiner, NamedCombiner, UserCombiner
-from litz_ir.scalar import Const, Expr, Param
-
-_LAST_INDEX = 2**63 - 1
+from litz_ir.dtypes import DType, compute_dtype, extreme_value, i32
+from litz_ir.loops import SORT, Combiner, NamedCombiner, StateDefinition, UserCombiner
+from litz_ir.scalar import Const, Expr, Param, cast, const, substitute_params
 
 
 @dataclass(frozen=True, slots=True)
-class CombinerSpec:
-    """A combiner over values of given dtypes, spelt in Triton. A format is empty where Triton has no such spelling."""
+class Spelling:
+    """A kind of reduction in Triton, over floats or over integers; a format is empty where Triton has none."""
 
-    dtypes: tuple[DType, ...]
-    """The dtype of each component of a state."""
-    identity: tuple[str, ...]
-    """The identity of each component, as a literal."""
     function: str
     """The name of the function that merges two states: components of the first, then of the second."""
     step: str = ""
@@ -39,26 +37,106 @@ class CombinerSpec:
     """A format of the reduction of ``{0}`` along ``{axis}``."""
     running: str = ""
     """A format of the scan of ``{0}`` along ``{axis}``."""
+    state: tuple[int | str, ...] = (0,)
+    """The state of a point: positions among its values, and literals."""
 
 
-# By combiner: identity, function, step, whole, running.
-_FLOATS: Mapping[str, tuple[str, str, str, str, str]] = {
-    "sum": ("0.0", "litz_add", "{0} + {1}", "tl.sum({0}, {axis})", "tl.cumsum({0}, {axis})"),
-    "prod": ("1.0", "litz_mul", "{0} * {1}", "", "tl.cumprod({0}, {axis})"),
-    "min": ('float("inf")', "litz_min", "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", "", ""),
-    "max": ('float("-inf")', "litz_max", "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", "", ""),
-}
-# By combiner: function, step, whole, running.
-_INTEGERS: Mapping[str, tuple[str, str, str, str]] = {
-    "sum": ("litz_add", "{0} + {1}", "tl.sum({0}, {axis})", "tl.cumsum({0}, {axis})"),
-    "prod": ("litz_mul", "{0} * {1}", "", "tl.cumprod({0}, {axis})"),
-    "min": ("litz_int_min", "tl.minimum({0}, {1})", "tl.min({0}, {axis})", ""),
-    "max": ("litz_int_max", "tl.maximum({0}, {1})", "tl.max({0}, {axis})", ""),
-    "any": ("litz_int_max", "tl.maximum({0}, {1})", "tl.max({0}, {axis})", ""),
-    "all": ("litz_int_min", "tl.minimum({0}, {1})", "tl.min({0}, {axis})", ""),
-    "xor": ("litz_xor", "{0} ^ {1}", "tl.xor_sum({0}, {axis})", ""),
-    "sort": ("", "", "", "litz_sort({0}, {axis})"),
-}
+_SUM = Spelling("litz_add", "{0} + {1}", "tl.sum({0}, {axis})", "tl.cumsum({0}, {axis})")
+_PROD = Spelling("litz_mul", "{0} * {1}", "", "tl.cumprod({0}, {axis})")
+_INT_MIN = Spelling("litz_int_min", "tl.minimum({0}, {1})", "tl.min({0}, {axis})")
+_INT_MAX = Spelling("litz_int_max", "tl.maximum({0}, {1})", "tl.max({0}, {axis})")
+_ARGMIN = Spelling("litz_argmin", state=(0, 1))
+_ARGMAX = Spelling("litz_argmax", state=(0, 1))
+
+FLOAT_SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
+    {
+        "sum": _SUM,
+        "prod": _PROD,
+        "min": Spelling("litz_min", "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)"),
+        "max": Spelling("litz_max", "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)"),
+        "argmin": _ARGMIN,
+        "argmax": _ARGMAX,
+        "welford": Spelling("litz_welford", state=(0, "0.0", "1.0")),
+        # A score is relative to itself until tiles are reduced; see ``softmax``.
+        "online_softmax": Spelling("litz_online_softmax", state=(0, "1.0")),
+        "softmax_sum": Spelling("litz_softmax_sum", state=(0, "1.0", 1)),
+    }
+)
+"""The rows of kinds over floats."""
+INTEGER_SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
+    {
+        "sum": _SUM,
+        "prod": _PROD,
+        "min": _INT_MIN,
+        "max": _INT_MAX,
+        "any": _INT_MAX,
+        "all": _INT_MIN,
+        "xor": Spelling("litz_xor", "{0} ^ {1}", "tl.xor_sum({0}, {axis})"),
+        "argmin": _ARGMIN,
+        "argmax": _ARGMAX,
+        "sort": Spelling("", running="litz_sort({0}, {axis})"),
+    }
+)
+"""The rows of kinds over integers and bools."""
+
+
+@dataclass(frozen=True, slots=True)
+class CombinerSpec:
+    """A combiner of given values, spelt in Triton; a format is empty where Triton has none."""
+
+    dtypes: tuple[DType, ...]
+    """The dtype of each component of a state."""
+    identity: tuple[str, ...]
+    """The identity of each component, as a literal."""
+    function: str
+    """The name of the function that merges two states: components of the first, then of the second."""
+    state: tuple[Expr | str, ...]
+    """The state of a point: expressions and literals."""
+    step: str = ""
+    """A format of the merge of two components ``{0}`` and ``{1}``."""
+    whole: str = ""
+    """A format of the reduction of ``{0}`` along ``{axis}``."""
+    running: str = ""
+    """A format of the scan of ``{0}`` along ``{axis}``."""
+
+
+def combiner_spec(combiner: Combiner, values: Sequence[Expr], function: str = "") -> CombinerSpec:
+    """Return the Triton spelling of a combiner of values.
+
+    ``function`` names the merge function of a combiner without a row.
+    """
+    found = written_out(combiner, values)
+    if found is not None:
+        own, state = found
+        dtypes = tuple(expr.dtype for expr in own.identity)
+        return CombinerSpec(dtypes, tuple(map(_literal_text, own.identity)), function, state)
+    assert isinstance(combiner, NamedCombiner)
+    row, identity = _spellings(values[0].dtype)[combiner.name], _identity(combiner, values)
+    return CombinerSpec(
+        tuple(expr.dtype for expr in identity),
+        tuple(map(_literal_text, identity)),
+        row.function,
+        tuple(values[each] if isinstance(each, int) else each for each in row.state),
+        row.step,
+        row.whole,
+        row.running,
+    )
+
+
+def written_out(combiner: Combiner, values: Sequence[Expr]) -> tuple[UserCombiner, tuple[Expr, ...]] | None:
+    """Return a combiner without a row as a user combiner, with the state of a point; ``None`` if it has a row."""
+    if isinstance(combiner, UserCombiner):
+        return combiner, tuple(values)
+    if combiner.name in _spellings(values[0].dtype):
+        return None
+    definition = _tile_definition(combiner, _state_dtypes(values))
+    operands = tuple(cast(value, _state_dtype(value.dtype)) for value in values)
+    state = tuple(substitute_params(each, operands) for each in definition.initial)
+    return UserCombiner(definition.merge, definition.identity, definition.components), state
+
+
+def _spellings(dtype: DType) -> Mapping[str, Spelling]:
+    return FLOAT_SPELLINGS if dtype.is_float else INTEGER_SPELLINGS
 
 
 def _state_dtype(dtype: DType) -> DType:
@@ -68,76 +146,53 @@ def _state_dtype(dtype: DType) -> DType:
     return compute_dtype(dtype)
 
 
-def _extreme(dtype: DType, largest: bool) -> str:
-    """Return the largest or least value of a dtype as a literal, an infinity for floats."""
-    if dtype.is_float:
-        return 'float("inf")' if largest else 'float("-inf")'
-    top = 2 ** (dtype.bits - (dtype.kind == "int")) - 1
-    return str(top if largest else (-top - 1 if dtype.kind == "int" else 0))
+def _identity(combiner: NamedCombiner, values: Sequence[Expr]) -> tuple[Expr, ...]:
+    """Return the identity; of a sort, the last key in descending order."""
+    if combiner == SORT:
+        state = _state_dtype(values[0].dtype)
+        return (const(extreme_value(state, largest=False), state),)
+    return _tile_definition(combiner, _state_dtypes(values)).identity
 
 
-def _integer_identity(kind: str, state: DType) -> str:
-    """Return the identity of a combiner of integers, as a literal."""
-    match kind:
-        case "min":
-            return _extreme(state, True)
-        case "max" | "sort":
-            return _extreme(state, False)
-        case "all" | "prod":
-            return "1"
-        case _:
-            return "0"
+def _state_dtypes(values: Sequence[Expr]) -> tuple[DType, ...]:
+    return tuple(_state_dtype(value.dtype) for value in values)
 
 
-def combiner_spec(combiner: Combiner, dtypes: Sequence[DType], function: str = "") -> CombinerSpec:
-    """Return the Triton spelling of a combiner over values of these dtypes.
-
-    ``function`` names the merge function of a :class:`UserCombiner`.
-    """
-    if isinstance(combiner, UserCombiner):
-        own = tuple(expr.dtype for expr in combiner.identity)
-        return CombinerSpec(own, tuple(_literal_text(expr) for expr in combiner.identity), function)
-    state = _state_dtype(dtypes[0])
-    match combiner.name:
-        case "argmin" | "argmax":
-            worst = _extreme(state, combiner.name == "argmin")
-            return CombinerSpec((state, i64), (worst, str(_LAST_INDEX)), f"litz_{combiner.name}")
-        case "welford":
-            return CombinerSpec((state,) * 3, ("0.0",) * 3, "litz_welford")
-        case "online_softmax":
-            return CombinerSpec((state,) * 2, ('float("-inf")', "0.0"), "litz_online_softmax")
-        case "softmax_sum":
-            return CombinerSpec((state,) * 3, ('float("-inf")', "0.0", "0.0"), "litz_softmax_sum")
-        case name if state.is_float:
-            identity, merge, step, whole, running = _FLOATS[name]
-            return CombinerSpec((state,), (identity,), merge, step, whole, running)
-        case name:
-            return CombinerSpec((state,), (_integer_identity(name, state),), *_INTEGERS[name])
+@cache
+def _tile_definition(combiner: NamedCombiner, dtypes: tuple[DType, ...]) -> StateDefinition:
+    """Return the definition of a kind on tiles, whose states have neither bools nor short integers."""
+    found = combiner.kind.definition(dtypes)
+    states = tuple(map(_state_dtype, found.dtypes))
+    narrow = [
+        cast(Param(position, state), dtype)
+        for position, (state, dtype) in enumerate(zip(states * 2, found.dtypes * 2, strict=True))
+    ]
+    merge = (substitute_params(each, narrow) for each in found.merge)
+    identity, initial, merged = (
+        tuple(cast(each, state) for each, state in zip(part, states, strict=True))
+        for part in (found.identity, found.initial, merge)
+    )
+    return StateDefinition(identity, initial, merged)
 
 
 def _literal_text(expr: Expr) -> str:
     """Return the text of an identity's component."""
     assert isinstance(expr, Const), "an identity is a literal"
     if expr.dtype.is_float and abs(float(expr.value)) == float("inf"):
-        return _extreme(expr.dtype, float(expr.value) > 0)
+        return 'float("inf")' if float(expr.value) > 0 else 'float("-inf")'
     return repr(expr.value)
 
 
-def initial_state(
-    body: TileEmitter, combiner: Combiner, found: CombinerSpec, values: Sequence[Expr]
-) -> tuple[EmittedValue, ...]:
+def initial_state(body: TileEmitter, found: CombinerSpec) -> tuple[EmittedValue, ...]:
     """Write the state of one point, a tile per component."""
     written = []
-    for expr, dtype in zip(values, found.dtypes):
+    for expr, dtype in zip(found.state, found.dtypes):
+        if isinstance(expr, str):
+            written.append(EmittedValue(expr, literal=True))
+            continue
         value = body.value(expr)
         text = casts.cast(typed(value, expr.dtype), compute_dtype(expr.dtype), dtype, body.form)
         written.append(EmittedValue(text, value.dims, value.depth))
-    if isinstance(combiner, NamedCombiner) and combiner.name == "welford":
-        written += [EmittedValue("0.0", literal=True), EmittedValue("1.0", literal=True)]
-    elif isinstance(combiner, NamedCombiner) and combiner.name == "online_softmax":
-        written.append(EmittedValue("1.0", literal=True))
-    elif isinstance(combiner, NamedCombiner) and combiner.name == "softmax_sum":
-        written.insert(1, EmittedValue("1.0", literal=True))
     return tuple(written)
 
 

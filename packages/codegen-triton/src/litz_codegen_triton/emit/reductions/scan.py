@@ -18,17 +18,16 @@ from litz_codegen_triton.emit.reductions.combiners import (
 from litz_codegen_triton.emit.reductions.lookback_scan import LookbackScanEmitter
 from litz_codegen_triton.emit.source.ops_table import triton_type
 from litz_codegen_triton.emit.source.text import EmittedValue
-from litz_ir.dtypes import DType
 from litz_ir.errors import CodegenError
-from litz_ir.loops import SORT, NamedCombiner
+from litz_ir.loops import SORT
 from litz_ir.plan import ScanStore
 
 
 class ScanEmitter:
     """Writer of one ``ScanStore``.
 
-    ``all_dims`` are the dimensions of the phase's tile, ``r`` among them. ``function`` names the function of a
-    user-given combiner; it is empty for others.
+    ``all_dims`` are the dimensions of the phase's tile, ``r`` among them. ``function`` names the merge function
+    that the kernel defines for the combiner; it is empty for others.
     """
 
     def __init__(
@@ -37,24 +36,8 @@ class ScanEmitter:
         self.body = body
         self.statement = statement
         self.all_dims = all_dims
-        self.spec: CombinerSpec = combiner_spec(statement.combiner, self._dtypes(), function)
+        self.spec: CombinerSpec = combiner_spec(statement.combiner, statement.values, function)
         self.carries: tuple[EmittedValue, ...] = ()
-
-    def _dtypes(self) -> list[DType]:
-        """Return the dtypes of the accumulated values: those stored to, if the combiner adds or multiplies."""
-        combiner = self.statement.combiner
-        if isinstance(combiner, NamedCombiner) and combiner.name not in (
-            "argmin",
-            "argmax",
-            "any",
-            "all",
-            "min",
-            "max",
-            "xor",
-            "sort",
-        ):
-            return [self.body.setting.parameters[buffer].dtype for buffer, _ in self.statement.targets]
-        return [expr.dtype for expr in self.statement.values]
 
     @property
     def _axis(self) -> int:
@@ -95,7 +78,7 @@ class ScanEmitter:
 
     def _tile_scan(self) -> list[str]:
         """Write the scan of the tile alone."""
-        state = initial_state(self.body, self.statement.combiner, self.spec, self.statement.values)
+        state = initial_state(self.body, self.spec)
         return self._scanned([self._full(value, k) for k, value in enumerate(state)])
 
     def _continued(self, before: Sequence[str], names: Sequence[str]) -> list[str]:
