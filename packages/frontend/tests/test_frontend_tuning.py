@@ -192,7 +192,7 @@ def test_choices_are_json(tmp_path: Path) -> None:
     assert TileChoices(Store(tmp_path)).read("key") == choice
     data = json.loads((tmp_path / "key" / FILE).read_text())
     text = "tile_loops outer((i0: 4)) inner((r0: 256) persistent, point) warps 8"
-    assert data["schedules"] == ["foreach warps 8", text] and data["version"] == 4
+    assert data["schedules"] == ["foreach warps 8", text] and data["version"] == 5
 
 
 def test_candidates_that_cannot_be_built_are_skipped(process: Callable[..., Process]) -> None:

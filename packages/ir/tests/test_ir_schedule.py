@@ -35,6 +35,14 @@ kernel rows(in %a: f32, out %b: f32) {{
 }}
 """
 
+LARGE = """
+kernel large(in %a: f32, out %b: f32) {{
+  schedule {schedule}
+  outer [i0: {size}]
+  phase [] {{ %b[i0] = %a[0]; }}
+}}
+"""
+
 MAP = """
 kernel map(in %a: f32, out %b: f32) {{
   schedule {schedule}
@@ -72,6 +80,8 @@ RIGHT = [
     MAP.format(schedule="tile_loops outer((i0, j: 16)) inner(point) warps 1"),
     MATMUL.format(schedule="matmul rows(i: 64) columns(j: 32) summed(k: 16) warps 4 stages 3 grid 132"),
     FOREACH.format(schedule="foreach warps 4", subkernel="tile_loops outer((i: 8)) inner(point) warps 4"),
+    LARGE.format(size=1 << 31, schedule="tile_loops outer((i0: 128)) inner(point) warps 4 index_bits 32"),
+    LARGE.format(size=1 << 32, schedule="tile_loops outer((i0: 128)) inner(point) warps 4"),
     FOREACH.format(schedule="tile_request", subkernel="tile_request blocks(i: 8) warps 4"),
 ]
 
@@ -132,6 +142,11 @@ WRONG = {
         "matmul rows(i: 64) columns(j: 32) summed(k: 16) warps 4 stages 3 group 0",
         "group is 0",
     ),
+    "indices of no width": (
+        MATMUL,
+        "matmul rows(i: 64) columns(j: 32) summed(k: 16) warps 4 stages 3 index_bits 16",
+        "indices have 16 bits",
+    ),
     "subkernels that are not there": (ROWS, "foreach warps 4", "without subkernels"),
 }
 
@@ -147,6 +162,12 @@ def test_a_schedule_that_does_not_suit_its_kernel_is_refused(name: str) -> None:
     with pytest.raises(VerifyError, match=message) as caught:
         verify_kernel(parse_kernel(text.format(schedule=schedule)))
     assert caught.value.check == "schedule"
+
+
+def test_narrow_indices_hold_every_stored_element() -> None:
+    schedule = "tile_loops outer((i0: 128)) inner(point) warps 4 index_bits 32"
+    with pytest.raises(VerifyError, match="indices have 32 bits, but element 2147483648 of b is stored"):
+        verify_kernel(parse_kernel(LARGE.format(size=(1 << 31) + 1, schedule=schedule)))
 
 
 @pytest.mark.parametrize(
@@ -179,6 +200,8 @@ def test_the_text_has_the_form_and_values_that_are_not_defaults() -> None:
     text = "tile_loops outer() inner((r: 4) serial(s) evict_first(%a) evict_last(%b, %c)) warps 1"
     assert print_schedule(loops) == text
     assert parse_schedule(text) == loops
+    assert parse_schedule(f"{text} index_bits 32") == replace(loops, index_bits=32)
+    assert print_schedule(LookbackScan(16, 8, 32)) == "lookback_scan segment 16 warps 8 index_bits 32"
 
 
 def test_an_unknown_form_is_refused() -> None:

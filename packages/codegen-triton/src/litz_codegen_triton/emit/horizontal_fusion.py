@@ -10,30 +10,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from litz_codegen_triton.emit.indexing.grid import subkernel_grids
-from litz_codegen_triton.emit.indexing.index import IndexTerms, fits_narrow
+from litz_codegen_triton.emit.indexing.index import IndexTerms
 from litz_codegen_triton.emit.indexing.mask import Masks
 from litz_codegen_triton.emit.loops.tiles import Tiling
 from litz_codegen_triton.emit.source.text import CodeWriter, EmittedValue
 from litz_ir.errors import CodegenError
-from litz_ir.plan import Invocation, Kernel, Subkernel, invocations_of
+from litz_ir.plan import Foreach, Invocation, Kernel, Subkernel
 from litz_ir.scalar import Indirect
 from litz_ir.symbols import Size, add
 
 
 def dispatch(
-    kernel: Kernel, tilings: tuple[Tiling, ...], functions: Sequence[str]
+    kernel: Kernel, schedule: Foreach, tilings: tuple[Tiling, ...], functions: Sequence[str]
 ) -> tuple[list[str], list[str]]:
     """Return the arguments and the lines of a foreach kernel's function.
 
     ``functions`` names the function of each subkernel. Raises ``CodegenError`` for a size that is read from memory.
     """
-    return _Dispatch(kernel, tilings, functions).write()
+    return _Dispatch(kernel, schedule, tilings, functions).write()
 
 
 class _Dispatch:
     """Writes the function of a foreach kernel."""
 
-    def __init__(self, kernel: Kernel, tilings: tuple[Tiling, ...], functions: Sequence[str]) -> None:
+    def __init__(
+        self, kernel: Kernel, schedule: Foreach, tilings: tuple[Tiling, ...], functions: Sequence[str]
+    ) -> None:
         self.kernel = kernel
         self.functions = functions
         writer = self.writer = CodeWriter()
@@ -45,14 +47,8 @@ class _Dispatch:
         for count in subkernel_grids(kernel, tilings):
             self.ends.append(add(self.ends[-1], count))
         ranges = {info.name: info.range for info in kernel.symbols if info.kind != "float"}
+        self.index = IndexTerms(Masks(writer, ()), ranges, schedule.index_bits == 32, _loaded)
         kinds = {info.name: info.kind for info in kernel.symbols}
-        given = [
-            term
-            for _, invocation in invocations_of(kernel)
-            for term in invocation.symbols
-            if kinds.get(str(term)) != "float"
-        ]
-        self.index = IndexTerms(Masks(writer, ()), ranges, fits_narrow((*self.ends, *given), ranges), _loaded)
         self.kinds: Mapping[str, str] = kinds
 
     def write(self) -> tuple[list[str], list[str]]:

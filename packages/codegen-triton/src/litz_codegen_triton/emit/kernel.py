@@ -108,7 +108,7 @@ def _emit_foreach(kernel: Kernel, form: Form, origins: Sequence[KernelOrigin]) -
     functions = [
         text for writer, own in zip(writers, comments, strict=True) for text in writer.functions(own)
     ]
-    arguments, lines = dispatch(kernel, tilings, [writer.kernel.name for writer in writers])
+    arguments, lines = dispatch(kernel, kernel.schedule, tilings, [writer.kernel.name for writer in writers])
     warps = kernel.schedule.warps
     functions.append(_function(kernel.name, arguments, [_warps_comment(warps), *lines]))
     accesses = (
@@ -194,7 +194,7 @@ class _KernelWriter:
             pointers=self.pointers,
             read=frozenset().union(*map(self.coordinates.reads, range(len(tiles.inner)))),
             ranges=self.coordinates.ranges,
-            narrow=self.coordinates.narrow(),
+            narrow=self.tiles.narrow,
         )
         self.body = TileEmitter(setting, dims)
         self.phases = PhaseEmitter(self.body, self.coordinates)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import prod
 
 from litz_codegen_triton.schedule.eviction import with_eviction
+from litz_codegen_triton.schedule.index_width import with_dispatch_width, with_index_width
 from litz_codegen_triton.schedule.prefetch import covered, with_prefetch
 from litz_codegen_triton.schedule.request import check_request
 from litz_codegen_triton.schedule.tile_loops import LARGEST_TILE, schedule_tile_loops
@@ -41,8 +42,11 @@ def schedule_foreach(kernel: Kernel, capabilities: Capabilities) -> Kernel:
     schedules = []
     for subkernel, own in zip(kernel.subkernels, found, strict=True):
         loops = with_eviction(subkernel.kernel, _with_warps(own, warps, model.warp_size))
-        schedules.append(with_prefetch(subkernel.kernel, loops, covered(loops), model.warp_size))
-    return with_schedules(kernel, [Foreach(warps), *schedules])
+        loops = with_prefetch(subkernel.kernel, loops, covered(loops), model.warp_size)
+        schedules.append(with_index_width(subkernel.kernel, loops))
+    launch = Foreach(warps)
+    scheduled = with_schedules(kernel, [launch, *schedules])
+    return with_schedules(kernel, [with_dispatch_width(scheduled, launch), *schedules])
 
 
 def sms_of_subkernel(kernel: Kernel, capabilities: Capabilities) -> int:

@@ -9,6 +9,7 @@ from litz_codegen_triton.emit.loops.fused_attention import FusedAttention
 from litz_codegen_triton.schedule.attention import schedule_attention
 from litz_codegen_triton.schedule.eviction import with_eviction
 from litz_codegen_triton.schedule.foreach import schedule_foreach
+from litz_codegen_triton.schedule.index_width import with_index_width
 from litz_codegen_triton.schedule.lookback_scan import schedule_lookback_scan
 from litz_codegen_triton.schedule.matmul import schedule_matmul
 from litz_codegen_triton.schedule.prefetch import covered, with_prefetch
@@ -40,11 +41,12 @@ def _schedule(kernel: Kernel, request: TileRequest, capabilities: Capabilities) 
     found = dot_kernel(kernel) if request.cluster == 1 else None
     if isinstance(found, FusedAttention):
         attention = schedule_attention(request, found, known, capabilities)
+        attention = with_index_width(kernel, attention, found)
         return with_prefetch(kernel, attention, (found.phase,), model.warp_size)
     if found is not None:
         matmul = schedule_matmul(kernel, request, found, known, capabilities)
         return with_prefetch(kernel, matmul, (found.phase,), model.warp_size)
     if request.segment:
-        return schedule_lookback_scan(request, model)
+        return with_index_width(kernel, schedule_lookback_scan(request, model))
     loops = with_eviction(kernel, schedule_tile_loops(kernel, request, model))
-    return with_prefetch(kernel, loops, covered(loops), model.warp_size)
+    return with_index_width(kernel, with_prefetch(kernel, loops, covered(loops), model.warp_size))

@@ -11,6 +11,7 @@ from litz_codegen_triton.emit.indexing.coordinates import TileIndices
 from litz_codegen_triton.emit.loops.contraction import Contraction
 from litz_codegen_triton.emit.loops.tiles import next_power_of_two, tiling
 from litz_codegen_triton.emit.matmul.descriptor import descriptors
+from litz_codegen_triton.schedule.index_width import with_index_width
 from litz_codegen_triton.schedule.request import named_block, names
 from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, i8
 from litz_ir.loops import Axis
@@ -109,6 +110,7 @@ def schedule_matmul(
         grid=request.grid if all(isinstance(size, int) for size in sizes) else 0,
         group=GROUP,
     )
+    schedule = with_index_width(kernel, schedule, found)
     return with_descriptors(kernel, schedule, found) if request.descriptors else schedule
 
 

@@ -20,7 +20,7 @@ FILE = "choice.json"
 TEXT = "litz_ir.text"
 """Module of the text form; imported where a choice is read or written, since other programs do not need it."""
 
-VERSION = 4
+VERSION = 5
 """Version of the stored data; entries of another version are not read."""
 
 

@@ -130,6 +130,9 @@ class TileLoops:
     prefetch: tuple[int, ...] = ()
     """Numbers of pointwise phases whose loads are issued before the kernel computes, as far as registers allow."""
 
+    index_bits: int = 64
+    """Bits of index arithmetic: 32 where all indices are known to fit, else 64."""
+
 
 Operand = Literal["left", "right"]
 """An operand of a matmul: the left one (A) of rows by summed points, or the right one (B) of summed points by
@@ -171,6 +174,9 @@ class Matmul:
     group: int = 1
     """Rows of tiles in a group of the launch order: tiles run down the columns of a group; 1 for row-major order."""
 
+    index_bits: int = 64
+    """Bits of index arithmetic: 32 where all indices are known to fit, else 64."""
+
 
 @dataclass(frozen=True, slots=True)
 class Attention:
@@ -201,6 +207,9 @@ class Attention:
     prefetch: tuple[int, ...] = ()
     """Numbers of pointwise phases whose loads are issued before the kernel computes, as far as registers allow."""
 
+    index_bits: int = 64
+    """Bits of index arithmetic: 32 where all indices are known to fit, else 64."""
+
 
 @dataclass(frozen=True, slots=True)
 class LookbackScan:
@@ -215,6 +224,9 @@ class LookbackScan:
     warps: int
     """Warps of a thread block."""
 
+    index_bits: int = 64
+    """Bits of index arithmetic: 32 where all indices are known to fit, else 64."""
+
 
 @dataclass(frozen=True, slots=True)
 class Foreach:
@@ -222,6 +234,9 @@ class Foreach:
 
     warps: int
     """Warps of a thread block, the same for all subkernels."""
+
+    index_bits: int = 64
+    """Bits of index arithmetic: 32 where all indices are known to fit, else 64."""
 
 
 GpuSchedule = TileLoops | Matmul | Attention | LookbackScan | Foreach

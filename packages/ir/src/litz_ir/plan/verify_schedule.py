@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from litz_ir.dtypes import i64
 from litz_ir.plan.cluster import can_use_cluster
-from litz_ir.plan.kernel import Kernel
+from litz_ir.plan.kernel import Kernel, Store
 from litz_ir.plan.lookback_scan import lookback_scan_of
 from litz_ir.plan.schedule import (
     Attention,
@@ -23,8 +23,13 @@ from litz_ir.plan.schedule import (
     scan_segment,
 )
 from litz_ir.scalar.verify import ErrorLocation
+from litz_ir.symbols.ranges import bounds, extent
+from litz_ir.symbols.term import Term
 
 CHECK = "schedule"
+
+MAX_NARROW_INDEX = 2**31 - 1
+"""Largest index of 32 bits."""
 
 
 def check_schedule(kernel: Kernel, location: ErrorLocation) -> None:
@@ -32,6 +37,8 @@ def check_schedule(kernel: Kernel, location: ErrorLocation) -> None:
     schedule = kernel.schedule
     if isinstance(schedule, TileLoops | Matmul | Attention):
         check_prefetch(kernel, schedule, location)
+    if not isinstance(schedule, CpuLoops | TileRequest):
+        check_index_bits(kernel, schedule.index_bits, location)
     match schedule:
         case CpuLoops():
             check_cpu_loops(kernel, schedule, location)
@@ -188,6 +195,23 @@ def check_prefetch(kernel: Kernel, schedule: TileLoops | Matmul | Attention, loc
             location.fail(
                 CHECK, f"loads of phase {number} are prefetched, but there are {len(kernel.phases)} phases"
             )
+
+
+def check_index_bits(kernel: Kernel, bits: int, location: ErrorLocation) -> None:
+    """Indices have 32 or 64 bits, and 32 only if no element is known to be stored beyond them."""
+    if bits not in (32, 64):
+        location.fail(CHECK, f"indices have {bits} bits, 32 or 64 expected")
+    if bits == 64:
+        return
+    axes = (*kernel.outer, *(axis for phase in kernel.phases for axis in phase.axes))
+    ranges = {info.name: info.range for info in kernel.symbols} | {a.name: extent(a.size) for a in axes}
+    for statement in (each for phase in kernel.phases for each in phase.statements):
+        if isinstance(statement, Store) and isinstance(statement.offset, Term):
+            high = bounds(statement.offset, ranges).high
+            if statement.offset.is_polynomial and high is not None and high > MAX_NARROW_INDEX:
+                location.fail(
+                    CHECK, f"indices have 32 bits, but element {high} of {statement.buffer} is stored"
+                )
 
 
 def check_numbers(location: ErrorLocation, **numbers: tuple[int, int]) -> None:

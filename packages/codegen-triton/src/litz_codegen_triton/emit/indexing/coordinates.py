@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from litz_codegen_triton.emit.indexing.index import fits_narrow
-from litz_codegen_triton.emit.indexing.statements import can_flatten, expressions, terms_of
+from litz_codegen_triton.emit.indexing.statements import can_flatten, expressions
 from litz_codegen_triton.emit.loops.contraction import Contraction
 from litz_codegen_triton.emit.loops.dot_kernels import DotKernel
 from litz_codegen_triton.emit.loops.fused_attention import FusedAttention
 from litz_codegen_triton.emit.loops.tiles import TileDim, Tiling
 from litz_ir.loops import Axis
-from litz_ir.plan import Accumulate, Kernel, ScanStore, Statement, Store, workspace_words
+from litz_ir.plan import Accumulate, Kernel, ScanStore, Statement, Store
 from litz_ir.scalar import Expr, Index, loads, nested_reductions, transform
 from litz_ir.symbols import (
     Range,
@@ -158,20 +157,6 @@ class TileIndices:
         """Return the names of the buffers that a phase reads."""
         found = (load.buffer for statement in self.phases[number] for load in loads(*expressions(statement)))
         return frozenset(found)
-
-    def narrow(self) -> bool:
-        """True when all index arithmetic of the kernel fits 32 bits."""
-        terms = {term: None for statements in self.phases for each in statements for term in terms_of(each)}
-        # A tile may extend past the last point.
-        for dim in self.tiles.outer:
-            terms[add(dim.size, dim.block)] = None
-        for inner in self.tiles.inner:
-            if inner is not None:
-                terms[add(inner.size, inner.block)] = None
-                terms[add(mul(inner.points_per_cta, inner.cluster_size), inner.block)] = None
-                terms[product(axis.size for axis in inner.serial)] = None
-        terms[workspace_words(self.kernel)] = None
-        return fits_narrow(terms, self.ranges)
 
 
 def unflattened(index: Size, axes: Sequence[Axis]) -> dict[str, Size]:

@@ -97,6 +97,9 @@ class Tiling:
     warps: int
     """Warps of a thread block."""
 
+    narrow: bool
+    """True where indices have 32 bits, False where they have 64."""
+
     stages: int = 1
     """Software pipelining stages of a loop that uses ``tl.dot``, or that only accumulates."""
 
@@ -174,6 +177,7 @@ def _loops(kernel: Kernel, schedule: TileLoops) -> Tiling:
         outer,
         inner,
         schedule.warps,
+        schedule.index_bits == 32,
         stages=schedule.stages,
         cluster_size=schedule.cluster,
         prefetch=schedule.prefetch,
@@ -185,6 +189,7 @@ def _matmul(kernel: Kernel, schedule: Matmul) -> Tiling:
         _rows_and_columns(schedule, kernel),
         _summing(kernel, InnerTile(schedule.summed.axes, schedule.summed.block)),
         schedule.warps,
+        schedule.index_bits == 32,
         stages=schedule.stages,
         uses_dot=True,
         max_grid_size=schedule.grid,
@@ -199,6 +204,7 @@ def _attention(kernel: Kernel, schedule: Attention) -> Tiling:
         _rows_and_columns(schedule, kernel),
         _summing(kernel, schedule.summed),
         schedule.warps,
+        schedule.index_bits == 32,
         stages=schedule.stages,
         uses_dot=True,
         prefetch=schedule.prefetch,
@@ -210,7 +216,7 @@ def _lookback_scan(kernel: Kernel, schedule: LookbackScan) -> Tiling:
     (phase,) = kernel.phases
     outer = (TileDim("x", kernel.outer, 1),) if kernel.outer else ()
     inner = InnerLoop((), phase.axes, schedule.segment, False)
-    return Tiling(outer, (inner,), schedule.warps, lookback=schedule.segment)
+    return Tiling(outer, (inner,), schedule.warps, schedule.index_bits == 32, lookback=schedule.segment)
 
 
 def _rows_and_columns(schedule: Matmul | Attention, kernel: Kernel) -> tuple[TileDim, ...]:

@@ -60,7 +60,7 @@ def descriptors(coordinates: TileIndices) -> tuple[Descriptor | None, Descriptor
     """Return the descriptors of the left and the right operand of a matmul; ``None`` for one that cannot have one."""
     tiles, found = coordinates.tiles, coordinates.contraction
     inner = None if found is None else tiles.inner[found.phase]
-    if inner is None or not isinstance(inner.size, int) or not coordinates.narrow():
+    if inner is None or not isinstance(inner.size, int) or not tiles.narrow:
         return None, None
     dimensions = []
     for dim, index in zip(tiles.outer[-2:], coordinates.summed, strict=True):

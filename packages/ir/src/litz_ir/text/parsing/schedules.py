@@ -67,6 +67,7 @@ def _tile_loops(stream: Stream) -> TileLoops:
         stages=_number(stream, "stages", 1),
         cluster=_number(stream, "cluster", 1),
         prefetch=_prefetch(stream),
+        index_bits=_number(stream, "index_bits", 64),
     )
 
 
@@ -82,6 +83,7 @@ def _matmul(stream: Stream) -> Matmul:
         descriptors=separated(stream, lambda: _operand(stream)) if stream.accept("descriptors") else (),
         prefetch=_prefetch(stream),
         group=_number(stream, "group", 1),
+        index_bits=_number(stream, "index_bits", 64),
     )
 
 
@@ -94,15 +96,20 @@ def _attention(stream: Stream) -> Attention:
         warps=_required(stream, "warps"),
         stages=_required(stream, "stages"),
         prefetch=_prefetch(stream),
+        index_bits=_number(stream, "index_bits", 64),
     )
 
 
 def _lookback_scan(stream: Stream) -> LookbackScan:
-    return LookbackScan(segment=_required(stream, "segment"), warps=_required(stream, "warps"))
+    return LookbackScan(
+        segment=_required(stream, "segment"),
+        warps=_required(stream, "warps"),
+        index_bits=_number(stream, "index_bits", 64),
+    )
 
 
 def _foreach(stream: Stream) -> Foreach:
-    return Foreach(warps=_required(stream, "warps"))
+    return Foreach(warps=_required(stream, "warps"), index_bits=_number(stream, "index_bits", 64))
 
 
 _FORMS: Mapping[str, Callable[[Stream], Schedule]] = MappingProxyType(

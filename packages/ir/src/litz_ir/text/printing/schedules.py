@@ -36,6 +36,8 @@ def print_schedule(schedule: Schedule) -> str:
             words = ["lookback_scan", f"segment {schedule.segment}", f"warps {schedule.warps}"]
         case Foreach():
             words = ["foreach", f"warps {schedule.warps}"]
+    if not isinstance(schedule, CpuLoops | TileRequest):
+        words += _number("index_bits", schedule.index_bits, 64)
     return " ".join(words)
 
 
