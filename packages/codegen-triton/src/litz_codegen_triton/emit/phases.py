@@ -258,11 +258,7 @@ class PhaseEmitter:
             body.masks.tails["r"] = body.writer.define("rmask", f"{index.text} < {size}", span.dims, depth)
         stop = f"{offset} + {block}" if exact else f"tl.minimum({offset} + {block}, {size})"
         body.masks.last = f"({index.text} == {stop} - 1)"
-        first, last = (
-            dict.fromkeys(inner.evict_first, "evict_first"),
-            dict.fromkeys(inner.evict_last, "evict_last"),
-        )
-        body.memory.eviction = first | last
+        body.memory.eviction = inner.eviction
         writes = [write for step, _ in runs for write in step()]
         self._barrier_before_stores(statements)
         for write in writes:

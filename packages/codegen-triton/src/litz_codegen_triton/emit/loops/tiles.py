@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from litz_ir.errors import CodegenError
 from litz_ir.loops import Axis
@@ -57,11 +57,8 @@ class InnerLoop:
     cluster_size: int = 1
     """Thread blocks that have one chunk of ``axes`` each."""
 
-    evict_first: tuple[str, ...] = ()
-    """Buffers whose loads say that the L2 cache may evict them first."""
-
-    evict_last: tuple[str, ...] = ()
-    """Buffers whose loads say that the L2 cache should evict them last."""
+    eviction: Mapping[str, str] = field(default_factory=dict)
+    """The ``eviction_policy`` of loads by buffer, for buffers that have one."""
 
     @property
     def size(self) -> Size:
@@ -241,8 +238,7 @@ def _inner(tile: InnerTile, known: Mapping[str, Axis], cluster_size: int) -> Inn
         tile.block,
         tile.persistent,
         cluster_size,
-        tile.evict_first,
-        tile.evict_last,
+        dict.fromkeys(tile.evict_first, "evict_first") | dict.fromkeys(tile.evict_last, "evict_last"),
     )
 
 
