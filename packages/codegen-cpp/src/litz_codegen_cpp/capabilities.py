@@ -11,15 +11,15 @@ from litz_ir.target import Capabilities, DeviceModel
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 """The folder in which Linux describes the caches of the first CPU."""
-SCRATCH_BYTES = 256 << 10
+_SCRATCH_BYTES = 256 << 10
 """The most scratch of an outer point, in bytes; half of the L2 cache where that is less."""
-MAX_STATEMENTS = 400
+_MAX_STATEMENTS = 400
 """The most statements of a fused kernel, which bounds compile time."""
-FLOPS_PER_LANE = 2.0 * 2.5e9
+_FLOPS_PER_LANE = 2.0 * 2.5e9
 """Operations per second of one 32-bit lane: an assumed fused multiply-add per cycle at 2.5 GHz."""
-MEMORY_RATE_PER_THREAD = 12e9
-"""Assumed sustained bytes per second that one core moves; all cores of a socket move at most :data:`MEMORY_RATE`."""
-MEMORY_RATE = 100e9
+_MEMORY_RATE_PER_THREAD = 12e9
+"""Assumed sustained bytes per second that one core moves; all cores of a socket move at most :data:`_MEMORY_RATE`."""
+_MEMORY_RATE = 100e9
 """Assumed sustained bytes per second that a socket moves."""
 LAUNCH_SECONDS = 2e-6
 """Estimated seconds to launch a kernel on one thread."""
@@ -57,8 +57,8 @@ def cpu_capabilities(name: str, vector_bytes: int, threads: int) -> Capabilities
         name=name,
         device=CPU,
         model=model,
-        scratch_bytes=min(SCRATCH_BYTES, model.l2_bytes // 2),
-        max_statements=MAX_STATEMENTS,
+        scratch_bytes=min(_SCRATCH_BYTES, model.l2_bytes // 2),
+        max_statements=_MAX_STATEMENTS,
     )
 
 
@@ -72,7 +72,7 @@ def cpu_model(vector_bytes: int, threads: int) -> DeviceModel:
         l1_bytes=caches.get(1, typical.l1_bytes),
         l2_bytes=caches.get(2, typical.l2_bytes),
         l3_bytes=caches.get(3, typical.l3_bytes),
-        memory_rate=min(MEMORY_RATE, MEMORY_RATE_PER_THREAD * threads),
-        flop_rate=FLOPS_PER_LANE * (vector_bytes // 4) * threads,
+        memory_rate=min(_MEMORY_RATE, _MEMORY_RATE_PER_THREAD * threads),
+        flop_rate=_FLOPS_PER_LANE * (vector_bytes // 4) * threads,
         launch_seconds=PARALLEL_LAUNCH_SECONDS if threads > 1 else LAUNCH_SECONDS,
     )

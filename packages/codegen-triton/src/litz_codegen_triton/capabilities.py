@@ -73,7 +73,7 @@ memory suffice on every chip; a row twice as long takes ten seconds to compile."
 DEFAULT_CHIP = "sm_90"
 """Chip that kernels are compiled for on a machine without a GPU."""
 
-MAX_SUBKERNELS = 64
+_MAX_SUBKERNELS = 64
 """Most subkernels of a foreach kernel. A thread block finds its own by binary search, with one comparison for each bit
 of this number."""
 
@@ -108,5 +108,5 @@ def chip_capabilities(chip: str) -> Capabilities:
         fp8_matmul=chip in _FP8_CHIPS,
         nested_reductions=True,
         max_sorted_row=SORTED_ROW,
-        max_subkernels=MAX_SUBKERNELS,
+        max_subkernels=_MAX_SUBKERNELS,
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-WHOLE_ROW = 20
+_WHOLE_ROW = 20
 """More steps than any row has: a tile that holds the whole row."""
 
 
@@ -67,8 +67,8 @@ SHORT_ROWS = (
     TileMove(x=-1, warps=-1),
 )
 CHUNKED_ROWS = (
-    TileMove(r=WHOLE_ROW),
-    TileMove(r=WHOLE_ROW, warps=1),
+    TileMove(r=_WHOLE_ROW),
+    TileMove(r=_WHOLE_ROW, warps=1),
     TileMove(r=-1),
     TileMove(r=1),
     TileMove(warps=-1),

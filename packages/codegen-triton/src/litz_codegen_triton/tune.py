@@ -41,10 +41,10 @@ from litz_ir.target import Capabilities, DeviceModel
 MAX_CANDIDATES = 6
 """Most candidates of a kernel, the kernel itself included."""
 
-REGISTERS = 128
+_REGISTERS = 128
 """Registers of a thread for the elements of all buffers, or for the results of a matmul."""
 
-ATTENTION_REGISTERS = 192
+_ATTENTION_REGISTERS = 192
 """Registers of a thread for the accumulators and P of fused attention."""
 
 ATTENTION_SHARED_BYTES = 2 * STAGES * STAGE_BYTES
@@ -239,9 +239,9 @@ class _SearchSpace:
         if isinstance(found, FusedAttention):
             return self._attention_fits(tile, found) and self._occupies_sms(tile)
         if found is None:
-            limit = max(self._points_per_thread(self.start), REGISTERS // max(1, self.parameters))
+            limit = max(self._points_per_thread(self.start), _REGISTERS // max(1, self.parameters))
         else:
-            limit = REGISTERS
+            limit = _REGISTERS
             shared_bytes = sum(tile.outer) * tile.inner * found.dtype.itemsize * tile.stages
             if tile.persistent:
                 # Operands of the next tile arrive while the results of this one pass through shared memory.
@@ -268,7 +268,7 @@ class _SearchSpace:
         rows = y + tile.inner * tile.stages
         shared_bytes = rows * max(found.head_dim, x) * 2 * found.dtype.itemsize
         return (
-            elements <= ATTENTION_REGISTERS
+            elements <= _ATTENTION_REGISTERS
             and shared_bytes <= min(ATTENTION_SHARED_BYTES, self.model.shared_bytes)
             and tile.stages > 0
         )

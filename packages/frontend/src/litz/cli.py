@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def cache_root() -> Path:
+def _cache_root() -> Path:
     """Return the folder of the cache that the options name."""
     return config.current().cache_root()
 
@@ -58,13 +58,13 @@ def _info(console: Console) -> None:
             text = error.message
         table.add_row(name, text)
     console.print(table)
-    console.print(f"cache: {cache_root()}", markup=False, soft_wrap=True)
+    console.print(f"cache: {_cache_root()}", markup=False, soft_wrap=True)
 
 
 def _cache(console: Console, action: str) -> None:
     """List, clear or verify each folder of the cache."""
     for kind in FOLDERS:
-        folder = cache_root() / kind
+        folder = _cache_root() / kind
         if not folder.is_dir():
             console.print(f"{kind}: nothing")
             continue
@@ -88,7 +88,7 @@ def _cache(console: Console, action: str) -> None:
 
 def _reports(console: Console, action: str) -> None:
     """List or delete the reports of failures, which have nothing to verify."""
-    found = [path for path in (cache_root() / REPORTS).glob("*") if path.is_dir()]
+    found = [path for path in (_cache_root() / REPORTS).glob("*") if path.is_dir()]
     if action == "clear":
         for path in found:
             shutil.rmtree(path, ignore_errors=True)

@@ -16,12 +16,12 @@ def hooks_for(config: Config) -> tuple[Hook, ...]:
     """Return the hooks that ``config`` turns on."""
     hooks: list[Hook] = []
     if config.verify:
-        hooks.append(verify_result)
+        hooks.append(_verify_result)
     if config.check:
         hooks.append(import_module(CHECK).check_hook)
     return tuple(hooks)
 
 
-def verify_result(name: str, before: object, after: object) -> None:
+def _verify_result(name: str, before: object, after: object) -> None:
     """Check the invariants of a pass's result; raise ``VerifyError`` where one is violated."""
     verify(after)

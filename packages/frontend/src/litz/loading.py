@@ -34,7 +34,7 @@ from litz_scheduler.graph_partition import GraphPartition
 
 log = logging.getLogger("litz")
 
-FAILED = "it runs without being replayed"
+_FAILED = "it runs without being replayed"
 """Consequence of a failure to capture a graph, in log lines and in ``litz.explain``."""
 
 NO_CONSTANTS: Mapping[str, torch.Tensor] = MappingProxyType({})
@@ -142,7 +142,7 @@ class Loader:
         plan, context = self.artifact.plan, PassContext(self.targets.capabilities())
         passes = Pipeline[Plan, GraphPartition]("replay", replay_passes(ROUTINES))
         divide = partial(passes.apply, plan, context)
-        return self.failures.attempt("replay", divide, GraphPartition(plan, summary=FAILED), FAILED)
+        return self.failures.attempt("replay", divide, GraphPartition(plan, summary=_FAILED), _FAILED)
 
     def with_cuda_graphs(self, call: HostFunction) -> HostFunction:
         """Return a call that captures and replays the graph, or parts of it, as CUDA graphs; else ``call`` itself.
@@ -151,7 +151,7 @@ class Loader:
         """
         if not self.config.cuda_graphs:
             return call
-        return self.failures.attempt("replay", lambda: self._partitioned(call), call, FAILED)
+        return self.failures.attempt("replay", lambda: self._partitioned(call), call, _FAILED)
 
     def _partitioned(self, call: HostFunction) -> HostFunction:
         """Return the call with CUDA graphs that the graph partition chooses."""

@@ -14,10 +14,10 @@ from litz_ir.errors import NanFound
 from litz_ir.origin import UNKNOWN, Origin
 from litz_lowering import origin_of
 
-GIVEN = "the code that computes this input runs before the graph"
+_GIVEN = "the code that computes this input runs before the graph"
 """Hint of an error about an input."""
 
-MADE = "the graph's inputs contain none; config.self_check compares its kernels with ATen's"
+_MADE = "the graph's inputs contain none; config.self_check compares its kernels with ATen's"
 """Hint of an error about a result."""
 
 
@@ -57,14 +57,14 @@ def with_nan_checks(gm: GraphModule, name: str, call: HostFunction) -> HostFunct
 
     def run(args: list[Any]) -> Sequence[Any]:
         for each in given:
-            each.check(args, name, GIVEN)
+            each.check(args, name, _GIVEN)
         # The call empties the list and drops its arguments: only those that it overwrites are referenced here.
         overwritten = {each.position: args[each.position] for each in written}
         found = call(args)
         for each in results:
-            each.check(found, name, MADE)
+            each.check(found, name, _MADE)
         for each in written:
-            each.check(overwritten, name, MADE)
+            each.check(overwritten, name, _MADE)
         return found
 
     return run

@@ -11,29 +11,29 @@ from litz.notices import log_once
 from litz.settings import Config
 from litz_ir.errors import ConfigError
 
-MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
+_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
 """Names that ``torch.compile`` accepts for ``mode``."""
 
-CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
+_CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 """Modes that turn ``cuda_graphs`` on."""
 
-AUTOTUNE_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
+_AUTOTUNE_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 """Modes that turn ``autotune`` on."""
 
 
-AUTOTUNE_OPTIONS = frozenset({"max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning"})
+_AUTOTUNE_OPTIONS = frozenset({"max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning"})
 """Inductor's options that set ``autotune``."""
 
-MAPPED: Mapping[str, str] = MappingProxyType(
+_MAPPED: Mapping[str, str] = MappingProxyType(
     {
         "fallback_random": "it sets litz's rng",
         "triton.cudagraphs": "it sets litz's cuda_graphs",
-        **dict.fromkeys(AUTOTUNE_OPTIONS, "it sets litz's autotune"),
+        **dict.fromkeys(_AUTOTUNE_OPTIONS, "it sets litz's autotune"),
     }
 )
 """Inductor's options that set one of litz's, with the text of their warning."""
 
-IGNORED: Mapping[str, str] = MappingProxyType(
+_IGNORED: Mapping[str, str] = MappingProxyType(
     {
         "alignment_asserts": "kernels are recompiled for inputs of another alignment",
         "assert_indirect_indexing": "indices are always checked, as in eager",
@@ -61,7 +61,7 @@ IGNORED: Mapping[str, str] = MappingProxyType(
 )
 """Inductor's options that have no effect, each with litz's behaviour, which their warning gives."""
 
-PREFIX = "TORCHINDUCTOR_"
+_PREFIX = "TORCHINDUCTOR_"
 """Prefix of Inductor's environment variables."""
 
 _VARIABLES: Mapping[str, str] = MappingProxyType(
@@ -70,7 +70,7 @@ _VARIABLES: Mapping[str, str] = MappingProxyType(
         "FREEZING": "LITZ_FREEZING sets whether litz freezes parameters",
         "FX_GRAPH_CACHE": "LITZ_CACHE turns litz's cache off",
         "NAN_ASSERTS": "LITZ_NAN_ASSERTS makes litz check for NaN",
-        **{name.upper(): "LITZ_AUTOTUNE sets whether litz tunes" for name in AUTOTUNE_OPTIONS},
+        **{name.upper(): "LITZ_AUTOTUNE sets whether litz tunes" for name in _AUTOTUNE_OPTIONS},
     }
 )
 """Litz's counterparts of some of Inductor's environment variables, by the name after the prefix."""
@@ -97,32 +97,32 @@ def config_from(base: Config, mode: str | None, options: Mapping[str, Any] | Non
 
     Each of Inductor's options causes one warning in a process, which says how litz treats it.
     """
-    if mode is not None and mode not in MODES:
-        near = difflib.get_close_matches(mode, MODES, n=1) or MODES
+    if mode is not None and mode not in _MODES:
+        near = difflib.get_close_matches(mode, _MODES, n=1) or _MODES
         raise ConfigError(f"unknown mode {mode!r}", hint=f"did you mean {near[0]!r}?")
-    switched = {"cuda_graphs": mode in CUDA_GRAPH_MODES, "autotune": mode in AUTOTUNE_MODES}
+    switched = {"cuda_graphs": mode in _CUDA_GRAPH_MODES, "autotune": mode in _AUTOTUNE_MODES}
     changes: dict[str, Any] = {name: True for name, on in switched.items() if on}
     for name, value in (options or {}).items():
         if name == "fallback_random":
             changes["rng"] = "eager" if value else base.rng
         elif name == "triton.cudagraphs":
             changes["cuda_graphs"] = bool(value)
-        elif name in AUTOTUNE_OPTIONS:
+        elif name in _AUTOTUNE_OPTIONS:
             changes["autotune"] = bool(value) or changes.get("autotune", base.autotune)
-        elif name not in IGNORED:
+        elif name not in _IGNORED:
             changes[name] = value
     changed = base.replaced(changes)
     for name in options or {}:
-        if name in MAPPED or name in IGNORED:
-            log_once(option_notice(name))
+        if name in _MAPPED or name in _IGNORED:
+            log_once(_option_notice(name))
     return changed
 
 
-def option_notice(name: str) -> str:
-    """Return the warning about an option of :data:`MAPPED` or :data:`IGNORED`."""
-    if name in MAPPED:
-        return f"litz: the option {name!r} is Inductor's: {MAPPED[name]}"
-    return f"litz: the option {name!r} is Inductor's and is ignored: {IGNORED[name]}"
+def _option_notice(name: str) -> str:
+    """Return the warning about an option of :data:`_MAPPED` or :data:`_IGNORED`."""
+    if name in _MAPPED:
+        return f"litz: the option {name!r} is Inductor's: {_MAPPED[name]}"
+    return f"litz: the option {name!r} is Inductor's and is ignored: {_IGNORED[name]}"
 
 
 def variable_notices(environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -136,13 +136,13 @@ def variable_notices(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 def _instead(variable: str) -> str:
     """Return litz's counterpart of a variable; empty for one that is not Inductor's alone."""
-    name = variable.removeprefix(PREFIX)
+    name = variable.removeprefix(_PREFIX)
     if name == variable:
         return _OTHERS.get(variable, "")
     if name in _SILENT or name.startswith(_AUTOGRAD):
         return ""
     return (
         _VARIABLES.get(name)
-        or IGNORED.get(name.lower())
+        or _IGNORED.get(name.lower())
         or "litz's variables are LITZ_..., one for each option"
     )

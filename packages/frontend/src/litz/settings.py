@@ -134,7 +134,7 @@ class Config:
 
 _TYPES = get_type_hints(Config)
 
-PREFIX = "LITZ_"
+_PREFIX = "LITZ_"
 """Prefix of the environment variables that set options."""
 
 
@@ -169,14 +169,14 @@ def _nearest(name: str) -> list[str]:
     return difflib.get_close_matches(name, _TYPES, n=3, cutoff=0.4)
 
 
-def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
     """Return a warning for each environment variable ``LITZ_...`` that names no option and so has no effect."""
-    known = {f"{PREFIX}{name.upper()}" for name in _TYPES}
+    known = {f"{_PREFIX}{name.upper()}" for name in _TYPES}
     lines = []
-    for variable in sorted(each for each in environment if each.startswith(PREFIX) and each not in known):
-        nearest = _nearest(variable.removeprefix(PREFIX).lower())
+    for variable in sorted(each for each in environment if each.startswith(_PREFIX) and each not in known):
+        nearest = _nearest(variable.removeprefix(_PREFIX).lower())
         hint = (
-            f"did you mean {PREFIX}{nearest[0].upper()}?" if nearest else f"options are {', '.join(_TYPES)}"
+            f"did you mean {_PREFIX}{nearest[0].upper()}?" if nearest else f"options are {', '.join(_TYPES)}"
         )
         lines.append(f"litz: {variable} in the environment names no option and is ignored: {hint}")
     return lines
@@ -189,7 +189,7 @@ def _from_environment(environment: Mapping[str, str]) -> Config:
     if environment.get("CXX"):
         changes["compiler"] = environment["CXX"]
     for option in fields(Config):
-        text = environment.get(f"{PREFIX}{option.name.upper()}")
+        text = environment.get(f"{_PREFIX}{option.name.upper()}")
         if text is None or text == "":
             continue
         if _TYPES[option.name] is bool:
@@ -234,7 +234,7 @@ class ConfigHandle:
     _scoped: ContextVar[Mapping[str, Any]]
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        for line in unknown_variables(environment):
+        for line in _unknown_variables(environment):
             log_once(line)
         object.__setattr__(self, "_default", _from_environment(environment))
         object.__setattr__(self, "_scoped", ContextVar[Mapping[str, Any]]("litz_config", default=_NOTHING))

@@ -22,7 +22,7 @@ Timer = Callable[[Callable[[], object]], float]
 WARM_CALLS, LEAST_CALLS = 3, 5
 """Calls before the first timed one, and fewest timed calls."""
 
-LEAST_FLUSHED = 64 << 20
+_LEAST_FLUSHED = 64 << 20
 """Fewest bytes written to empty the L2 cache, so that the next launch is queued meanwhile."""
 
 
@@ -127,7 +127,7 @@ class _Flush:
 
     def __init__(self) -> None:
         cache = gpu.get_device_properties().L2_cache_size
-        self._memory = torch.empty(max(4 * cache, LEAST_FLUSHED), dtype=torch.int8, device=GPU)
+        self._memory = torch.empty(max(4 * cache, _LEAST_FLUSHED), dtype=torch.int8, device=GPU)
 
     def __call__(self) -> None:
         self._memory.zero_()

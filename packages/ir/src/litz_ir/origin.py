@@ -41,15 +41,15 @@ class Origin:
 UNKNOWN = Origin()
 """The origin of an operation without a known source."""
 
-MAX_NAMES = 3
+_MAX_NAMES = 3
 """Most names that an abbreviated list spells out."""
 
 
 def abbreviated_list(names: Iterable[str]) -> str:
     """A list of names as text, the first few of many: ``a, b, c and 5 more``."""
     given = list(dict.fromkeys(names))
-    rest = len(given) - MAX_NAMES
-    listed = given if rest < 2 else [*given[:MAX_NAMES], f"and {rest} more"]
+    rest = len(given) - _MAX_NAMES
+    listed = given if rest < 2 else [*given[:_MAX_NAMES], f"and {rest} more"]
     return ", ".join(listed).replace(", and", " and")
 
 

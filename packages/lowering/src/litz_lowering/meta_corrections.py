@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_map_only
 
 from litz_lowering.contexts.outputs import flatten
 
-Correction = Callable[[Node], Any]
+_Correction = Callable[[Node], Any]
 
 
 def correct_metadata(gm: GraphModule) -> None:
@@ -31,7 +31,7 @@ def correct_metadata(gm: GraphModule) -> None:
     """
     changed: set[Node] = set()
     for node in gm.graph.nodes:
-        correct = CORRECTIONS.get(node.target)
+        correct = _CORRECTIONS.get(node.target)
         if correct is None and node.op == "call_function" and not changed.isdisjoint(node.all_input_nodes):
             correct = _rerun
         if correct is None and _has_overlap(node):
@@ -45,7 +45,7 @@ def correct_metadata(gm: GraphModule) -> None:
             changed.add(node)
 
 
-def _run(mode: FakeTensorMode, correct: Correction, node: Node) -> Any:
+def _run(mode: FakeTensorMode, correct: _Correction, node: Node) -> Any:
     guards = mode.shape_env.suppress_guards() if mode.shape_env is not None else contextlib.nullcontext()
     with mode, guards:
         return correct(node)
@@ -100,7 +100,7 @@ def _max_unpool2d(node: Node) -> Any:
     return torch.empty_like(node.meta["val"], memory_format=layout)
 
 
-def _unique_along(position: int) -> Correction:
+def _unique_along(position: int) -> _Correction:
     """Correction for unique operators along a dimension, which is their argument ``position``.
 
     Eager's result has that dimension first in memory; the meta kernel makes it row-major. The meta kernel of
@@ -165,7 +165,7 @@ def _bincount(node: Node) -> Any:
     return None if stated.dtype == dtype else stated.new_empty(stated.shape, dtype=dtype)
 
 
-CORRECTIONS: Mapping[Any, Correction] = MappingProxyType(
+_CORRECTIONS: Mapping[Any, _Correction] = MappingProxyType(
     {
         torch.ops.aten._unique2.default: _with_integer_positions,
         torch.ops.aten.bincount.default: _bincount,

@@ -26,7 +26,7 @@ from litz_ir.symbols import Range, extent
 OUT_OF_MEMORY = 2
 """The error code of a kernel that could not allocate its scratch."""
 
-STACK_BYTES = 64 << 10
+_STACK_BYTES = 64 << 10
 """Scratch of up to this many bytes is on a thread's stack, larger scratch on the heap."""
 
 _NARROW_CALLED = frozenset(
@@ -239,7 +239,7 @@ class _KernelWriter:
         context = self.body.context
         copies = self.registers * self.lanes if self.outer.vector is not None else 1
         repeat = f" * {self.registers} * LITZ_LANES" if self.outer.vector is not None else ""
-        stack_left = STACK_BYTES
+        stack_left = _STACK_BYTES
         on_heap: list[str] = []
         for array in self.kernel.scratch:
             kind, pointer = memory_type(array.dtype), context.buffers[array.name].pointer

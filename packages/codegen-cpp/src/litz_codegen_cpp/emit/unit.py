@@ -18,7 +18,7 @@ KERNELS_PER_UNIT = 60
 UNIT_CHARACTERS = 8_000
 """The least text that is worth a unit: a compiler's start takes as long as 8,000 characters do."""
 
-OUTLINE_ABOVE = 24
+_OUTLINE_ABOVE = 24
 """Uses of expensive maths functions in one unit above which the functions are not inlined."""
 
 _SHOWN_OPERATIONS = 12
@@ -76,7 +76,7 @@ def unit_text(kernels: Sequence[Emitted]) -> str:
         frozenset(("arithmetic", "memory", "runtime")).union(*(kernel.headers for kernel in kernels))
     )
     lines = [f"#include <litz/{header}.h>" for header in headers]
-    if sum(kernel.heavy for kernel in kernels) > OUTLINE_ABOVE:
+    if sum(kernel.heavy for kernel in kernels) > _OUTLINE_ABOVE:
         lines.insert(0, "#define LITZ_OUTLINE_MATH")
     sections = [
         "\n".join(lines),

@@ -13,7 +13,7 @@ from litz_ir.faults import BY_CODE, fault_error
 from litz_ir.plan import Kernel
 from litz_ir.target import ByteRange, LaunchFunction
 
-SEGMENT = "litz_segment"
+_SEGMENT = "litz_segment"
 """The entry point that runs several kernels."""
 OUT_OF_MEMORY = 2
 """The error code of a kernel that could not allocate its scratch."""
@@ -113,7 +113,7 @@ class NativeSegment:
         prototype = ctypes.CFUNCTYPE(
             ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3, ctypes.c_char_p
         )
-        self._native: Callable[..., int] = prototype(library.address(SEGMENT))
+        self._native: Callable[..., int] = prototype(library.address(_SEGMENT))
         self._runtime = ctypes.addressof(library.runtime)
         kinds = [info.kind for kernel in kernels for info in kernel.symbols]
         # Signed, since an empty tensor has a null pointer in PyTorch, from which its storage offset is subtracted.

@@ -10,7 +10,7 @@ from typing import Any
 
 from litz_ir.errors import ToolchainError
 
-SYSTEM_GOMP = "libgomp.so.1"
+_SYSTEM_GOMP = "libgomp.so.1"
 """The OpenMP library to load where the process has none."""
 _GOMP_LIKE = ("libgomp", "libiomp5", "libomp")
 _MAPS = Path("/proc/self/maps")
@@ -60,7 +60,7 @@ def open_openmp() -> ctypes.CDLL | None:
         library = _open(str(loaded), os.RTLD_NOLOAD | os.RTLD_LAZY)
         if library is not None:
             return library
-    return _open(SYSTEM_GOMP, os.RTLD_LAZY)
+    return _open(_SYSTEM_GOMP, os.RTLD_LAZY)
 
 
 def make_runtime(threads: int = 0, *, serial: bool = False) -> RuntimeTable:

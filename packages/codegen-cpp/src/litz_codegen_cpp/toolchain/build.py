@@ -18,7 +18,7 @@ from litz_codegen_cpp.toolchain.compilers import Compiler, CompilerFamily
 from litz_codegen_cpp.toolchain.isa import Isa, step_down
 from litz_ir.errors import CompileFailed, CompileTimeout
 
-INCLUDE = Path(__file__).resolve().parent.parent / "include"
+_INCLUDE = Path(__file__).resolve().parent.parent / "include"
 """The folder that contains ``litz/*.h``."""
 
 # No kernel uses GCC's start files and C++ library; a link without them saves a tenth of a small unit's time.
@@ -68,7 +68,7 @@ def compile_command(compiler: Compiler, isa: Isa, options: BuildOptions, out: Pa
     return (
         *compiler.command,
         *_flags(isa, options),
-        f"-I{INCLUDE}",
+        f"-I{_INCLUDE}",
         "-o",
         str(out),
         "-xc++",
@@ -205,6 +205,6 @@ def _excerpt(source: str, output: str) -> str:
 def _headers_digest() -> str:
     """Return a digest of all headers."""
     digest = hashlib.sha256()
-    for path in sorted((INCLUDE / "litz").glob("*.h")):
+    for path in sorted((_INCLUDE / "litz").glob("*.h")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()

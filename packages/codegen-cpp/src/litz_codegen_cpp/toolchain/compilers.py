@@ -14,9 +14,9 @@ from typing import Literal
 from litz_ir.errors import CompilerNotFound
 
 CompilerFamily = Literal["gcc", "clang"]
-SEARCHED = ("g++", "clang++")
+_SEARCHED = ("g++", "clang++")
 """Commands that are tried in this order."""
-INSTALL = (
+_INSTALL = (
     "install one (Debian and Ubuntu: apt install g++; Fedora: dnf install gcc-c++; macOS: xcode-select --install), "
     "or set CXX to the compiler's path"
 )
@@ -57,11 +57,11 @@ def find_compiler(explicit: str | None = None, *, cxx: str | None = None) -> Com
                 raise CompilerNotFound(
                     f"no C++ compiler: {what} names {given!r}, which {found}",
                     looked_for=(given,),
-                    hint=INSTALL,
+                    hint=_INSTALL,
                 )
             return found
     reasons = []
-    for name in SEARCHED:
+    for name in _SEARCHED:
         found = _probe((name,))
         if not isinstance(found, str):
             return found
@@ -69,8 +69,8 @@ def find_compiler(explicit: str | None = None, *, cxx: str | None = None) -> Com
     tried = "; ".join(reasons)
     raise CompilerNotFound(
         f"no C++ compiler: neither an option nor CXX names one, and {tried}",
-        looked_for=SEARCHED,
-        hint=INSTALL,
+        looked_for=_SEARCHED,
+        hint=_INSTALL,
     )
 
 

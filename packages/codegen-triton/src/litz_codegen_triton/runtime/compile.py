@@ -160,10 +160,10 @@ def compile_plan(plan: Plan, chip: str = "sm_90", folder: Path | None = None) ->
 
 def plan_sources(plan: Plan) -> tuple[KernelSource, ...]:
     """Emit the Triton source of each kernel of a scheduled plan, with comments that quote the user's lines."""
-    return tuple(emit_kernel(kernel, origins=launch_origins(plan, kernel.name)) for kernel in plan.kernels)
+    return tuple(emit_kernel(kernel, origins=_launch_origins(plan, kernel.name)) for kernel in plan.kernels)
 
 
-def launch_origins(plan: Plan, kernel: str) -> Sequence[KernelOrigin]:
+def _launch_origins(plan: Plan, kernel: str) -> Sequence[KernelOrigin]:
     """Return the source locations of the operations that a kernel fuses, from its first launch."""
     for step in plan.steps:
         if isinstance(step, Launch) and step.kernel == kernel:

@@ -34,7 +34,7 @@ from litz_ir.target import LaunchFunction
 _FAULT = re.compile(r"fault (\d+): ")
 
 
-class Pointer:
+class _Pointer:
     """An address in the form of a tensor, for the interpreter; ``dtype`` is the element type in Triton's spelling."""
 
     def __init__(self, address: int, dtype: str) -> None:
@@ -47,16 +47,16 @@ class Pointer:
 
     # Methods by which the interpreter copies tensors to the host and back; the memory is on the host already.
 
-    def untyped_storage(self) -> Pointer:
+    def untyped_storage(self) -> _Pointer:
         return self
 
-    def cpu(self) -> Pointer:
+    def cpu(self) -> _Pointer:
         return self
 
-    def new_empty(self, size: int, device: str) -> Pointer:
-        return Pointer(self.address, self.dtype)
+    def new_empty(self, size: int, device: str) -> _Pointer:
+        return _Pointer(self.address, self.dtype)
 
-    def set_(self, source: Pointer, offset: int, size: object, stride: object) -> None:
+    def set_(self, source: _Pointer, offset: int, size: object, stride: object) -> None:
         return None
 
     def storage_offset(self) -> int:
@@ -68,7 +68,7 @@ class Pointer:
     def stride(self) -> tuple[int, ...]:
         return ()
 
-    def copy_(self, source: Pointer) -> None:
+    def copy_(self, source: _Pointer) -> None:
         return None
 
 
@@ -117,7 +117,7 @@ def _launch(
     if grid_size == 0:
         return
     pointers = [
-        Pointer(address, kind.removeprefix("*")) for address, kind in zip(addresses, source.signature)
+        _Pointer(address, kind.removeprefix("*")) for address, kind in zip(addresses, source.signature)
     ]  # fmt: skip
     _clear(kernel, addresses, {name: int(v) for name, v in values.items() if not isinstance(v, float)})
     # A bool is an integer argument, as in the compiled form.

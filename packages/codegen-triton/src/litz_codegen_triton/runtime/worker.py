@@ -45,7 +45,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         return {"message": error.message, "hint": error.hint}
 
 
-def serve(requests: TextIO, answers: TextIO) -> None:
+def _serve(requests: TextIO, answers: TextIO) -> None:
     """Answer requests in order, until there are no more."""
     for line in requests:
         answers.write(json.dumps(answer(json.loads(line))) + "\n")
@@ -56,4 +56,4 @@ def main() -> None:
     """Serve standard input and output; text that Triton prints to standard output goes to standard error."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    serve(sys.stdin, answers)
+    _serve(sys.stdin, answers)

@@ -20,7 +20,7 @@ from litz_ir.errors import CompileFailed, CompileTimeout, ToolchainError
 TIME_LIMIT = 300.0
 """Time limit for one kernel in seconds; compilation of a pathological one is abandoned."""
 
-MAX_PROCESSES = 8
+_MAX_PROCESSES = 8
 """Most processes that compile, this one included."""
 
 _START = """
@@ -136,5 +136,5 @@ class Pool:
 
 @functools.cache
 def shared_pool() -> Pool:
-    """Return this process's pool: one compiling process a core, at most ``MAX_PROCESSES``."""
-    return Pool(max(0, min(MAX_PROCESSES, len(os.sched_getaffinity(0))) - 1))
+    """Return this process's pool: one compiling process a core, at most ``_MAX_PROCESSES``."""
+    return Pool(max(0, min(_MAX_PROCESSES, len(os.sched_getaffinity(0))) - 1))

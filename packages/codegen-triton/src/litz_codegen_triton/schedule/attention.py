@@ -14,14 +14,14 @@ from litz_ir.plan import Accumulate, Attention, InnerTile, Tile, TileRequest
 from litz_ir.symbols import SymbolTable, product
 from litz_ir.target import Capabilities
 
-MAX_COLUMNS = 256
+_MAX_COLUMNS = 256
 """Most columns of a tile. A tile usually has all columns, since thread blocks of other columns would compute the same
 P."""
 
-MIN_TILE_ROWS = 64
+_MIN_TILE_ROWS = 64
 """Number of rows down to which tiles are halved so that no SM is idle: M of a warp group's MMA on sm_90."""
 
-MIN_WARPS = 4
+_MIN_WARPS = 4
 """Fewest warps by default: one warp group of sm_90."""
 
 
@@ -79,9 +79,9 @@ def schedule_attention(
         warps, stages = request.warps, request.stages or default.stages
     else:
         y = _rows(default.rows, extent(found.rows), extent(found.batch), capabilities.model.sm_count)
-        x = whole_tile(extent(found.columns)) if found.columns else 1
+        x = _whole_tile(extent(found.columns)) if found.columns else 1
         r = max(MIN_TILE_SIZE, min(default.summed, next_power_of_two(extent(found.summed))))
-        warps, stages = min(default.warps, max(MIN_WARPS, default.warps * y // default.rows)), default.stages
+        warps, stages = min(default.warps, max(_MIN_WARPS, default.warps * y // default.rows)), default.stages
     if found.row_block:
         y = _divisor(y, found.row_block)
     serial, tiled, r = _summed(found, found.summed, r)
@@ -95,9 +95,9 @@ def schedule_attention(
     )
 
 
-def whole_tile(size: int) -> int:
-    """Return the tile size that covers ``size`` columns, at most ``MAX_COLUMNS``."""
-    return min(MAX_COLUMNS, max(MIN_TILE_SIZE, next_power_of_two(size)))
+def _whole_tile(size: int) -> int:
+    """Return the tile size that covers ``size`` columns, at most ``_MAX_COLUMNS``."""
+    return min(_MAX_COLUMNS, max(MIN_TILE_SIZE, next_power_of_two(size)))
 
 
 def _default_tile(found: FusedAttention, columns: int) -> _Tile:
@@ -106,13 +106,13 @@ def _default_tile(found: FusedAttention, columns: int) -> _Tile:
     forward = not others and isinstance(first, Accumulate) and first.combiner == SOFTMAX
     single_precision = _EXACT if found.precision == "ieee" else _ROUNDED
     rule = single_precision if found.dtype.bits > 16 else _WEIGHTS if forward else _SUMS
-    return rule[max(64, whole_tile(max(columns, found.head_dim)))]
+    return rule[max(64, _whole_tile(max(columns, found.head_dim)))]
 
 
 def _rows(limit: int, rows: int, batch: int, sm_count: int) -> int:
     """Return the rows of a tile, at most ``limit``, for ``rows`` rows in each of ``batch`` batches."""
     y = min(limit, max(MIN_TILE_SIZE, next_power_of_two(rows)))
-    while y > MIN_TILE_ROWS and batch * -(-rows // y) < sm_count:
+    while y > _MIN_TILE_ROWS and batch * -(-rows // y) < sm_count:
         y //= 2
     return y
 

@@ -13,10 +13,10 @@ from litz_codegen_triton.schedule.tile_loops import LARGEST_TILE, schedule_tile_
 from litz_ir.plan import Foreach, Kernel, TileLoops, TileRequest, invocations_of, with_schedules
 from litz_ir.target import Capabilities
 
-MAX_WARPS = 8
+_MAX_WARPS = 8
 """Most warps by default: with more, a thread has too few registers for tiles that were chosen for fewer warps."""
 
-MAX_SUBKERNEL_ELEMENTS = 32
+_MAX_SUBKERNEL_ELEMENTS = 32
 """Points of a tile that a thread may have, if the subkernel's own schedule has no more; longer rows are looped over."""
 
 
@@ -24,7 +24,7 @@ def schedule_foreach(kernel: Kernel, capabilities: Capabilities) -> Kernel:
     """Schedule a foreach kernel and each of its subkernels, which share the SMs equally.
 
     Thread blocks have the largest number of warps that a request with blocks names. Without such a request they have
-    the largest number that a subkernel's own schedule has, at most ``MAX_WARPS``. The tiles of the other subkernels
+    the largest number that a subkernel's own schedule has, at most ``_MAX_WARPS``. The tiles of the other subkernels
     are scaled to that number of warps. Raises ``CodegenError``.
     """
     model = replace(capabilities.model, sm_count=sms_of_subkernel(kernel, capabilities))
@@ -38,7 +38,7 @@ def schedule_foreach(kernel: Kernel, capabilities: Capabilities) -> Kernel:
         if request.blocks:
             requested_warps.append(request.warps)
     largest = max(loops.warps for loops in found)
-    warps = max(requested_warps) if requested_warps else min(largest, MAX_WARPS)
+    warps = max(requested_warps) if requested_warps else min(largest, _MAX_WARPS)
     schedules = []
     for subkernel, own in zip(kernel.subkernels, found, strict=True):
         loops = with_eviction(subkernel.kernel, _with_warps(own, warps, model.warp_size))
@@ -58,7 +58,7 @@ def _with_warps(loops: TileLoops, warps: int, warp_size: int) -> TileLoops:
     """Scale the tile to another number of warps, so that a thread keeps its number of points where that is possible."""
     rows = prod(tile.block for tile in loops.outer)
     length = max((each.block for each in loops.inner if each is not None), default=1)
-    points_per_thread = max(MAX_SUBKERNEL_ELEMENTS, rows * length // (warp_size * loops.warps))
+    points_per_thread = max(_MAX_SUBKERNEL_ELEMENTS, rows * length // (warp_size * loops.warps))
     outer = loops.outer
     if outer:
         *others, last = outer

@@ -23,7 +23,7 @@ from litz_ir.target import Capabilities
 MIN_BLOCK = 16
 """Smallest tile size along M, N and K that ``tl.dot`` takes."""
 
-MIN_K_BYTES = 32
+_MIN_K_BYTES = 32
 """Smallest tile size along K of 8-bit operands, which have one byte an element."""
 
 STAGE_BYTES = 32 << 10
@@ -35,14 +35,14 @@ STAGES = 3
 GROUP = 8
 """Rows of tiles in a group of the launch order, as in Triton's tutorial."""
 
-MAX_BLOCK_K = 256
+_MAX_BLOCK_K = 256
 """Largest default tile size along K."""
 
-MAX_GATHERED_K = 64
+_MAX_GATHERED_K = 64
 """Largest default tile size along K of gathered operands, whose elements each have an address and a mask in registers,
 as the input of a convolution has."""
 
-GATHERED_BYTES = 64
+_GATHERED_BYTES = 64
 """Most bytes that a thread has of a tile of a gathered operand."""
 
 
@@ -69,7 +69,7 @@ _BLOCK_LIMITS: Mapping[DType, _BlockLimits] = MappingProxyType(
 )
 
 
-EIGHT_WARP_RESULTS = 128 * 128
+_EIGHT_WARP_RESULTS = 128 * 128
 """Results of a tile from which on a thread block has eight warps instead of four."""
 
 
@@ -88,16 +88,16 @@ def schedule_matmul(
     if request.blocks:
         named = dict(request.blocks)
         y, x, r = (named_block(axes, named, MIN_BLOCK) for axes in (found.rows, found.columns, summed))
-        r = max(r, min_block_k(found.dtype))
+        r = max(r, _min_block_k(found.dtype))
         warps, stages = request.warps, request.stages or STAGES
     else:
         extents = extent(found.rows), extent(found.columns), extent(found.batch)
         y, x = _blocks(found.dtype, *extents, model.sm_count)
-        warps, stages = (8 if y * x >= EIGHT_WARP_RESULTS else 4), STAGES
+        warps, stages = (8 if y * x >= _EIGHT_WARP_RESULTS else 4), STAGES
         r = _block_k(found.dtype, y + x, extent(summed))
         if _is_gathered(kernel, found):
-            fits = GATHERED_BYTES * model.warp_size * warps // (max(y, x) * found.dtype.itemsize)
-            r = max(min_block_k(found.dtype), min(r, fits, MAX_GATHERED_K))
+            fits = _GATHERED_BYTES * model.warp_size * warps // (max(y, x) * found.dtype.itemsize)
+            r = max(_min_block_k(found.dtype), min(r, fits, _MAX_GATHERED_K))
     # A persistent kernel has a loop over its tiles, whose number must be static.
     sizes = (axis.size for axis in (*found.batch, *found.rows, *found.columns))
     schedule = Matmul(
@@ -111,10 +111,10 @@ def schedule_matmul(
         group=GROUP,
     )
     schedule = with_index_width(kernel, schedule, found)
-    return with_descriptors(kernel, schedule, found) if request.descriptors else schedule
+    return _with_descriptors(kernel, schedule, found) if request.descriptors else schedule
 
 
-def with_descriptors(kernel: Kernel, schedule: Matmul, found: Contraction) -> Matmul:
+def _with_descriptors(kernel: Kernel, schedule: Matmul, found: Contraction) -> Matmul:
     """Read those operands of a matmul through tensor descriptors whose memory allows it."""
     scheduled = replace(kernel, schedule=schedule)
     pairs = zip(get_args(Operand), descriptors(TileIndices(scheduled, tiling(scheduled), found)), strict=True)
@@ -152,11 +152,11 @@ def _blocks(dtype: DType, rows: int, columns: int, batch: int, sm_count: int) ->
 
 def _block_k(dtype: DType, rows: int, length: int) -> int:
     """Return the tile size along K, of which there are ``length`` points, for ``rows`` rows of A and columns of B."""
-    limit = min(MAX_BLOCK_K, STAGE_BYTES // (rows * dtype.itemsize))
+    limit = min(_MAX_BLOCK_K, STAGE_BYTES // (rows * dtype.itemsize))
     fits = 1 << (limit.bit_length() - 1)
-    return max(min_block_k(dtype), min(fits, next_power_of_two(length)))
+    return max(_min_block_k(dtype), min(fits, next_power_of_two(length)))
 
 
-def min_block_k(dtype: DType) -> int:
+def _min_block_k(dtype: DType) -> int:
     """Return the smallest tile size along K for operands of a dtype."""
-    return MIN_K_BYTES if dtype.itemsize == 1 else MIN_BLOCK
+    return _MIN_K_BYTES if dtype.itemsize == 1 else MIN_BLOCK

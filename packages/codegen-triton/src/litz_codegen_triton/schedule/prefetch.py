@@ -11,7 +11,7 @@ from litz_codegen_triton.emit.indexing.prefetch import early_loads
 from litz_codegen_triton.emit.indexing.statements import independent_runs, values_of
 from litz_ir.plan import Attention, Kernel, Matmul, Statement, Tile, TileLoops
 
-REGISTERS = 64
+_REGISTERS = 64
 """Registers of a thread that prefetched elements may take: a quarter of those that a thread can have."""
 
 Tiled = TypeVar("Tiled", TileLoops, Matmul, Attention)
@@ -52,4 +52,4 @@ def _fits(statements: Sequence[Statement], points: int) -> bool:
         return False
     loads = early_loads(value for each in statements for value in values_of(each))
     words = sum(max(1, points * load.dtype.itemsize // 4) for load in loads)
-    return 0 < words <= REGISTERS
+    return 0 < words <= _REGISTERS

@@ -24,82 +24,82 @@ from litz_ir.scalar import indirects_in, loads
 from litz_ir.symbols import product
 from litz_ir.target import DeviceModel
 
-MAP_THREADS = 256
+_MAP_THREADS = 256
 """Threads of a thread block of a map."""
 
-HIGH_COST = 16
+_HIGH_COST = 16
 """Cost of a point, in additions, from which on half as many threads of a map have twice as many points each, so that
 the latencies of independent points overlap."""
 
-TILE_ELEMENTS = 16
+_TILE_ELEMENTS = 16
 """Elements of a thread in a reduction of columns, or of several short rows."""
 
-ROW_ELEMENTS = 8
-"""Elements of a thread in a persistent reduction of one row, as long as ``ROW_WARPS`` suffice for that."""
+_ROW_ELEMENTS = 8
+"""Elements of a thread in a persistent reduction of one row, as long as ``_ROW_WARPS`` suffice for that."""
 
-PAIRED_ELEMENTS = 32
+_PAIRED_ELEMENTS = 32
 """Elements of a thread where each has an index with it: such pairs are expensive to combine across threads."""
 
-LOOPED_ELEMENTS = 4
+_LOOPED_ELEMENTS = 4
 """Elements of a thread in a loop over tiles of one row."""
 
-ROW_WARPS = 16
-"""Most warps for ``ROW_ELEMENTS``."""
+_ROW_WARPS = 16
+"""Most warps for ``_ROW_ELEMENTS``."""
 
-MULTIWORD_SCAN_WARPS = 16
+_MULTIWORD_SCAN_WARPS = 16
 """Most warps of a looped scan whose values need more than one register each."""
 
-SQUARE_TILE = 64
+_SQUARE_TILE = 64
 """Size of a square tile along both dimensions, for accesses with unit stride along different axes."""
 
-SQUARE_ELEMENTS = 32
+_SQUARE_ELEMENTS = 32
 """Elements of a thread in a square tile."""
 
 POINT_REGISTERS = 192
 """Registers, of the 255 that a thread can have, for the values of its points. Where they need more, a thread of a map
 has fewer points, and another tile has more threads, but none that leave a thread fewer registers than it can have."""
 
-GATHERED_LOADS = 4
+_GATHERED_LOADS = 4
 """Loads of 16 bytes by each thread of a map with indirect indices, which loads and checks an index once for all."""
 
 PERSISTENT_LIMIT = 16384
 """Most elements of a row that stays in registers."""
 
-LOOPED_ROW = 4096
+_LOOPED_ROW = 4096
 """Elements of a tile in a loop over one row."""
 
-REREAD_ROW = 8192
+_REREAD_ROW = 8192
 """Elements of a tile in a loop over a row that later phases read again: with larger tiles an SM works on fewer rows at
 a time, which stay in the L2 cache."""
 
-COLUMN_TILE = 4096
-"""Elements of a tile in a loop down several columns; a quarter of it with more than ``LIGHT_STATES`` accumulators."""
+_COLUMN_TILE = 4096
+"""Elements of a tile in a loop down several columns; a quarter of it with more than ``_LIGHT_STATES`` accumulators."""
 
-LIGHT_STATES = 3
-"""Accumulators of an element of a tile that leave registers for ``COLUMN_TILE``."""
+_LIGHT_STATES = 3
+"""Accumulators of an element of a tile that leave registers for ``_COLUMN_TILE``."""
 
-NESTED_REDUCTION_TILE = 1024
+_NESTED_REDUCTION_TILE = 1024
 """Elements of a tile with nested reductions, whose loads all stay in registers."""
 
 STAGES = 3
 """Software pipelining stages of loops down columns that a cluster reduces. Other loops are slower with stages."""
 
-STAGED_BYTES = 48 << 10
+_STAGED_BYTES = 48 << 10
 """Most bytes of shared memory for the tiles of all stages."""
 
-SORTED_TILE = 1024
+_SORTED_TILE = 1024
 """Keys of a thread block that sorts, unless one row has more."""
 
-SORTED_ELEMENTS = 8
+_SORTED_ELEMENTS = 8
 """Keys of a thread that sorts."""
 
-SHORT_ROWS_TILE = 2048
+_SHORT_ROWS_TILE = 2048
 """Elements of the rows of a thread block that has several."""
 
 MAX_COLUMNS = 64
 """Most columns of a thread block, unless a memory sector has more."""
 
-MAX_COLUMN_WARPS = 16
+_MAX_COLUMN_WARPS = 16
 """Most warps of a loop down columns."""
 
 LARGEST_TILE = 32768
@@ -153,7 +153,7 @@ class _Chooser:
 
     def points_per_cta(self, axes: Sequence[Axis]) -> int:
         """Return the hinted number of points that a thread block has of inner axes."""
-        return cdiv_int(self.traits.extent(axes), self.cluster)
+        return _cdiv_int(self.traits.extent(axes), self.cluster)
 
     # --- the tiles of a request ---
 
@@ -215,7 +215,7 @@ class _Chooser:
             return self.sorting(longest, rows, columns)
         block, x, persistent = (self.column_tile if columns else self.row_tile)(longest, rows)
         if self.traits.has_nested_reductions():
-            block = max(1, min(block, NESTED_REDUCTION_TILE // x))
+            block = max(1, min(block, _NESTED_REDUCTION_TILE // x))
         inner = tuple(self.default_inner(k, block, persistent) for k in range(len(self.phases)))
         outer = self.flattened(x)
         warps = self.warps_for_registers(self.warps(x, block, columns, persistent), x * block)
@@ -230,9 +230,9 @@ class _Chooser:
         block = next_power_of_two(self.traits.extent(self.split(phase)[1]))
         sector = max(1, self.model.sector_bytes // self.traits.max_itemsize())
         least = min(sector if columns else 1, next_power_of_two(rows))
-        x = max(least, self.rows_per_cta(max(1, SORTED_TILE // block), rows))
+        x = max(least, self.rows_per_cta(max(1, _SORTED_TILE // block), rows))
         inner = tuple(self.default_inner(k, block, True) for k in range(len(self.phases)))
-        warps = max(1, min(self.model.max_warps, x * block // (self.model.warp_size * SORTED_ELEMENTS)))
+        warps = max(1, min(self.model.max_warps, x * block // (self.model.warp_size * _SORTED_ELEMENTS)))
         return TileLoops(self.flattened(x), inner, warps)
 
     def warps(self, x: int, block: int, columns: bool, persistent: bool) -> int:
@@ -243,21 +243,21 @@ class _Chooser:
 
         traits = self.traits
         if traits.has_nested_reductions():
-            wanted = at(TILE_ELEMENTS // 2)
+            wanted = at(_TILE_ELEMENTS // 2)
         elif traits.reduces_pairs():
-            wanted = at(PAIRED_ELEMENTS)
-        elif columns and not persistent and traits.accumulated_values() > LIGHT_STATES:
-            wanted = at(TILE_ELEMENTS // 2)
+            wanted = at(_PAIRED_ELEMENTS)
+        elif columns and not persistent and traits.accumulated_values() > _LIGHT_STATES:
+            wanted = at(_TILE_ELEMENTS // 2)
         elif columns or x > 1:
-            wanted = at(TILE_ELEMENTS)
+            wanted = at(_TILE_ELEMENTS)
         elif persistent:
-            wanted = max(min(at(ROW_ELEMENTS), ROW_WARPS), at(TILE_ELEMENTS))
+            wanted = max(min(at(_ROW_ELEMENTS), _ROW_WARPS), at(_TILE_ELEMENTS))
         else:
             wanted = min(
-                at(LOOPED_ELEMENTS),
-                MULTIWORD_SCAN_WARPS if traits.has_multiword_scan() else self.model.max_warps,
+                at(_LOOPED_ELEMENTS),
+                _MULTIWORD_SCAN_WARPS if traits.has_multiword_scan() else self.model.max_warps,
             )
-        return max(1, min(wanted, MAX_COLUMN_WARPS if columns and not persistent else self.model.max_warps))
+        return max(1, min(wanted, _MAX_COLUMN_WARPS if columns and not persistent else self.model.max_warps))
 
     def warps_for_registers(self, warps: int, elements: int) -> int:
         """Double the warps of a tile of ``elements`` while a thread has too few registers for its points."""
@@ -290,11 +290,11 @@ class _Chooser:
         limit = PERSISTENT_LIMIT // max(1, self.traits.live_rows() - 2)
         persistent = static and length <= limit
         rereads = sum(bool(axes) for axes in self.phases) > 1
-        looped = REREAD_ROW if rereads else LOOPED_ROW
+        looped = _REREAD_ROW if rereads else _LOOPED_ROW
         if self.traits.has_multiword_scan() and index_words(self.kernel) > 1:
             looped //= 2  # both indices and values need two registers each
         block = length if persistent else min(length, looped)
-        x = max(1, SHORT_ROWS_TILE // block)
+        x = max(1, _SHORT_ROWS_TILE // block)
         return block, self.rows_per_cta(x, rows), persistent
 
     def column_tile(self, phase: int, rows: int) -> tuple[int, int, bool]:
@@ -304,8 +304,8 @@ class _Chooser:
         static = isinstance(product(axis.size for axis in axes), int)
         sector = max(1, self.model.sector_bytes // self.traits.max_itemsize())
         x = max(sector, self.rows_per_cta(min(MAX_COLUMNS, next_power_of_two(rows)), rows))
-        block = min(length, max(1, COLUMN_TILE // x))
-        if block < length and self.traits.accumulated_values() > LIGHT_STATES:
+        block = min(length, max(1, _COLUMN_TILE // x))
+        if block < length and self.traits.accumulated_values() > _LIGHT_STATES:
             block = max(1, block // 4)
         return block, min(x, next_power_of_two(rows)), static and length == block
 
@@ -327,7 +327,7 @@ class _Chooser:
                     return 1
                 nbytes = sum(load.dtype.itemsize for load in found) * each.block * columns
                 stage_bytes = max(stage_bytes, nbytes)
-        return STAGES if 0 < stage_bytes * STAGES <= STAGED_BYTES else 1
+        return STAGES if 0 < stage_bytes * STAGES <= _STAGED_BYTES else 1
 
     def rows_per_cta(self, x: int, rows: int) -> int:
         """Return at most ``x`` rows of a thread block, fewer while an SM would have less than two thread blocks."""
@@ -341,8 +341,8 @@ class _Chooser:
         if self.traits.has_nested_reductions():
             return 1  # the loads of nested reductions need the registers
         if self.traits.gathers():
-            return GATHERED_LOADS
-        return 2 if self.traits.compute_cost() >= HIGH_COST else 1
+            return _GATHERED_LOADS
+        return 2 if self.traits.compute_cost() >= _HIGH_COST else 1
 
     def default_map(self) -> TileLoops:
         """Return the schedule of a kernel without inner axes."""
@@ -362,9 +362,9 @@ class _Chooser:
         points = self.traits.extent(axes)
         count = self.loads_per_thread()
         per_thread = self.fitting(self.model.vector_bytes // self.traits.max_itemsize() * count)
-        threads = MAP_THREADS // count
+        threads = _MAP_THREADS // count
         block = threads * per_thread
-        while block > _MIN_MAP_TILE and cdiv_int(points, block) < 2 * self.model.sm_count:
+        while block > _MIN_MAP_TILE and _cdiv_int(points, block) < 2 * self.model.sm_count:
             block //= 2
         block = min(block, next_power_of_two(points))
         outer = (Tile(names(axes), block),) if axes else ()
@@ -374,14 +374,14 @@ class _Chooser:
     def square_map(self, y: Axis, x: Axis, axes: Sequence[Axis]) -> TileLoops:
         """Return a schedule with a tile of two dimensions, for accesses with unit stride along either axis: Triton
         transposes the tile in shared memory."""
-        blocks = [min(SQUARE_TILE, next_power_of_two(self.traits.extent([axis]))) for axis in (y, x)]
-        enough = 2 * self.model.sm_count * SQUARE_TILE * SQUARE_TILE
-        if min(blocks) == SQUARE_TILE and self.traits.extent(axes) < enough:
-            blocks = [SQUARE_TILE // 2] * 2
-        warps = blocks[0] * blocks[1] // (self.model.warp_size * self.fitting(SQUARE_ELEMENTS))
+        blocks = [min(_SQUARE_TILE, next_power_of_two(self.traits.extent([axis]))) for axis in (y, x)]
+        enough = 2 * self.model.sm_count * _SQUARE_TILE * _SQUARE_TILE
+        if min(blocks) == _SQUARE_TILE and self.traits.extent(axes) < enough:
+            blocks = [_SQUARE_TILE // 2] * 2
+        warps = blocks[0] * blocks[1] // (self.model.warp_size * self.fitting(_SQUARE_ELEMENTS))
         return TileLoops(self.dims([y, x], blocks), (None,) * len(self.phases), max(1, warps))
 
 
-def cdiv_int(a: int, b: int) -> int:
+def _cdiv_int(a: int, b: int) -> int:
     """Return ``a / b`` rounded up."""
     return -(-a // b)

@@ -27,36 +27,36 @@ from typing import Any
 
 import torch
 
-OWN = ("litz", "litz_ir", "litz_lowering", "litz_scheduler", "litz_codegen_cpp", "litz_codegen_triton")
+_OWN = ("litz", "litz_ir", "litz_lowering", "litz_scheduler", "litz_codegen_cpp", "litz_codegen_triton")
 """Litz's own packages."""
 
-KNOWN = frozenset({*sys.stdlib_module_names, "torch", *OWN})
+_KNOWN = frozenset({*sys.stdlib_module_names, "torch", *_OWN})
 """Modules whose contents are identified by name."""
 
-LITERALS = (
+_LITERALS = (
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), range,
     torch.dtype, torch.device, torch.layout, torch.memory_format,
 )  # fmt: skip
 """Types whose values are identified by their text."""
 
-TEXTUAL = (torch._ops.OperatorBase, torch._ops.OpOverloadPacket, types.GenericAlias, types.UnionType)
+_TEXTUAL = (torch._ops.OperatorBase, torch._ops.OpOverloadPacket, types.GenericAlias, types.UnionType)
 """Types of objects whose text says everything."""
 
-BUILT_IN = (
+_BUILT_IN = (
     types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType,
     types.MethodWrapperType,
 )  # fmt: skip
 """Types of functions implemented in C."""
 
-GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+_GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 """Types of the callables of :mod:`operator` with arguments."""
 
-GENERATED = frozenset(
+_GENERATED = frozenset(
     "__init__ __repr__ __eq__ __lt__ __le__ __gt__ __ge__ __hash__ __setattr__ __delattr__".split()
 )
 """Methods of a dataclass that follow from its fields."""
 
-SKIPPED = frozenset(
+_SKIPPED = frozenset(
     "__dict__ __weakref__ __doc__ __module__ __annotations__ __dataclass_fields__ __dataclass_params__ __match_args__ "
     "__abstractmethods__ _abc_impl __orig_bases__ __parameters__ __firstlineno__ __static_attributes__ "
     "__annotate_func__ __annotations_cache__ __conditional_annotations__".split()
@@ -128,7 +128,7 @@ class _Reader:
 
     def read(self, value: object, path: str) -> None:
         """Feed one object, called ``path`` in error messages."""
-        if type(value) in LITERALS:
+        if type(value) in _LITERALS:
             self.feed(type(value).__name__, repr(value))
             return
         if id(value) in self.seen:
@@ -179,18 +179,18 @@ class _Reader:
             parts = value.fget, value.fset, value.fdel
         elif isinstance(value, re.Pattern):
             parts = value.pattern, value.flags
-        elif isinstance(value, GETTERS):
+        elif isinstance(value, _GETTERS):
             parts = value.__reduce__()[1:]
         elif dataclasses.is_dataclass(value):
             fields = ((each.name, getattr(value, each.name)) for each in dataclasses.fields(value))
             parts = type(value), *itertools.chain.from_iterable(fields)
-        elif isinstance(value, BUILT_IN):
+        elif isinstance(value, _BUILT_IN):
             owner = getattr(value, "__self__", None)
             parts = value.__qualname__, None if isinstance(owner, types.ModuleType) else owner
             self._is_identified_by_name(getattr(value, "__module__", None) or "builtins", value.__qualname__)
         elif isinstance(value, logging.Logger):
             parts = (value.name,)
-        elif isinstance(value, TEXTUAL) or type(value).__module__ == "typing":
+        elif isinstance(value, _TEXTUAL) or type(value).__module__ == "typing":
             parts = (str(value),)
         else:
             return self._is_published(value)
@@ -201,7 +201,7 @@ class _Reader:
     def _is_published(self, value: object) -> bool:
         """Feed the name of an object that is a global of torch, litz or Python; return False for others."""
         for name, module in sorted(sys.modules.items()):
-            if name.partition(".")[0] in KNOWN and type(module) is types.ModuleType:
+            if name.partition(".")[0] in _KNOWN and type(module) is types.ModuleType:
                 for attribute, found in list(vars(module).items()):
                     if found is value:
                         self.feed(name, attribute)
@@ -215,7 +215,7 @@ class _Reader:
         is fed too. Otherwise the source of the module is read later.
         """
         self.feed(module, name)
-        if module.partition(".")[0] in KNOWN:
+        if module.partition(".")[0] in _KNOWN:
             return True
         top = module.partition(".")[0]
         self.package = self.package or top
@@ -280,8 +280,8 @@ class _Reader:
         for each in fields:
             self.feed(each.name, each.type, each.init, each.compare)
         for name, value in sorted(vars(cls).items()):
-            derived = bool(fields) and name in GENERATED
-            if name not in SKIPPED and not derived and not isinstance(value, _SLOTS):
+            derived = bool(fields) and name in _GENERATED
+            if name not in _SKIPPED and not derived and not isinstance(value, _SLOTS):
                 self.feed(name)
                 self.read(value, f"{cls.__qualname__}.{name}")
 
@@ -314,7 +314,7 @@ def _imported(
         # The level of a relative import is pushed on the stack before the imported names.
         dots = "." * int(steps[k - 2].argval)
         name = importlib.util.resolve_name(f"{dots}{step.argval}", scope.get("__package__"))
-        if name.partition(".")[0] in KNOWN:
+        if name.partition(".")[0] in _KNOWN:
             continue
         if name not in sys.modules:
             raise Unidentified(f"{name}, which {path} imports when it runs, is not loaded yet")

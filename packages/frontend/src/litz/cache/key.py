@@ -25,16 +25,16 @@ from litz.settings import Config
 from litz_ir.target import Target
 from litz_lowering import Devices, gpus_of, registered
 
-FORMAT = 7
+_FORMAT = 7
 """Version of the stored data; raised when its meaning changes."""
 
-PACKAGES = ("litz", "litz-ir", "litz-lowering", "litz-scheduler", "litz-codegen-cpp", "litz-codegen-triton")
+_PACKAGES = ("litz", "litz-ir", "litz-lowering", "litz-scheduler", "litz-codegen-cpp", "litz-codegen-triton")
 """Packages whose versions are in every key."""
 
-_MODULES = frozenset(name.replace("-", "_") for name in PACKAGES)
+_MODULES = frozenset(name.replace("-", "_") for name in _PACKAGES)
 _NAMESPACES = ("aten", "prims", "prim")
 
-IDENTITY = "litz.cache.identity"
+_IDENTITY = "litz.cache.identity"
 """Module that computes identities of registered objects; imported where something is registered."""
 
 _PROCESS = secrets.token_hex(16)
@@ -45,7 +45,7 @@ def graph_key(gm: GraphModule, config: Config, facts: Iterable[str]) -> str:
     """Return the digest of a graph under ``config``; ``facts`` are versions and capabilities that code depends on."""
     digest = hashlib.sha256()
     repeats = f"deterministic {torch.are_deterministic_algorithms_enabled()}"
-    for part in (f"litz {FORMAT}", torch.__version__, repeats, *facts, *option_facts(config)):
+    for part in (f"litz {_FORMAT}", torch.__version__, repeats, *facts, *option_facts(config)):
         _feed(digest, part)
     _graph(digest, gm, Devices(gpus_of(gm)), {})
     return digest.hexdigest()
@@ -62,32 +62,32 @@ class Registered:
     """Reason that nothing compiled with them can be cached: one has no identity. Else empty."""
 
 
-NOTHING = Registered()
+_NOTHING = Registered()
 """The value for programs that registered nothing."""
 
 
 def registered_with(targets: Iterable[Target]) -> Registered:
     """Return the rules and decompositions registered so far, and the ``targets`` that are not litz's own."""
     things = registered()
-    found = [Registered(*import_module(IDENTITY).identities(things))] if things else []
-    found += filter(NOTHING.__ne__, map(target_identity, targets))
+    found = [Registered(*import_module(_IDENTITY).identities(things))] if things else []
+    found += filter(_NOTHING.__ne__, map(target_identity, targets))
     if not found:
-        return NOTHING
+        return _NOTHING
     facts = tuple(fact for each in found for fact in each.facts)
     return Registered(facts, next((each.uncacheable for each in found if each.uncacheable), ""))
 
 
 def target_identity(target: Target) -> Registered:
-    """Return the identity of a target; :data:`NOTHING` for litz's own."""
+    """Return the identity of a target; :data:`_NOTHING` for litz's own."""
     if type(target).__module__.partition(".")[0] in _MODULES:
-        return NOTHING
-    return Registered(*import_module(IDENTITY).identity_of_class(type(target)))
+        return _NOTHING
+    return Registered(*import_module(_IDENTITY).identity_of_class(type(target)))
 
 
 @functools.cache
 def versions() -> tuple[str, ...]:
     """Return litz's packages with their versions; for a checkout also a digest of its files' modification times."""
-    return tuple(f"{name} {_version(name)}" for name in PACKAGES)
+    return tuple(f"{name} {_version(name)}" for name in _PACKAGES)
 
 
 def _version(package: str) -> str:
@@ -119,7 +119,7 @@ def _times(folder: str) -> Iterator[tuple[str, int]]:
 def text_key(*parts: str) -> str:
     """Return the digest of texts, such as a source and its flags."""
     digest = hashlib.sha256()
-    for part in (f"litz {FORMAT}", *parts):
+    for part in (f"litz {_FORMAT}", *parts):
         _feed(digest, part)
     return digest.hexdigest()
 

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 """Name of the file with the checksums of an entry."""
 
-FILE_MODE = 0o644
+_FILE_MODE = 0o644
 """Permissions of files, before the umask: others can read an entry if its folder allows that."""
 
 
@@ -110,8 +110,8 @@ class Store:
 
 
 def _created(path: str, flags: int) -> int:
-    """Create a file with :data:`FILE_MODE`."""
-    return os.open(path, flags, FILE_MODE)
+    """Create a file with :data:`_FILE_MODE`."""
+    return os.open(path, flags, _FILE_MODE)
 
 
 def _files(folder: Path, entry: Path) -> dict[str, bytes]:

@@ -17,10 +17,10 @@ log = logging.getLogger(__name__)
 FILE = "choice.json"
 """Name of the file of an entry."""
 
-TEXT = "litz_ir.text"
+_TEXT = "litz_ir.text"
 """Module of the text form; imported where a choice is read or written, since other programs do not need it."""
 
-VERSION = 5
+_VERSION = 5
 """Version of the stored data; entries of another version are not read."""
 
 
@@ -52,9 +52,9 @@ class TileChoices:
 
 def _data(choice: TunedTiles) -> dict[str, Any]:
     """Return a choice as JSON data."""
-    print_schedule = import_module(TEXT).print_schedule
+    print_schedule = import_module(_TEXT).print_schedule
     return {
-        "version": VERSION,
+        "version": _VERSION,
         "schedules": list(map(print_schedule, choice.schedules)),
         "seconds": choice.seconds,
         "before": choice.before,
@@ -65,8 +65,8 @@ def _data(choice: TunedTiles) -> dict[str, Any]:
 def _choice(key: str, text: bytes) -> TunedTiles | None:
     """Return the choice in a file, or ``None`` where it cannot be read."""
     try:
-        parse_schedule, data = import_module(TEXT).parse_schedule, json.loads(text)
-        if data["version"] != VERSION:
+        parse_schedule, data = import_module(_TEXT).parse_schedule, json.loads(text)
+        if data["version"] != _VERSION:
             return None
         schedules, first = (tuple(map(parse_schedule, data[each])) for each in ("schedules", "first"))
         return TunedTiles(schedules, float(data["seconds"]), float(data["before"]), first)

@@ -299,18 +299,18 @@ def aot_backend(session: CompileSession) -> Callable[[GraphModule, Sequence[Any]
 
     def backend(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         with collection_paused():
-            return session.lookup(gm, inputs) or through_aot(session, gm, inputs)
+            return session.lookup(gm, inputs) or _through_aot(session, gm, inputs)
 
     return backend
 
 
-def through_aot(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+def _through_aot(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     """Trace and divide a graph by AOTAutograd, and compile the results in the session.
 
     The helper in ``torch._dynamo.backends.common`` is not used: it imports debugging tools, which takes 0.1 seconds.
     """
     if any(isinstance(each, list | tuple | dict) for each in inputs):
-        return flatten_graph_inputs(gm, inputs, partial(through_aot, session))
+        return flatten_graph_inputs(gm, inputs, partial(_through_aot, session))
     session.parameters = parameter_positions(gm, inputs)
     counters["aot_autograd"]["total"] += 1
     table: dict[Any, Callable[..., Any]] = {**decompositions()}

@@ -15,7 +15,7 @@ from litz.host.runtime.load import HostFunction
 from litz.loading import Compiled
 from litz.settings import Config
 
-SELF_CHECK = "litz.self_check.checked"
+_SELF_CHECK = "litz.self_check.checked"
 """Module that compares calls with ATen; imported where the options ask for it."""
 
 NAN_ASSERTS = "litz.nan_asserts"
@@ -49,7 +49,7 @@ def _compiled_or_aten(compilation: Compilation) -> Compiled:
         made = compilation.run()
         if compilation.config.self_check == "off":
             return made
-        checked: Compiled = import_module(SELF_CHECK).checked(compilation, made)
+        checked: Compiled = import_module(_SELF_CHECK).checked(compilation, made)
         return checked
     except Exception as error:
         instead = f"graph {compilation.name} runs as ATen operations"

@@ -94,7 +94,7 @@ class PlainGraph:
     def without_gradients(self, compiled: CompiledCapture, call: HostFunction) -> Callable[..., Any]:
         """Return a graph without gradients as a function of tensors."""
         call = self.uncast(call)
-        return inference_call(compiled.wrapping, without_autograd(call) if self.gradients else call)
+        return inference_call(compiled.wrapping, _without_autograd(call) if self.gradients else call)
 
     def uncast(self, call: HostFunction) -> HostFunction:
         """Return a call with autocast off where it was on: tracing has inserted the casts."""
@@ -126,7 +126,7 @@ def with_gradients(
     return training_call(compiled.wrapping, forward, backward, gradient_strides(compiled, plan))
 
 
-def without_autograd(call: HostFunction) -> HostFunction:
+def _without_autograd(call: HostFunction) -> HostFunction:
     """Return a call that runs without autograd, though arguments need gradients: no result has one."""
 
     def run(args: list[Any]) -> Sequence[Any]:

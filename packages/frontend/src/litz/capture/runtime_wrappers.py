@@ -49,7 +49,7 @@ def training_call(
         @staticmethod
         def forward(ctx: Any, *inputs: torch.Tensor) -> Any:
             results = run_forward(*inputs)
-            returned = tuple(map(as_own, results[:outputs]))
+            returned = tuple(map(_as_own, results[:outputs]))
             ctx.save_for_backward(*(x.detach() if x._is_view() else x for x in results[outputs:]))
             ctx.mark_non_differentiable(*(returned[k] for k in constants))
             ctx._materialize_non_diff_grads = False
@@ -91,13 +91,13 @@ def with_own_results(call: HostFunction, positions: Sequence[int]) -> HostFuncti
     def run(args: list[Any]) -> Sequence[Any]:
         results = list(call(args))
         for k in positions:
-            results[k] = as_own(results[k])
+            results[k] = _as_own(results[k])
         return results
 
     return run
 
 
-def as_own(result: torch.Tensor) -> torch.Tensor:
+def _as_own(result: torch.Tensor) -> torch.Tensor:
     """Return a result that autograd does not treat as a view, so that the caller may overwrite it."""
     own: torch.Tensor = torch.ops.aten._unsafe_view(result, result.shape) if result._is_view() else result
     return own

@@ -19,11 +19,11 @@ from litz_ir.plan import Kernel, Launch, Plan, origins_by_subkernel, split_subke
 from litz_ir.target import Target
 from litz_lowering import LoweredGraph
 
-ROUNDS = 3
+_ROUNDS = 3
 """Most compilations of a graph, each with more operations as ATen, before the whole graph runs as ATen."""
 
 
-GENERATED = "litz.compilation.generated"
+_GENERATED = "litz.compilation.generated"
 """Module that searches for matmuls that are faster generated; imported where the options ask for it."""
 
 
@@ -45,7 +45,7 @@ class Fallback:
         stages, name = self.stages, self.stages.captured.name
         forced = self.stages.demoted
         failed: list[tuple[LitzError, LoopGraph | None]] = []
-        for _ in range(ROUNDS):
+        for _ in range(_ROUNDS):
             progress = Progress()
             try:
                 made = stages.run(progress, forced, partial(self._finish, forced))
@@ -66,7 +66,7 @@ class Fallback:
                 stages.failures.report(failure, failure.stage, instead, loops, forced)
             return replace(made, settled=made.settled and forced == self.stages.demoted)
         raise CodegenError(
-            f"{name} still fails after {ROUNDS} rounds: {failed[-1][0].message}",
+            f"{name} still fails after {_ROUNDS} rounds: {failed[-1][0].message}",
             stage=failed[-1][0].stage,
             node=failed[-1][0].node,
             origin=failed[-1][0].origin,
@@ -80,19 +80,19 @@ class Fallback:
             cached.store_artifact(artifact, lowered)
         if known.generated is not None:
             return None
-        search: Better | None = import_module(GENERATED).search_of(
+        search: Better | None = import_module(_GENERATED).search_of(
             self.stages, cached, known.matmul_key, lowered, artifact.plan
         )
         return search
 
     def _blamed(self, error: LitzError, progress: Progress) -> frozenset[str]:
         """Return the operations to run as ATen after an error."""
-        blamed = nodes_at_fault(error, progress.lowered)
+        blamed = _nodes_at_fault(error, progress.lowered)
         plan = progress.plan
         if plan is not None and isinstance(error, CompileTimeout) and error.kernels:
             plans = [launches_on(kind, plan) for kind in self.stages.targets.by_kind]
             timed_out = [(p, k) for p in plans for k in p.kernels if k.name in error.kernels]
-            blamed = blamed.union(*(kernel_origins(own, kernel) for own, kernel in timed_out))
+            blamed = blamed.union(*(_kernel_origins(own, kernel) for own, kernel in timed_out))
         elif plan is not None and progress.artifact is None:
             blamed |= self._failing_nodes(plan)
         # Inputs and outputs cannot run as ATen operations.
@@ -115,7 +115,7 @@ class Fallback:
                 failing = frozenset(
                     number for number, subkernel in alone if self._fails(own, subkernel, target)
                 )
-                blamed |= kernel_origins(own, kernel, failing)
+                blamed |= _kernel_origins(own, kernel, failing)
         return blamed
 
     def _fails(self, plan: Plan, kernel: Kernel, target: Target) -> bool:
@@ -130,7 +130,7 @@ class Fallback:
         return False
 
 
-def nodes_at_fault(error: LitzError, lowered: LoweredGraph | None) -> frozenset[str]:
+def _nodes_at_fault(error: LitzError, lowered: LoweredGraph | None) -> frozenset[str]:
     """Return the FX nodes behind the operation or kernel that ``error`` names, to run as ATen."""
     names = {error.origin.node, error.node}
     if lowered is None:
@@ -140,7 +140,7 @@ def nodes_at_fault(error: LitzError, lowered: LoweredGraph | None) -> frozenset[
     return frozenset({n for n in names if n in known} | {owners[n] for n in names if n in owners})
 
 
-def kernel_origins(plan: Plan, kernel: Kernel, subkernels: frozenset[int] = frozenset()) -> frozenset[str]:
+def _kernel_origins(plan: Plan, kernel: Kernel, subkernels: frozenset[int] = frozenset()) -> frozenset[str]:
     """Return the FX nodes that a kernel computes, or those of its ``subkernels``, by number, where some are given."""
     found: set[str] = set()
     for step in plan.steps:

@@ -36,12 +36,12 @@ def search_of(
     The cache then stores under ``matmul_key`` that there is nothing to generate.
     """
     if may_be_generated(lowered.graph):
-        return partial(better_artifact, stages, cached, matmul_key, lowered, first)
+        return partial(_better_artifact, stages, cached, matmul_key, lowered, first)
     cached.store(partial(stages.cache.matmul_choices.write, matmul_key, frozenset()))
     return None
 
 
-def better_artifact(
+def _better_artifact(
     stages: Stages, cached: CachedGraph, matmul_key: str, lowered: LoweredGraph, first: Plan, sample: Timer
 ) -> Artifact | None:
     """Return the graph with its faster matmuls generated, where that can replace its ``first`` plan; else ``None``.

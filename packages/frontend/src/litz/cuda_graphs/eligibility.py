@@ -10,7 +10,7 @@ from litz_ir.loops import ComplexRef, Ref
 from litz_ir.plan import Plan, memory_root, written_buffers
 from litz_scheduler.graph_partition import Routines
 
-PLAIN = frozenset({"matmul", "sort", "copy_with_strides"})
+_PLAIN = frozenset({"matmul", "sort", "copy_with_strides"})
 """Litz's own routines that launch the same work in every call and write to none of their arguments."""
 
 _UNSAFE = "cudagraph_unsafe"
@@ -29,14 +29,14 @@ def _is_unsafe(target: str) -> bool:
     """Report whether an operator has the tag, or is unknown to torch and litz."""
     found = _overload(target)
     if found is None:
-        return target not in PLAIN
+        return target not in _PLAIN
     return getattr(torch.Tag, _UNSAFE, None) in found.tags
 
 
 def mutates(target: str) -> bool:
     """Report whether an operator's schema is mutable, or the routine is unknown."""
     found = _overload(target)
-    return target not in PLAIN if found is None else bool(found._schema.is_mutable)
+    return target not in _PLAIN if found is None else bool(found._schema.is_mutable)
 
 
 ROUTINES = Routines(_is_unsafe, mutates)

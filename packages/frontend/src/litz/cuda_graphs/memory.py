@@ -57,7 +57,7 @@ def like(tensor: Tensor) -> Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 
-def compact(tensor: Tensor) -> Tensor:
+def _compact(tensor: Tensor) -> Tensor:
     """Return the elements of a tensor that have memory of their own.
 
     Elements repeated along a dimension of stride 0 occur once. Where dimensions overlap otherwise, the result is all
@@ -81,6 +81,6 @@ def fill(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
     """Copy elements between tensors of the same sizes and strides, pair by pair."""
     if any(each.is_conj() for each in targets):
         for target, source in zip(targets, sources, strict=True):
-            compact(target).copy_(compact(source))
+            _compact(target).copy_(_compact(source))
     elif targets:
-        torch._foreach_copy_(list(map(compact, targets)), list(map(compact, sources)))
+        torch._foreach_copy_(list(map(_compact, targets)), list(map(_compact, sources)))

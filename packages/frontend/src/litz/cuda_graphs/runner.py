@@ -29,14 +29,14 @@ log = logging.getLogger("litz")
 WARMUP_CALLS = 2
 """Calls before the first capture: libraries allocate workspaces, and saved tensors get their final addresses."""
 
-MAX_SETTLING_CALLS = 4
+_MAX_SETTLING_CALLS = 4
 """Most further calls that a graph waits for its arguments to keep their addresses."""
 
 MAX_CAPTURES = 6
 """Most captures of a graph, after which it runs without CUDA graphs: each one runs it, and may take memory."""
 
 
-MAX_LIVE_GRAPHS = 2
+_MAX_LIVE_GRAPHS = 2
 """Most captures of a graph at a time, for calls that find the results of the last one in use."""
 
 
@@ -194,7 +194,7 @@ class CudaGraphRunner:
         """
         addresses = [each.data_ptr() for each in args]
         steady = {k for k, (a, b) in enumerate(zip(addresses, self._last_addresses, strict=False)) if a == b}
-        settled = steady == self._steady or self._calls == WARMUP_CALLS + MAX_SETTLING_CALLS
+        settled = steady == self._steady or self._calls == WARMUP_CALLS + _MAX_SETTLING_CALLS
         self._last_addresses, self._steady = addresses, steady
         self._calls += 1
         return settled and self._calls > WARMUP_CALLS
@@ -220,7 +220,7 @@ class CudaGraphRunner:
     def _may_capture_another(self, in_use: Sequence[_Storage]) -> bool:
         """Report whether another capture is better than copies of the results in use: it takes no more memory than
         the copies and their originals."""
-        return len(self._live) < MAX_LIVE_GRAPHS and 2 * sum(each.nbytes for each in in_use) >= self._peak
+        return len(self._live) < _MAX_LIVE_GRAPHS and 2 * sum(each.nbytes for each in in_use) >= self._peak
 
     def _captured(self, args: Sequence[Any]) -> _LiveGraph:
         """Capture a call with these arguments."""

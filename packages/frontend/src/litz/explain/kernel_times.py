@@ -15,7 +15,7 @@ from litz_ir.errors import KernelError
 from litz_ir.plan import Plan, kernel_devices, kernels_in
 from litz_ir.target import LaunchFunction
 
-SAMPLES = 7
+_SAMPLES = 7
 """Timed launches of a kernel."""
 
 
@@ -48,7 +48,7 @@ class LaunchTimes:
             buffers, memory = allocated
             call, sample = partial(function, buffers, symbols), self._sample(kind)
             call()
-            median = statistics.median(sample(call) for _ in range(SAMPLES))
+            median = statistics.median(sample(call) for _ in range(_SAMPLES))
             del memory
         except (KernelError, torch.OutOfMemoryError):
             return  # a kernel that fails here fails in the call itself too

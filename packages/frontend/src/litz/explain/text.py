@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WIDTH = 120
 """Columns of the text."""
 
-NO_REASON = (
+_NO_REASON = (
     "Dynamo gives no reason: the function computes nothing with tensors, Dynamo is disabled for it, or skips it "
     "after an earlier graph break; call torch._dynamo.reset() to have it traced again"
 )
@@ -42,7 +42,7 @@ def _breaks(console: Console, explanation: Explanation) -> None:
     if not explanation.graphs and not explanation.uncompiled:
         console.print("no graph was compiled: PyTorch runs the whole call as it is written")
         if not explanation.breaks:
-            console.print(NO_REASON)
+            console.print(_NO_REASON)
     for each in explanation.breaks:
         title, *more = each.lines or ("without a reason",)
         times = f" ({each.count} times)" if each.count > 1 else ""

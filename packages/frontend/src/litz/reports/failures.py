@@ -21,7 +21,7 @@ log = logging.getLogger("litz")
 
 T = TypeVar("T")
 
-REPRO = "litz.reports.repro"
+_REPRO = "litz.reports.repro"
 """Module that writes reports; imported after the first failure."""
 
 
@@ -124,7 +124,7 @@ class Failures:
     def _source_lines(self, gm: GraphModule, nodes: frozenset[str]) -> list[str]:
         """Return lines of the warning that name the user's source lines, or the reason that they are unknown."""
         try:
-            return [f"  from: {line}" for line in import_module(REPRO).source_lines(gm, nodes)]
+            return [f"  from: {line}" for line in import_module(_REPRO).source_lines(gm, nodes)]
         except Exception as problem:  # the warning is worth more than these lines
             return [f"  from: unknown, since the search failed: {type(problem).__name__}: {problem}"]
 
@@ -136,7 +136,7 @@ class Failures:
             return "none, since the graph is unknown"
         raised = error if found.__cause__ is None else found
         try:
-            folder: Path = import_module(REPRO).write_report(self.config, self.source, raised, text, loops)
+            folder: Path = import_module(_REPRO).write_report(self.config, self.source, raised, text, loops)
             return folder
         except Exception as problem:  # a failure to write the report costs the report alone
             return f"none, since writing it failed: {type(problem).__name__}: {problem}"

@@ -34,17 +34,17 @@ FOLDER = "reports"
 MAX_REPORTS = 50
 """Number of reports in a folder; older ones are deleted."""
 
-SHOWN = 3
+_SHOWN = 3
 """Most of the user's lines that a report names for a failure without a node."""
 
-LEFT_OUT = ("fallback", "cache", "cache_dir")
+_LEFT_OUT = ("fallback", "cache", "cache_dir")
 """Options that a repro sets by itself."""
 
 
 def source_lines(gm: GraphModule, names: frozenset[str] = frozenset()) -> Sequence[str]:
     """Return the user's first source lines behind a graph, or behind its nodes of these ``names``."""
     nodes = (node for node in gm.graph.nodes if node.op not in ("placeholder", "output"))
-    return describe_locations(origin_of(node) for node in nodes if not names or node.name in names)[:SHOWN]
+    return describe_locations(origin_of(node) for node in nodes if not names or node.name in names)[:_SHOWN]
 
 
 def write_report(
@@ -123,7 +123,7 @@ def _script(config: Config, source: GraphSource) -> str:
     options = {
         name: value
         for name, value in changed.items()
-        if name not in LEFT_OUT and value != getattr(default, name)
+        if name not in _LEFT_OUT and value != getattr(default, name)
     }
     # Subgraphs of higher-order operators need metadata of their own, which AOTAutograd makes.
     through_aot = source.captured or any(node.op == "get_attr" for node in source.gm.graph.nodes)

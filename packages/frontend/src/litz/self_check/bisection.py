@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from litz_ir.plan import Launch, Plan, origins_by_subkernel, plans_in
 
-MAX_PROBES = 32
+_MAX_PROBES = 32
 """Compilations of a graph after which all its kernels are blamed; a bisection in progress is completed."""
 
 
@@ -37,7 +37,7 @@ def faulty_nodes(groups: Sequence[frozenset[str]], wrong: Callable[[frozenset[st
     probes, blamed = 1, frozenset[str]()
     if not wrong(blamed):
         return everything
-    while probes < MAX_PROBES:
+    while probes < _MAX_PROBES:
         rest = [group for group in groups if not group <= blamed]
         right, faulty = 0, len(rest)
         while faulty - right > 1:

@@ -27,7 +27,7 @@ log = logging.getLogger("litz")
 
 T = TypeVar("T")
 
-UNCHECKED = "litz: %s is not checked: %s"
+_UNCHECKED = "litz: %s is not checked: %s"
 """Log line about a call without a reference run."""
 
 SAMPLE_INTERVAL = 64
@@ -40,7 +40,7 @@ def checked(compilation: Compilation, made: Compiled) -> Compiled:
         return made
     obstacle = check_obstacle(compilation.gm)
     if obstacle:
-        log.info(UNCHECKED, compilation.name, obstacle)
+        log.info(_UNCHECKED, compilation.name, obstacle)
         return made
     unjudged = unjudged_nodes(compilation.gm, own_random=compilation.config.rng == "fast")
     check = Comparison(compilation, made, unjudged, gpus_of(compilation.gm))
@@ -101,7 +101,7 @@ class Comparison:
         """Return a snapshot of the arguments; ``None`` where one cannot be copied."""
         if can_be_copied(args):
             return Snapshot.of(args, self.gpus)
-        log.info(UNCHECKED, self.compilation.name, "an argument is no strided tensor of torch's own class")
+        log.info(_UNCHECKED, self.compilation.name, "an argument is no strided tensor of torch's own class")
         return None
 
     def _judged(
@@ -147,7 +147,7 @@ class Comparison:
         """Log the reason that a call is not checked, where that is no failure of litz."""
         quiet = self.compilation.config.fallback == "silent"
         text = f"{type(error).__name__}: {error}"
-        log.log(logging.INFO if quiet else logging.WARNING, UNCHECKED, self.compilation.name, text)
+        log.log(logging.INFO if quiet else logging.WARNING, _UNCHECKED, self.compilation.name, text)
 
 
 class SelfCheckedGraph:

@@ -13,17 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-MAX_ATEN_RATIO = 4.0
+_MAX_ATEN_RATIO = 4.0
 """Largest error of a result, in multiples of ATen's own, over all of its runs."""
 
-ROUNDINGS: Mapping[torch.dtype, float] = MappingProxyType({torch.float64: 16384.0, torch.float32: 16.0})
+_ROUNDINGS: Mapping[torch.dtype, float] = MappingProxyType({torch.float64: 16384.0, torch.float32: 16.0})
 """Further error allowed, in roundings of a tensor's largest element; 2 for low-precision dtypes. The sums of a run
 in double precision are rounded too, hence the many of f64."""
 
-LARGEST = 1e30
+_LARGEST = 1e30
 """Magnitude above which numbers stand for infinity, as in masks, and do not count for a tensor's scale."""
 
-HUGE_TOLERANCE = 0.01
+_HUGE_TOLERANCE = 0.01
 """Relative difference up to which two such numbers are equal."""
 
 Values = Mapping[str, Any]
@@ -79,7 +79,7 @@ def _kind(value: object) -> str:
 def _unequal(own: Tensor, runs: Sequence[Tensor], truth: Tensor) -> str:
     """Compare integers and flags: as many elements may differ as roundings of the inputs change."""
     count = int((own != runs[0]).sum())
-    bound = int(MAX_ATEN_RATIO * max(int((each != runs[0]).sum()) for each in (*runs, truth)))
+    bound = int(_MAX_ATEN_RATIO * max(int((each != runs[0]).sum()) for each in (*runs, truth)))
     return (
         f"differs in {count} of {own.numel()} elements, at most {bound} by rounding" if count > bound else ""
     )
@@ -92,7 +92,7 @@ def _inexact(own: Tensor, runs: Sequence[Tensor], truth: Tensor, largest: float)
         return ""
     exact = truth.to(dtype).double()
     own, *runs = (each.double() for each in (own, *runs))
-    measured = (exact.abs() < LARGEST) & torch.stack([each.abs() < LARGEST for each in runs]).all(0)
+    measured = (exact.abs() < _LARGEST) & torch.stack([each.abs() < _LARGEST for each in runs]).all(0)
     odd = ~measured | ~own.isfinite()
     for each in (exact, *runs):
         odd &= ~_equal(own, each)
@@ -101,13 +101,13 @@ def _inexact(own: Tensor, runs: Sequence[Tensor], truth: Tensor, largest: float)
     off = _distance(own, exact, measured)
     aten = max(_distance(each, exact, measured) for each in runs)
     unit = torch.finfo(dtype).eps
-    bound = MAX_ATEN_RATIO * aten + unit * (ROUNDINGS.get(dtype, 2.0) * _largest(exact) + largest)
+    bound = _MAX_ATEN_RATIO * aten + unit * (_ROUNDINGS.get(dtype, 2.0) * _largest(exact) + largest)
     return "" if off <= bound else f"is off by {off:.3g}, ATen's by {aten:.3g}, the bound is {bound:.3g}"
 
 
 def _equal(own: Tensor, other: Tensor) -> Tensor:
     """Return the elements that are equal, for values without a distance."""
-    close = (own - other).abs() <= HUGE_TOLERANCE * other.abs()
+    close = (own - other).abs() <= _HUGE_TOLERANCE * other.abs()
     return (own == other) | (own.isnan() & other.isnan()) | (close & other.isfinite())
 
 
@@ -117,7 +117,7 @@ def _distance(own: Tensor, exact: Tensor, measured: Tensor) -> float:
 
 
 def _largest(value: object) -> float:
-    """Return the largest magnitude among a float tensor's elements below :data:`LARGEST`."""
+    """Return the largest magnitude among a float tensor's elements below :data:`_LARGEST`."""
     if (
         not isinstance(value, Tensor)
         or not value.numel()
@@ -125,4 +125,4 @@ def _largest(value: object) -> float:
     ):
         return 0.0
     sizes = (value if value.is_complex() else value.double()).abs().double()
-    return float(sizes.masked_fill(~(sizes < LARGEST), 0.0).max())
+    return float(sizes.masked_fill(~(sizes < _LARGEST), 0.0).max())

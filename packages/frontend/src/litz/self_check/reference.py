@@ -15,7 +15,7 @@ from litz.devices import is_gpu
 from litz.self_check.judge import Values
 from litz.self_check.snapshot import RandomState, Snapshot, copied, undisturbed
 
-NEARBY = 3
+_NEARBY = 3
 """Number of runs with slightly different inputs."""
 
 _UNSET = (
@@ -88,7 +88,7 @@ class Reference:
 
     def nearby(self) -> list[Values]:
         """Return ATen's values for float inputs that differ by about one rounding."""
-        return [self._nearby(torch.Generator().manual_seed(seed)) for seed in range(NEARBY)]
+        return [self._nearby(torch.Generator().manual_seed(seed)) for seed in range(_NEARBY)]
 
     def _nearby(self, source: torch.Generator) -> Values:
         """Return ATen's values for one set of such inputs."""

@@ -33,13 +33,13 @@ from litz_scheduler.library import ATTENTIONS, GRADIENTS
 
 log = logging.getLogger("litz")
 
-ALL_MATMULS = frozenset({"all"})
+_ALL_MATMULS = frozenset({"all"})
 """Value of the option ``generated_matmuls`` that generates every matmul."""
 
-ROUNDS = 7
+_ROUNDS = 7
 """Timed calls of each subgraph."""
 
-SETTLED = 3
+_SETTLED = 3
 """Calls after which a graph that is tuned during its calls has its final schedule."""
 
 Planned = Callable[[LoopGraph, frozenset[str]], Plan]
@@ -60,7 +60,7 @@ def faster_generated(
     timed while ``has_time`` stays a library call. Where the library is slightly faster, the schedules that ``tuned``
     finds during calls are timed too.
     """
-    library, generated = planned(graph, frozenset()), planned(graph, ALL_MATMULS)
+    library, generated = planned(graph, frozenset()), planned(graph, _ALL_MATMULS)
 
     ends = _grouped_rows(graph).keys()
 
@@ -76,7 +76,7 @@ def faster_generated(
         if some is None or not has_time():
             return math.inf
         try:
-            own = planned(some, frozenset() if plan is library else ALL_MATMULS)
+            own = planned(some, frozenset() if plan is library else _ALL_MATMULS)
             # Random inputs are no valid indices.
             if any(map(_depends_on_numbers, kernels_in(own))):
                 return math.inf
@@ -107,9 +107,9 @@ def _median(call: HostFunction, graph: LoopGraph, sample: Timer) -> float:
     def run() -> None:
         call(list(arguments))
 
-    for _ in range(SETTLED):
+    for _ in range(_SETTLED):
         run()
-    return statistics.median(sample(run) for _ in range(ROUNDS))
+    return statistics.median(sample(run) for _ in range(_ROUNDS))
 
 
 def _depends_on_numbers(kernel: Kernel) -> bool:

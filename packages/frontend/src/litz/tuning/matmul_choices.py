@@ -14,10 +14,10 @@ from litz_ir.origin import Origin
 from litz_ir.plan import CallStep, Launch, Plan, Step
 from litz_scheduler import SchedulerOptions
 
-GAIN = 0.03
+_GAIN = 0.03
 """Share of the library's time that generated kernels must save; timings vary by as much."""
 
-CLOSE_RATIO = 1.3
+_CLOSE_RATIO = 1.3
 """Most time, in multiples of the library's, of a generated matmul for which other schedules are tried."""
 
 Seconds = Callable[[Plan, tuple[int, ...]], float]
@@ -81,13 +81,13 @@ def worth_generating(library: Plan, generated: Plan, seconds: Seconds, tuned: Se
     choices = matmul_choices(library, generated)
     called, made = _MemoizedTimes(library, seconds), _MemoizedTimes(generated, seconds)
     ratios = [(choice, made.of(choice.generated), called.of(choice.library)) for choice in choices]
-    better = [choice for choice, own, other in ratios if own < (1 - GAIN) * other]
+    better = [choice for choice, own, other in ratios if own < (1 - _GAIN) * other]
     close = [
-        (choice, other) for choice, own, other in ratios if (1 - GAIN) * other <= own < CLOSE_RATIO * other
+        (choice, other) for choice, own, other in ratios if (1 - _GAIN) * other <= own < _CLOSE_RATIO * other
     ]
     with_tiles = _MemoizedTimes(generated, tuned)
     for choice, other in sorted(close, key=lambda each: -each[1]):
-        if with_tiles.of(choice.generated) < (1 - GAIN) * other:
+        if with_tiles.of(choice.generated) < (1 - _GAIN) * other:
             better.append(choice)
     return frozenset(name for choice in better for name in choice.matmuls)
 

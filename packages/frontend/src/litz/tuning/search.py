@@ -28,13 +28,13 @@ from litz_ir.target import LaunchFunction, PreparedTarget, SourceUnit, Target, T
 
 log = logging.getLogger("litz")
 
-GAIN = 0.97
+_GAIN = 0.97
 """Largest time of a better schedule, as a share of the default schedule's; smaller gains are within noise."""
 
 ROUNDS, LAST_ROUNDS = 5, 11
 """Timings of each candidate, then again of the best one and the default schedule."""
 
-BUILD_SHARE = 0.75
+_BUILD_SHARE = 0.75
 """Share of the remaining time that building candidates may take."""
 
 PATIENCE = 8
@@ -115,7 +115,7 @@ class TileSearch:
         count = target.prepare() if isinstance(target, PreparedTarget) else torch.get_num_threads()
         pool = ThreadPoolExecutor(max_workers=max(1, count), thread_name_prefix="litz-tune")
         made = {pool.submit(self._build, kernel): kernel for kernel in self._candidate_kernels()}
-        wait(made, timeout=max(0.0, BUILD_SHARE * (self._end - self._now())))
+        wait(made, timeout=max(0.0, _BUILD_SHARE * (self._end - self._now())))
         pool.shutdown(wait=False, cancel_futures=True)
         candidates: dict[str, list[Candidate]] = {}
         for future, kernel in made.items():
@@ -205,10 +205,10 @@ class TileSearch:
         """Return the first of the runs, the default, unless another one is clearly faster twice."""
         own, start = runs[0]
         before, *others = self._medians([call for _, call in runs], ROUNDS)
-        if others and min(others) <= GAIN * before:
+        if others and min(others) <= _GAIN * before:
             schedules, call = runs[1 + others.index(min(others))]
             before, after = self._medians([start, call], LAST_ROUNDS)
-            if after <= GAIN * before:
+            if after <= _GAIN * before:
                 return TunedTiles(schedules, after, before, own)
         return TunedTiles(own, before, before, own)
 

@@ -27,14 +27,14 @@ class TunableKernel:
     """Cache key of its choice."""
 
     classes: tuple[int, ...]
-    """Size classes of its symbols; see :func:`size_classes`."""
+    """Size classes of its symbols; see :func:`_size_classes`."""
 
     seconds: float
     """Modelled time that a call of the graph spends in it, in seconds."""
 
     def fits(self, symbols: Sequence[int | float]) -> bool:
         """Report whether a launch has sizes of these classes."""
-        return size_classes(self.kernel, symbols) == self.classes
+        return _size_classes(self.kernel, symbols) == self.classes
 
 
 def tunable_kernels(plan: Plan, target: Target, least: float = LEAST_SECONDS) -> tuple[TunableKernel, ...]:
@@ -52,12 +52,12 @@ def tunable_kernels(plan: Plan, target: Target, least: float = LEAST_SECONDS) ->
         if known is not None:
             found[kernel.name] = replace(known, seconds=known.seconds + seconds)
         elif seconds >= least and can_benchmark(kernel):
-            classes = size_classes(kernel, planned.values)
+            classes = _size_classes(kernel, planned.values)
             found[kernel.name] = TunableKernel(kernel, _key(kernel, target, classes), classes, seconds)
     return tuple(sorted(found.values(), key=lambda each: -each.seconds))
 
 
-def size_classes(kernel: Kernel, symbols: Sequence[int | float]) -> tuple[int, ...]:
+def _size_classes(kernel: Kernel, symbols: Sequence[int | float]) -> tuple[int, ...]:
     """Return, for each size, the exponent of the power of two that it is rounded up to."""
     return tuple((max(1, size) - 1).bit_length() for size in size_key(kernel, symbols))
 

@@ -56,7 +56,7 @@ OTHER_MATMULS: Mapping[str, str] = MappingProxyType(
 
 _OPERANDS = frozenset({"a", "b", "b_transposed"})
 
-NARROW = (bf16, f16, f32)
+_NARROW = (bf16, f16, f32)
 """Dtypes that every library sums in f32 and rounds back to."""
 
 
@@ -75,9 +75,12 @@ class Accumulation:
 
 
 ACCUMULATIONS = (
-    *(Accumulation(frozenset({dtype}), frozenset({dtype}), f32, frozenset({dtype, f32})) for dtype in NARROW),
-    *(Accumulation(frozenset({dtype}), frozenset({i8}), f32, frozenset({dtype})) for dtype in NARROW),
-    Accumulation(F8, F8, f32, frozenset(NARROW)),
+    *(
+        Accumulation(frozenset({dtype}), frozenset({dtype}), f32, frozenset({dtype, f32}))
+        for dtype in _NARROW
+    ),
+    *(Accumulation(frozenset({dtype}), frozenset({i8}), f32, frozenset({dtype})) for dtype in _NARROW),
+    Accumulation(F8, F8, f32, frozenset(_NARROW)),
     Accumulation(frozenset({i8}), frozenset({i8}), i32, frozenset({i32})),
 )
 """Dtypes that every library supports."""
@@ -238,7 +241,7 @@ def _suits(given: Mapping[str, TensorType], shape: tuple[Size, ...]) -> bool:
     """True if bias and scales have float dtypes, and scales one value, or one for each row of A or column of B."""
     of_rows, of_columns = (shape[-2], 1), (1, shape[-1])
     shapes = {"scale_a": (of_rows,), "scale_b": (of_columns, of_columns[1:])}
-    if any(type_.dtype not in NARROW for role, type_ in given.items() if role not in _OPERANDS):
+    if any(type_.dtype not in _NARROW for role, type_ in given.items() if role not in _OPERANDS):
         return False
     scales = {role: type_.shape for role, type_ in given.items() if role in shapes}
     return all(own in shapes[role] or all(size == 1 for size in own) for role, own in scales.items())

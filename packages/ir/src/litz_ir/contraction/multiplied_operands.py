@@ -14,7 +14,7 @@ from litz_ir.scalar.ops_table import MULTIPLICATIONS
 F8 = frozenset({f8e4m3fn, f8e5m2})
 """The 8-bit floats that tensor cores multiply."""
 
-EXACT_OPERANDS: Mapping[DType, frozenset[DType]] = MappingProxyType(
+_EXACT_OPERANDS: Mapping[DType, frozenset[DType]] = MappingProxyType(
     {bf16: frozenset({bf16, i8, u8}) | F8, f16: frozenset({f16, i8, u8}) | F8}
 )
 """Dtypes whose values a 16-bit float represents exactly, by that float.
@@ -50,7 +50,7 @@ def as_multiplied(a: Expr, b: Expr, multiply: str = "mul") -> tuple[Expr, Expr]:
         return a, b
     if a.dtype == i32 or (multiply.startswith("mul_f8") and F8 >= {own.dtype, other.dtype}):
         return own, other
-    for dtype, exact in EXACT_OPERANDS.items():
+    for dtype, exact in _EXACT_OPERANDS.items():
         if exact >= {own.dtype, other.dtype}:
             return cast(own, dtype), cast(other, dtype)
     return a, b

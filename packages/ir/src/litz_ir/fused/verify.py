@@ -12,27 +12,27 @@ from litz_ir.loops.verify_state import SCALAR_DTYPES
 from litz_ir.scalar.expr import loads
 from litz_ir.scalar.verify import BodyScope, BufferInfo, ErrorLocation, axis_ranges, verify_bodies
 
-STAGE = "fused graph"
+_STAGE = "fused graph"
 
 
 def verify_fused(fused: FusedGraph) -> None:
     """Check the loop graph, then every invariant of its groups; raises :class:`VerifyError`."""
     verify_graph(fused.graph)
     operations = fused.graph.named()
-    check_partition(fused, operations)
-    check_group_order(fused, operations)
+    _check_partition(fused, operations)
+    _check_group_order(fused, operations)
     known = _Known(fused.graph)
     for group in fused.groups:
-        location = ErrorLocation(STAGE, group.name)
-        check_group_axes(group, known, location)
-        check_storage_classes(group, operations, location)
-        check_traffic(group, operations, location)
+        location = ErrorLocation(_STAGE, group.name)
+        _check_group_axes(group, known, location)
+        _check_storage_classes(group, operations, location)
+        _check_traffic(group, operations, location)
         for member in group.members:
             operation = operations[member.operation]
-            inside = ErrorLocation(STAGE, f"{member.operation} in {group.name}", operation.origin)
-            check_member(member, operation, inside)
-            check_member_bodies(group, member, known, inside)
-        check_phases(group, operations, location)
+            inside = ErrorLocation(_STAGE, f"{member.operation} in {group.name}", operation.origin)
+            _check_member(member, operation, inside)
+            _check_member_bodies(group, member, known, inside)
+        _check_phases(group, operations, location)
 
 
 class _Known:
@@ -55,12 +55,12 @@ class _Known:
                 self.scalars[operation.symbol] = (operation.body.dtype,)
 
 
-def check_partition(fused: FusedGraph, operations: Mapping[str, Operation]) -> None:
+def _check_partition(fused: FusedGraph, operations: Mapping[str, Operation]) -> None:
     """Every operation of the graph is a member of exactly one group."""
     owner: dict[str, str] = {}
     for group in fused.groups:
         for member in group.members:
-            location = ErrorLocation(STAGE, group.name)
+            location = ErrorLocation(_STAGE, group.name)
             if member.operation not in operations:
                 location.fail("partition", f"{member.operation} is not an operation of the graph")
             if member.operation in owner:
@@ -68,16 +68,16 @@ def check_partition(fused: FusedGraph, operations: Mapping[str, Operation]) -> N
             owner[member.operation] = group.name
     for name, operation in operations.items():
         if name not in owner:
-            ErrorLocation(STAGE, name, operation.origin).fail("partition", f"{name} is a member of no group")
+            ErrorLocation(_STAGE, name, operation.origin).fail("partition", f"{name} is a member of no group")
 
 
-def check_group_order(fused: FusedGraph, operations: Mapping[str, Operation]) -> None:
+def _check_group_order(fused: FusedGraph, operations: Mapping[str, Operation]) -> None:
     """A group runs after the groups that define its reads, and before those that overwrite them."""
     group_of = {member.operation: group.name for group in fused.groups for member in group.members}
     done = {item.name for item in (*fused.graph.inputs, *fused.graph.constants)}
     replaced: dict[str, str] = {}
     for group in fused.groups:
-        location = ErrorLocation(STAGE, group.name)
+        location = ErrorLocation(_STAGE, group.name)
         inside = [operations[member.operation] for member in group.members]
         own = {value.name for operation in inside for value in operation.results}
         for name in dict.fromkeys(name for operation in inside for name in operation.reads):
@@ -92,7 +92,7 @@ def check_group_order(fused: FusedGraph, operations: Mapping[str, Operation]) ->
             )
 
 
-def check_group_axes(group: Group, known: _Known, location: ErrorLocation) -> None:
+def _check_group_axes(group: Group, known: _Known, location: ErrorLocation) -> None:
     """The axes of a group have distinct names, and sizes over known symbols."""
     names = [axis.name for axis in (*group.outer, *group.inner)]
     for name in names:
@@ -102,7 +102,9 @@ def check_group_axes(group: Group, known: _Known, location: ErrorLocation) -> No
     verify_bodies((), scope, location, [axis.size for axis in (*group.outer, *group.inner)])
 
 
-def check_storage_classes(group: Group, operations: Mapping[str, Operation], location: ErrorLocation) -> None:
+def _check_storage_classes(
+    group: Group, operations: Mapping[str, Operation], location: ErrorLocation
+) -> None:
     """Every value that a member defines has one storage class, and no other value has one; ``writes`` are the stored
     values.
     """
@@ -120,7 +122,7 @@ def check_storage_classes(group: Group, operations: Mapping[str, Operation], loc
         location.fail("storage-classes", f"{names}: stored values and the group's writes differ")
 
 
-def check_traffic(group: Group, operations: Mapping[str, Operation], location: ErrorLocation) -> None:
+def _check_traffic(group: Group, operations: Mapping[str, Operation], location: ErrorLocation) -> None:
     """``reads`` names every buffer that members read and the group does not define."""
     inside = [operations[member.operation] for member in group.members]
     own = {value.name for operation in inside for value in operation.results}
@@ -133,7 +135,7 @@ def check_traffic(group: Group, operations: Mapping[str, Operation], location: E
         )
 
 
-def check_member(member: Member, operation: Operation, location: ErrorLocation) -> None:
+def _check_member(member: Member, operation: Operation, location: ErrorLocation) -> None:
     """A loop has its bodies and the index of its results, with the operation's dtypes and rank."""
     if not isinstance(operation, (Pointwise, Reduction)):
         return
@@ -153,7 +155,7 @@ def check_member(member: Member, operation: Operation, location: ErrorLocation) 
         )
 
 
-def check_member_bodies(group: Group, member: Member, known: _Known, location: ErrorLocation) -> None:
+def _check_member_bodies(group: Group, member: Member, known: _Known, location: ErrorLocation) -> None:
     """Bodies and indices use the group's axes; inner axes only if the member runs over them."""
     axes = (*group.outer, *group.inner) if member.inner else group.outer
     ranges, exact = axis_ranges({axis.name: axis.size for axis in axes})
@@ -167,7 +169,7 @@ def check_member_bodies(group: Group, member: Member, known: _Known, location: E
     verify_bodies(member.bodies, scope, location, member.index)
 
 
-def check_phases(group: Group, operations: Mapping[str, Operation], location: ErrorLocation) -> None:
+def _check_phases(group: Group, operations: Mapping[str, Operation], location: ErrorLocation) -> None:
     """A member reads a value of its group in the phase that computes it or later, and a reduction's result only
     later."""
     producer = {v.name: member for member in group.members for v in operations[member.operation].results}

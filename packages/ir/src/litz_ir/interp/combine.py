@@ -21,7 +21,7 @@ from litz_ir.scalar.expr import Load
 from litz_ir.scalar.node import Expr
 
 Values = Sequence[Array]
-CombineFunction = Callable[[Values, Values], list[Array]]
+_CombineFunction = Callable[[Values, Values], list[Array]]
 
 
 def reduce_last(
@@ -41,7 +41,7 @@ def reduce_last(
             found = _reduce_by_body(*_states(combiner, values, sources, symbols), symbols)
         else:
             found = function(values, sources)
-        return [convert(value, dtype) for value, dtype in zip(found, results, strict=True)]
+        return [_convert(value, dtype) for value, dtype in zip(found, results, strict=True)]
 
 
 def scan_last(
@@ -59,10 +59,10 @@ def scan_last(
         else:
             found = function(values, sources)
         shape = values[0].shape
-        return [convert(np.broadcast_to(v, shape), dtype) for v, dtype in zip(found, results, strict=True)]
+        return [_convert(np.broadcast_to(v, shape), dtype) for v, dtype in zip(found, results, strict=True)]
 
 
-def convert(value: Array, dtype: DType) -> Array:
+def _convert(value: Array, dtype: DType) -> Array:
     """A combined value converted to a dtype."""
     if dtype.is_bool:
         return np.asarray(value != 0)
@@ -120,7 +120,7 @@ def _scan_by_body(combiner: UserCombiner, values: Values, symbols: Mapping[str, 
     return evaluate_params(combiner.finish, running, symbols)
 
 
-def _prefixes(values: Values, combine: CombineFunction) -> list[Array]:
+def _prefixes(values: Values, combine: _CombineFunction) -> list[Array]:
     """Inclusive prefixes by doubling distances (Hillis and Steele, 1986), which preserves the order of operands."""
     running = [np.array(v) for v in values]
     distance = 1

@@ -21,7 +21,7 @@ def stored_buffers(statement: Statement) -> tuple[str, ...]:
     return tuple(name for name, _ in statement.targets) if isinstance(statement, ScanStore) else ()
 
 
-def loaded_buffers(statement: Statement) -> set[str]:
+def _loaded_buffers(statement: Statement) -> set[str]:
     """The buffers that a statement reads, including those read to compute an offset."""
     values, offsets = _parts(statement)
     values += tuple(atom.value for offset in offsets for atom in _atoms(offset))
@@ -49,7 +49,7 @@ def racy_buffers(kernel: Kernel, buffers: Mapping[str, Array]) -> frozenset[str]
     """
     statements = [statement for phase in kernel.phases for statement in phase.statements]
     writes = [name for s in statements for name in stored_buffers(s) if name in buffers]
-    touched = [*writes, *(name for s in statements for name in loaded_buffers(s) if name in buffers)]
+    touched = [*writes, *(name for s in statements for name in _loaded_buffers(s) if name in buffers)]
     found: set[str] = set()
     for k, written in enumerate(writes):
         for other, name in enumerate(touched):

@@ -116,7 +116,7 @@ def _zeta_of_positive(x: Array, q: Array) -> Array:
     return np.where(settled, sum_of_terms, total)
 
 
-LONGEST_SERIES = 2000
+_LONGEST_SERIES = 2000
 """Most terms of a series or fraction."""
 
 
@@ -125,7 +125,7 @@ def gamma_series(a: Array, x: Array) -> Array:
     a, x = np.broadcast_arrays(a, x)
     term = np.where(np.isnan(a), a, np.where(np.isnan(x), x, 1.0))
     total = term
-    for k in range(1, LONGEST_SERIES + 1):
+    for k in range(1, _LONGEST_SERIES + 1):
         counts = np.abs(term) > 2.0**-53 * np.abs(total)
         if not counts.any():
             break
@@ -141,7 +141,7 @@ def gamma_fraction(a: Array, x: Array) -> Array:
     d = 1 / b
     c = np.full_like(b, np.inf)
     value, going = d, np.ones(b.shape, bool)
-    for k in range(1, LONGEST_SERIES + 1):
+    for k in range(1, _LONGEST_SERIES + 1):
         b = b + 2
         step = k * (a - k)
         d = 1 / (b + step * d)
@@ -185,7 +185,7 @@ def fma(a: Array, b: Array, c: Array) -> Array:
     product, product_error = _two_product(a, b)
     low, low_error = _two_sum(c, product_error)
     high, high_error = _two_sum(product, low)
-    result = high + round_to_odd(low_error, high_error)
+    result = high + _round_to_odd(low_error, high_error)
     plain = a * b + c
     return np.where(np.isfinite(result) & np.isfinite(plain), result, plain)
 
@@ -193,10 +193,10 @@ def fma(a: Array, b: Array, c: Array) -> Array:
 def fma_narrow(a: Array, b: Array, c: Array) -> Array:
     """``a * b + c`` of ``float32`` values, as ``float64`` rounded to odd: rounding it once more is exact."""
     product = a.astype(np.float64) * b.astype(np.float64)  # 48 bits: exact
-    return round_to_odd(product, np.asarray(c, np.float64))
+    return _round_to_odd(product, np.asarray(c, np.float64))
 
 
-def round_to_odd(a: Array, b: Array) -> Array:
+def _round_to_odd(a: Array, b: Array) -> Array:
     """``a + b`` with an odd last bit if the sum is inexact, so that a second rounding is exact."""
     total, error = _two_sum(a, b)
     even = np.atleast_1d(total).view(np.int64).reshape(np.shape(total)) % 2 == 0

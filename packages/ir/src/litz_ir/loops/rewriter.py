@@ -53,16 +53,16 @@ def map_bodies(operation: Operation, change: Callable[[Expr], Expr]) -> Operatio
     return operation
 
 
-def rename_argument(argument: Argument, names: Mapping[str, str]) -> Argument:
+def _rename_argument(argument: Argument, names: Mapping[str, str]) -> Argument:
     """The argument with its references renamed."""
     if isinstance(argument, Ref | StridedRef):
         return replace(argument, name=names.get(argument.name, argument.name))
     if isinstance(argument, tuple):
-        return tuple(rename_argument(item, names) for item in argument)
+        return tuple(_rename_argument(item, names) for item in argument)
     return argument
 
 
-def rename_loads(body: Expr, names: Mapping[str, str]) -> Expr:
+def _rename_loads(body: Expr, names: Mapping[str, str]) -> Expr:
     """The body with the buffers that it loads from renamed."""
 
     def visit(node: Expr) -> Expr:
@@ -77,7 +77,7 @@ def rename_reads(operation: Operation, names: Mapping[str, str]) -> Operation:
     """The operation with its reads renamed by ``names``, which maps old to new; other names stay."""
     if not any(name in names for name in operation.reads):
         return operation
-    new = map_bodies(operation, lambda body: rename_loads(body, names))
+    new = map_bodies(operation, lambda body: _rename_loads(body, names))
 
     def pick(name: str) -> str:
         return names.get(name, name)
@@ -94,17 +94,17 @@ def rename_reads(operation: Operation, names: Mapping[str, str]) -> Operation:
         case Call():
             return replace(
                 new,
-                arguments=tuple(rename_argument(a, names) for a in new.arguments),
-                attributes=tuple((key, rename_argument(a, names)) for key, a in new.attributes),
+                arguments=tuple(_rename_argument(a, names) for a in new.arguments),
+                attributes=tuple((key, _rename_argument(a, names)) for key, a in new.attributes),
                 mutates=tuple((pick(read), result) for read, result in new.mutates),
                 aliases=tuple((result, pick(read)) for result, read in new.aliases),
             )
         case Region():
-            return replace(new, arguments=tuple(rename_argument(a, names) for a in new.arguments))
+            return replace(new, arguments=tuple(_rename_argument(a, names) for a in new.arguments))
     return new
 
 
-def rename_output(output: Output, names: Mapping[str, str]) -> Output:
+def _rename_output(output: Output, names: Mapping[str, str]) -> Output:
     """The output with its reference renamed."""
     if not isinstance(output, Ref):
         return output
@@ -137,5 +137,5 @@ class Rewriter:
 
     def freeze(self) -> LoopGraph:
         """The finished graph."""
-        outputs = tuple(rename_output(o, self.names) for o in self.graph.outputs)
+        outputs = tuple(_rename_output(o, self.names) for o in self.graph.outputs)
         return replace(self.graph, operations=tuple(self.operations), outputs=outputs)

@@ -48,8 +48,8 @@ from litz_ir.loops.verify_state import SCALAR_DTYPES, VerifierState
 from litz_ir.scalar.verify import ErrorLocation, verify_bodies
 from litz_ir.symbols.term import Term
 
-STAGE = "loop graph"
-TOKENS: dict[type[Operation], str] = {Random: "rng", Collective: "collective", Assert: "assert"}
+_STAGE = "loop graph"
+_TOKENS: dict[type[Operation], str] = {Random: "rng", Collective: "collective", Assert: "assert"}
 """The token that every operation of a class has."""
 
 
@@ -62,10 +62,10 @@ def verify_graph(graph: LoopGraph) -> None:
 
 
 def _verify(graph: LoopGraph, state: VerifierState) -> None:
-    location = ErrorLocation(STAGE, graph.name)
+    location = ErrorLocation(_STAGE, graph.name)
     for item in (*graph.inputs, *graph.constants):
         if isinstance(item, Value):
-            check_defined_once(item, state, location)
+            _check_defined_once(item, state, location)
             check_type(item, state, location)
             if isinstance(item, ComplexValue):
                 check_pairs(item.name, item.type, location)
@@ -76,24 +76,24 @@ def _verify(graph: LoopGraph, state: VerifierState) -> None:
             state.scalars.setdefault(name, SCALAR_DTYPES[item.kind])
         else:
             state.objects.add(item.name)
-    check_frozen(graph, location)
-    check_donated(graph, location)
+    _check_frozen(graph, location)
+    _check_donated(graph, location)
     for operation in graph.operations:
         _verify_operation(operation, state)
-    check_outputs(graph, state, location)
-    check_saved(graph, location)
+    _check_outputs(graph, state, location)
+    _check_saved(graph, location)
 
 
 def _verify_operation(operation: Operation, state: VerifierState) -> None:
-    location = ErrorLocation(STAGE, operation.name, operation.origin)
-    check_reads(operation, state, location)
-    check_devices(operation, state, location)
-    check_token(operation, location)
+    location = ErrorLocation(_STAGE, operation.name, operation.origin)
+    _check_reads(operation, state, location)
+    _check_devices(operation, state, location)
+    _check_token(operation, location)
     _verify_kind(operation, state, location)
     for value in operation.results:
-        check_defined_once(value, state, location)
+        _check_defined_once(value, state, location)
         check_type(value, state, location)
-        check_version(value, state, location)
+        _check_version(value, state, location)
         state.define(value)
         if value.replaces is not None:
             state.replaced[value.replaces] = operation.name
@@ -153,12 +153,12 @@ def _verify_kind(operation: Operation, state: VerifierState, location: ErrorLoca
             verify_bodies((operation.body,), state.body_scope(), location)
 
 
-def check_frozen(graph: LoopGraph, location: ErrorLocation) -> None:
+def _check_frozen(graph: LoopGraph, location: ErrorLocation) -> None:
     """Frozen inputs are tensors that no operation overwrites."""
     _check_inputs("frozen", graph.frozen, graph, location)
 
 
-def check_donated(graph: LoopGraph, location: ErrorLocation) -> None:
+def _check_donated(graph: LoopGraph, location: ErrorLocation) -> None:
     """Donated inputs are tensors that are not frozen and that no operation overwrites, which the caller would see."""
     _check_inputs("donated", graph.donated, graph, location)
     for name in graph.donated:
@@ -183,21 +183,21 @@ def _check_inputs(role: str, names: tuple[str, ...], graph: LoopGraph, location:
 # --- names, versions, order -----------------------------------------------------------------------------
 
 
-def check_defined_once(value: Value, state: VerifierState, location: ErrorLocation) -> None:
+def _check_defined_once(value: Value, state: VerifierState, location: ErrorLocation) -> None:
     """A name is defined once."""
     if state.knows(value.name):
         location.fail("defined-once", f"%{value.name} is defined twice", "a new version takes a new name")
 
 
-def check_reads(operation: Operation, state: VerifierState, location: ErrorLocation) -> None:
+def _check_reads(operation: Operation, state: VerifierState, location: ErrorLocation) -> None:
     """A buffer that is read was defined before and has not been overwritten."""
     for name in operation.reads:
         if not state.knows(name):
             location.fail("defined-before-use", f"%{name} is read, but not defined before")
-        check_newest(name, state, location)
+        _check_newest(name, state, location)
 
 
-def check_devices(operation: Operation, state: VerifierState, location: ErrorLocation) -> None:
+def _check_devices(operation: Operation, state: VerifierState, location: ErrorLocation) -> None:
     """An operation other than a call, a region or host work reads and writes on one device."""
     if isinstance(operation, Call | Region | Assert | HostScalar):
         return
@@ -208,7 +208,7 @@ def check_devices(operation: Operation, state: VerifierState, location: ErrorLoc
         location.fail("devices", text, "copy its inputs to one device by a call before it")
 
 
-def check_newest(name: str, state: VerifierState, location: ErrorLocation) -> None:
+def _check_newest(name: str, state: VerifierState, location: ErrorLocation) -> None:
     """No operation reads a version after it has been overwritten."""
     if name in state.replaced:
         location.fail(
@@ -218,7 +218,7 @@ def check_newest(name: str, state: VerifierState, location: ErrorLocation) -> No
         )
 
 
-def check_version(value: Value, state: VerifierState, location: ErrorLocation) -> None:
+def _check_version(value: Value, state: VerifierState, location: ErrorLocation) -> None:
     """A new version replaces a value of its dtype and shape that exists and was not replaced before."""
     if value.replaces is None:
         return
@@ -234,22 +234,22 @@ def check_version(value: Value, state: VerifierState, location: ErrorLocation) -
         )
 
 
-def check_token(operation: Operation, location: ErrorLocation) -> None:
+def _check_token(operation: Operation, location: ErrorLocation) -> None:
     """Operations with side effects have the token of their class."""
-    for kind, token in TOKENS.items():
+    for kind, token in _TOKENS.items():
         if isinstance(operation, kind) and operation.token != token:
             location.fail(
                 "token", f"a {kind.__name__} has the token {token!r}, this one has {operation.token!r}"
             )
 
 
-def check_outputs(graph: LoopGraph, state: VerifierState, location: ErrorLocation) -> None:
+def _check_outputs(graph: LoopGraph, state: VerifierState, location: ErrorLocation) -> None:
     """Outputs are defined and not overwritten; terms among them use known symbols."""
     for output in graph.outputs:
         if isinstance(output, Ref):
             if not state.knows(output.name):
                 location.fail("outputs", f"the graph returns %{output.name}, which is not defined")
-            check_newest(output.name, state, location)
+            _check_newest(output.name, state, location)
             if isinstance(output, ComplexRef):
                 check_pairs(output.name, state.type(output.name, location), location)
         elif isinstance(output, ScalarRef):
@@ -260,7 +260,7 @@ def check_outputs(graph: LoopGraph, state: VerifierState, location: ErrorLocatio
             location.fail("outputs", f"the graph returns {output}, but {unknown} is not defined")
 
 
-def check_saved(graph: LoopGraph, location: ErrorLocation) -> None:
+def _check_saved(graph: LoopGraph, location: ErrorLocation) -> None:
     """Saved values are outputs of the graph and plain tensors."""
     returned = {output.name for output in graph.outputs if type(output) is Ref}
     for name in graph.saved:

@@ -21,13 +21,13 @@ def verify_combiner(
 
     ``scans`` is true for the combiner of a scan.
     """
-    check_combiner_arity(combiner, len(bodies), results, location)
+    _check_combiner_arity(combiner, len(bodies), results, location)
     values = tuple(body.dtype for body in bodies)
     if isinstance(combiner, UserCombiner):
-        check_combine(combiner, values, location)
+        _check_combine(combiner, values, location)
         return tuple(expr.dtype for expr in combiner.finish)
     if combiner == SORT:
-        check_sort(values, scans, location)
+        _check_sort(values, scans, location)
         return values
     try:
         return combiner.kind.definition(values).dtypes
@@ -36,7 +36,7 @@ def verify_combiner(
         location.fail("combiner-dtype", f"{combiner.name} of ({shown}): {error.message}", "cast the values")
 
 
-def check_combiner_arity(combiner: Combiner, values: int, results: int, location: ErrorLocation) -> None:
+def _check_combiner_arity(combiner: Combiner, values: int, results: int, location: ErrorLocation) -> None:
     """The numbers of values and results are those of the combiner."""
     if values != combiner.inputs:
         location.fail("combiner-arity", f"the combiner takes {combiner.inputs} values, {values} are given")
@@ -44,7 +44,7 @@ def check_combiner_arity(combiner: Combiner, values: int, results: int, location
         location.fail("combiner-arity", f"the combiner gives {combiner.results} results, {results} are named")
 
 
-def check_sort(values: tuple[DType, ...], scans: bool, location: ErrorLocation) -> None:
+def _check_sort(values: tuple[DType, ...], scans: bool, location: ErrorLocation) -> None:
     """A sort is the combiner of a scan, and of integers."""
     if not scans:
         location.fail("combiner-sort", "a reduction cannot sort", "sort by a scan")
@@ -52,7 +52,7 @@ def check_sort(values: tuple[DType, ...], scans: bool, location: ErrorLocation) 
         location.fail("combiner-sort", f"{values[0]} values are sorted", "map them to integer keys")
 
 
-def check_combine(combiner: UserCombiner, values: tuple[DType, ...], location: ErrorLocation) -> None:
+def _check_combine(combiner: UserCombiner, values: tuple[DType, ...], location: ErrorLocation) -> None:
     """The body of a user combiner maps two tuples of values to one and refers only to its parameters."""
     if len(combiner.body) != len(combiner.identity):
         identities, bodies = len(combiner.identity), len(combiner.body)

@@ -74,7 +74,7 @@ def check_shapes(
 ) -> None:
     """Results have the shape of the loop."""
     for value in operation.results:
-        check_shape(value, sizes, state, location)
+        _check_shape(value, sizes, state, location)
 
 
 def check_combined_shapes(operation: Reduction, state: VerifierState, location: ErrorLocation) -> None:
@@ -87,10 +87,10 @@ def check_combined_shapes(operation: Reduction, state: VerifierState, location: 
             known = frozenset[str]().union(*(body.free_symbols for body in bodies))
             pairs = zip(value.type.shape, operation.axes, strict=True)
             sizes = [1 if size == 1 and axis.name not in known else axis.size for size, axis in pairs]
-        check_shape(value, sizes, state, location)
+        _check_shape(value, sizes, state, location)
 
 
-def check_shape(value: Value, sizes: Sequence[Size], state: VerifierState, location: ErrorLocation) -> None:
+def _check_shape(value: Value, sizes: Sequence[Size], state: VerifierState, location: ErrorLocation) -> None:
     """A result has the shape that is computed for it."""
     if not state.equal_shapes(value.type.shape, sizes):
         shape, loop = (", ".join(map(str, each)) for each in (value.type.shape, sizes))
@@ -105,7 +105,7 @@ def check_pointwise_dtypes(operation: Pointwise, location: ErrorLocation) -> Non
             f"the operation has {len(operation.results)} results, but {len(operation.bodies)} bodies",
         )
     for value, body in zip(operation.results, operation.bodies, strict=True):
-        check_dtype(value, body.dtype, location)
+        _check_dtype(value, body.dtype, location)
 
 
 def check_combined_dtypes(operation: Reduction | Scan, location: ErrorLocation) -> None:
@@ -115,10 +115,10 @@ def check_combined_dtypes(operation: Reduction | Scan, location: ErrorLocation) 
         operation.combiner, operation.bodies, len(operation.results), location, scans=scans
     )
     for value, dtype in zip(operation.results, dtypes, strict=True):
-        check_dtype(value, dtype, location)
+        _check_dtype(value, dtype, location)
 
 
-def check_dtype(value: Value, dtype: DType, location: ErrorLocation) -> None:
+def _check_dtype(value: Value, dtype: DType, location: ErrorLocation) -> None:
     """A result has the dtype that is computed for it."""
     if value.type.dtype != dtype:
         location.fail(
@@ -147,8 +147,8 @@ def check_scatter(operation: Scatter, state: VerifierState, location: ErrorLocat
         location.fail(
             "result-shape", f"%{value.name} differs from its base %{operation.base} in dtype or shape"
         )
-    check_dtype(value, operation.body.dtype, location)
-    check_index(operation.base, operation.index, operation.axes, state, location)
+    _check_dtype(value, operation.body.dtype, location)
+    _check_index(operation.base, operation.index, operation.axes, state, location)
 
 
 def check_view(operation: View, state: VerifierState, location: ErrorLocation) -> None:
@@ -156,9 +156,9 @@ def check_view(operation: View, state: VerifierState, location: ErrorLocation) -
     value = _one_result(operation, location)
     own, base = value.type.dtype, state.type(operation.base, location).dtype
     if own.bits != base.bits or own.is_bool != base.is_bool:
-        check_dtype(value, base, location)
+        _check_dtype(value, base, location)
     check_shapes(operation, [axis.size for axis in operation.axes], state, location)
-    check_index(operation.base, operation.index, operation.axes, state, location)
+    _check_index(operation.base, operation.index, operation.axes, state, location)
     given = operation.base_strides
     if given is not None and len(given) != len(operation.index):
         location.fail(
@@ -167,7 +167,7 @@ def check_view(operation: View, state: VerifierState, location: ErrorLocation) -
         )
 
 
-def check_index(
+def _check_index(
     base: str, index: tuple[Size, ...], axes: tuple[Axis, ...], state: VerifierState, location: ErrorLocation
 ) -> None:
     """An index has the rank of its buffer and is not known to be out of bounds."""
@@ -196,7 +196,7 @@ def check_sort(operation: Sort, state: VerifierState, location: ErrorLocation) -
             "sort-dimension", f"the sorted dimension is {operation.dimension} of {len(source.shape)}"
         )
     for value, dtype in zip(operation.results, (source.dtype, i64), strict=True):
-        check_dtype(value, dtype, location)
+        _check_dtype(value, dtype, location)
     check_shapes(operation, source.shape, state, location)
 
 

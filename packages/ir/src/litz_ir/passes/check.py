@@ -26,7 +26,7 @@ from litz_ir.plan.program import Plan
 LIMIT = 1 << 22
 """Most points of a loop in a graph that is checked."""
 
-PLAN_ULP = 64
+_PLAN_ULP = 64
 """Bound of planning, in units in the last place: a split reduction adds in another order."""
 
 _ATTEMPTS = 3
@@ -160,9 +160,9 @@ def check_hook_for(
 ) -> Hook:
     """A hook that checks every pass against its own bound.
 
-    Other stages must be exact, except the one called ``plan``, whose bound is :data:`PLAN_ULP`.
+    Other stages must be exact, except the one called ``plan``, whose bound is :data:`_PLAN_ULP`.
     """
-    bounds = {"plan": PLAN_ULP, **{item.name: item.ulp for item in passes}}
+    bounds = {"plan": _PLAN_ULP, **{item.name: item.ulp for item in passes}}
 
     def hook(name: str, before: object, after: object) -> None:
         if isinstance(before, (LoopGraph, FusedGraph)) and isinstance(after, (LoopGraph, FusedGraph, Plan)):

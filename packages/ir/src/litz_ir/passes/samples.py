@@ -33,7 +33,7 @@ from litz_ir.symbols.ranges import Range
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, Term, evaluate, free_symbols
 
-SMALL = (2, 7)
+_SMALL = (2, 7)
 """Range from which unknown sizes are drawn, without its end."""
 
 
@@ -56,8 +56,8 @@ class Sample:
 
 def draw(graph: LoopGraph, rng: np.random.Generator, constants: Mapping[str, Array] | None = None) -> Sample:
     """Random inputs for one run of ``graph``, and random constants where ``constants`` has none."""
-    symbols = draw_symbols(graph.symbols, rng)
-    limits = index_limits(graph, symbols)
+    symbols = _draw_symbols(graph.symbols, rng)
+    limits = _index_limits(graph, symbols)
     inputs: list[Any] = []
     for each in graph.inputs:
         match each:
@@ -78,7 +78,7 @@ def draw(graph: LoopGraph, rng: np.random.Generator, constants: Mapping[str, Arr
     return Sample(tuple(inputs), sample_constants, symbols)
 
 
-def draw_symbols(table: SymbolTable, rng: np.random.Generator) -> dict[str, Any]:
+def _draw_symbols(table: SymbolTable, rng: np.random.Generator) -> dict[str, Any]:
     """A value for each symbol that satisfies every fact of the table."""
     replaced, ranges = table.solved
     free: dict[str, Any] = {}
@@ -97,8 +97,12 @@ def draw_symbols(table: SymbolTable, rng: np.random.Generator) -> dict[str, Any]
 
 
 def _within(known: Range, rng: np.random.Generator) -> int:
-    low = SMALL[0] if known.low is None else max(known.low, min(SMALL[0], known.high or SMALL[0]))
-    high = low + SMALL[1] - SMALL[0] if known.high is None else min(known.high + 1, low + SMALL[1] - SMALL[0])
+    low = _SMALL[0] if known.low is None else max(known.low, min(_SMALL[0], known.high or _SMALL[0]))
+    high = (
+        low + _SMALL[1] - _SMALL[0]
+        if known.high is None
+        else min(known.high + 1, low + _SMALL[1] - _SMALL[0])
+    )
     return int(rng.integers(low, max(high, low + 1)))
 
 
@@ -116,7 +120,7 @@ def draw_array(
     return encode(np.asarray(rng.integers(low, min(high, 2**31), size=shape)), type_.dtype)
 
 
-def index_limits(graph: LoopGraph, symbols: Mapping[str, int]) -> dict[str, int]:
+def _index_limits(graph: LoopGraph, symbols: Mapping[str, int]) -> dict[str, int]:
     """Exclusive upper bounds of integers in buffers that are used as indices.
 
     Bounds propagate from a reader to its operands, through views and integer operations. Integers passed to a call
@@ -131,7 +135,7 @@ def index_limits(graph: LoopGraph, symbols: Mapping[str, int]) -> dict[str, int]
         if own:
             for name in _sources(operation):
                 limits[name] = min([*own, limits[name]] if name in limits else own)
-            for body in bodies_of(operation):
+            for body in _bodies_of(operation):
                 _restrict(limits, body, min(own))
         if isinstance(operation, Call):
             limits.update((name, min(2, limits.get(name, 2))) for name in operation.reads)
@@ -150,7 +154,7 @@ def _restrict(limits: dict[str, int], value: Expr, limit: int) -> None:
             limits[load.buffer] = min(limit, limits.get(load.buffer, limit))
 
 
-def bodies_of(operation: Operation) -> tuple[Expr, ...]:
+def _bodies_of(operation: Operation) -> tuple[Expr, ...]:
     """The bodies of an operation."""
     match operation:
         case Pointwise() | Reduction() | Scan():
@@ -165,7 +169,7 @@ def bodies_of(operation: Operation) -> tuple[Expr, ...]:
 
 
 def _atoms(operation: Operation) -> Iterator[Indirect]:
-    for node in walk(*bodies_of(operation)):
+    for node in walk(*_bodies_of(operation)):
         yield from indirects(node)
     if isinstance(operation, (View, Scatter)):
         for term in operation.index:
@@ -189,4 +193,4 @@ def points(graph: LoopGraph, symbols: Mapping[str, int]) -> int:
 
 
 def _estimate(size: Size, symbols: Mapping[str, int]) -> int:
-    return evaluate(size, symbols) if free_symbols(size) <= symbols.keys() else SMALL[1]
+    return evaluate(size, symbols) if free_symbols(size) <= symbols.keys() else _SMALL[1]

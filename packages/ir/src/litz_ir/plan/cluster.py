@@ -58,7 +58,7 @@ def _loads(statement: Statement) -> tuple[Load, ...]:
             return loads(*statement.values)
 
 
-def state_components(statement: Accumulate) -> int:
+def _state_components(statement: Accumulate) -> int:
     """Number of components of the running state of an accumulation; an upper bound."""
     return max(statement.combiner.components, len(statement.results))
 
@@ -75,7 +75,7 @@ def workspace_words(kernel: Kernel) -> Size:
     if cluster == 1:
         return 0
     statements = (each for phase in kernel.phases for each in phase.statements)
-    count = sum(state_components(each) for each in statements if isinstance(each, Accumulate))
+    count = sum(_state_components(each) for each in statements if isinstance(each, Accumulate))
     return mul(count * cluster, product(axis.size for axis in kernel.outer))
 
 

@@ -45,28 +45,28 @@ from litz_ir.symbols.polynomials import add, mul
 from litz_ir.symbols.proofs import Predicate, Prover
 from litz_ir.symbols.term import Size, Term
 
-STAGE = "plan"
+_STAGE = "plan"
 T = TypeVar("T")
 
 
 def verify_plan(plan: Plan) -> None:
     """Check every invariant of a plan, its kernels and its subplans; raises :class:`VerifyError`."""
-    location = ErrorLocation(STAGE, plan.name)
+    location = ErrorLocation(_STAGE, plan.name)
     for kernel in plan.kernels:
         verify_kernel(kernel)
-    check_kernel_names(plan, location)
-    check_donated(plan, location)
+    _check_kernel_names(plan, location)
+    _check_donated(plan, location)
     unique("subplans", [(each.name, each) for each in plan.subplans], location)
     for branch in plan.subplans:
         verify_plan(branch)
     state = _start(plan, location)
     prover = Prover(plan.symbols)
     for name, placement in plan.buffers:
-        check_placement(name, placement, state, prover)
+        _check_placement(name, placement, state, prover)
     for step in plan.steps:
         _verify_step(step, state)
-    check_kernel_devices(plan, location)
-    check_outputs(state, location)
+    _check_kernel_devices(plan, location)
+    _check_outputs(state, location)
     check_storage_overlap(plan)
 
 
@@ -138,37 +138,37 @@ def unique(kind: str, items: list[tuple[str, T]], location: ErrorLocation) -> di
 def _verify_step(step: Step, state: _State) -> None:
     match step:
         case Allocate():
-            check_allocate(step, state)
+            _check_allocate(step, state)
         case Free():
-            check_free(step, state)
+            _check_free(step, state)
         case Launch():
-            check_launch(step, state)
+            _check_launch(step, state)
         case CallStep():
-            location = ErrorLocation(STAGE, f"call {step.target}", step.origin)
-            check_arguments((*step.arguments, *(value for _, value in step.attributes)), state, location)
-            check_results(tuple(name for name in step.results if name is not None), state, location)
+            location = ErrorLocation(_STAGE, f"call {step.target}", step.origin)
+            _check_arguments((*step.arguments, *(value for _, value in step.attributes)), state, location)
+            _check_results(tuple(name for name in step.results if name is not None), state, location)
         case DefineStep():
-            check_define(step, state)
+            _check_define(step, state)
         case CheckStep():
-            location = ErrorLocation(STAGE, "check", step.origin)
-            check_host_body(step.condition, state, location)
+            location = ErrorLocation(_STAGE, "check", step.origin)
+            _check_host_body(step.condition, state, location)
             if step.condition.dtype != b1:
                 location.fail("result-dtype", f"the condition is {step.condition.dtype}, b1 expected")
         case RegionStep():
-            location = ErrorLocation(STAGE, f"region.{step.kind}", step.origin)
-            check_arguments(step.arguments, state, location)
-            check_branches(step, state, location)
-            check_results(step.results, state, location)
+            location = ErrorLocation(_STAGE, f"region.{step.kind}", step.origin)
+            _check_arguments(step.arguments, state, location)
+            _check_branches(step, state, location)
+            _check_results(step.results, state, location)
 
 
 # --- memory ---------------------------------------------------------------------------------------------
 
 
-def check_placement(name: str, placement: Placement, state: _State, prover: Prover) -> None:
+def _check_placement(name: str, placement: Placement, state: _State, prover: Prover) -> None:
     """A buffer lies in a storage of the plan that is on its device and large enough, or shares the memory of a
     base, or neither.
     """
-    location = ErrorLocation(STAGE, name)
+    location = ErrorLocation(_STAGE, name)
     state.root(name, location)
     if placement.storage is None:
         return
@@ -183,21 +183,21 @@ def check_placement(name: str, placement: Placement, state: _State, prover: Prov
         location.fail(
             "placement", f"%{name} is on {placement.type.device}, but its storage is on {storage.device}"
         )
-    end = add(placement.offset, nbytes(placement.type))
+    end = add(placement.offset, _nbytes(placement.type))
     if prover.prove(Predicate("lt", storage.nbytes, end)) is True:
         location.fail(
             "storage-size", f"%{name} ends at byte {end} of {storage.name}, which has {storage.nbytes} bytes"
         )
 
 
-def nbytes(type_: TensorType) -> Size:
+def _nbytes(type_: TensorType) -> Size:
     """Bytes from the start of a buffer's memory to the end of its last element."""
     return mul(span(type_.shape, type_.layout), type_.dtype.itemsize)
 
 
-def check_allocate(step: Allocate, state: _State) -> None:
+def _check_allocate(step: Allocate, state: _State) -> None:
     """An allocated storage belongs to the plan and is free before."""
-    location = ErrorLocation(STAGE, f"allocate {step.storage}")
+    location = ErrorLocation(_STAGE, f"allocate {step.storage}")
     if step.storage not in state.storages:
         location.fail("allocate", f"{step.storage} is not a storage of the plan")
     if step.storage in state.live_storages:
@@ -205,19 +205,19 @@ def check_allocate(step: Allocate, state: _State) -> None:
     state.live_storages.add(step.storage)
 
 
-def check_free(step: Free, state: _State) -> None:
+def _check_free(step: Free, state: _State) -> None:
     """A freed name is an allocated storage, or a value that an earlier step defined."""
     if step.name in state.live_storages:
         state.live_storages.discard(step.name)
     elif step.name in state.live_values:
         state.live_values.discard(step.name)
     else:
-        ErrorLocation(STAGE, f"free {step.name}").fail(
+        ErrorLocation(_STAGE, f"free {step.name}").fail(
             "free", f"{step.name} is not allocated, and no step defines it"
         )
 
 
-def check_live(name: str, state: _State, location: ErrorLocation) -> None:
+def _check_live(name: str, state: _State, location: ErrorLocation) -> None:
     """A buffer that a step names is placed, and its memory exists at that step."""
     if name not in state.buffers:
         location.fail("placed", f"%{name} has no placement")
@@ -232,10 +232,10 @@ def check_live(name: str, state: _State, location: ErrorLocation) -> None:
 # --- steps ----------------------------------------------------------------------------------------------
 
 
-def check_launch(step: Launch, state: _State) -> None:
+def _check_launch(step: Launch, state: _State) -> None:
     """A launch passes each parameter a live buffer of its dtype, all on one device, and each symbol a value."""
-    origin = step.origins[0].origin if step.origins else ErrorLocation(STAGE).origin
-    location = ErrorLocation(STAGE, f"launch {step.kernel}", origin)
+    origin = step.origins[0].origin if step.origins else ErrorLocation(_STAGE).origin
+    location = ErrorLocation(_STAGE, f"launch {step.kernel}", origin)
     kernel = state.kernels.get(step.kernel)
     if kernel is None:
         location.fail("launch", f"{step.kernel} is not a kernel of the plan")
@@ -253,7 +253,7 @@ def check_launch(step: Launch, state: _State) -> None:
         )
     devices: dict[Device, str] = {}
     for parameter, name in zip(kernel.parameters, step.buffers, strict=True):
-        check_live(name, state, location)
+        _check_live(name, state, location)
         given = state.buffers[name].type
         if given.dtype != parameter.dtype:
             location.fail(
@@ -265,7 +265,7 @@ def check_launch(step: Launch, state: _State) -> None:
         where = " and ".join(f"%{name} on {device}" for device, name in devices.items())
         location.fail("launch", f"the buffers are on different devices: {where}")
     for term in step.symbols:
-        check_symbols(term, state, location)
+        _check_symbols(term, state, location)
     wrong = next(
         (each for each in step.origins if each.invocation >= max(1, len(invocations_of(kernel)))), None
     )
@@ -279,39 +279,39 @@ def check_launch(step: Launch, state: _State) -> None:
         location.fail("independent", f"an invocation writes %{written}, and another one touches its memory")
 
 
-def check_symbols(term: Size, state: _State, location: ErrorLocation) -> None:
+def _check_symbols(term: Size, state: _State, location: ErrorLocation) -> None:
     """The symbols of a term have values at that step."""
     unknown = term.free_symbols - state.symbols if isinstance(term, Term) else frozenset()
     if unknown:
         location.fail("free-symbols", f"{', '.join(sorted(unknown))} has no value here")
 
 
-def check_arguments(arguments: tuple[Argument, ...], state: _State, location: ErrorLocation) -> None:
+def _check_arguments(arguments: tuple[Argument, ...], state: _State, location: ErrorLocation) -> None:
     """Buffers among the arguments are live; scalars and symbols have values."""
     for argument in arguments:
         match argument:
             case tuple():
-                check_arguments(argument, state, location)
+                _check_arguments(argument, state, location)
             case Ref():
                 if argument.name not in state.objects:
-                    check_live(argument.name, state, location)
+                    _check_live(argument.name, state, location)
             case StridedRef():
-                check_live(argument.name, state, location)
+                _check_live(argument.name, state, location)
                 for size in sizes_in(argument):
-                    check_symbols(size, state, location)
+                    _check_symbols(size, state, location)
             case ScalarRef():
-                check_scalar(argument, state, location)
+                _check_scalar(argument, state, location)
             case Term():
-                check_symbols(argument, state, location)
+                _check_symbols(argument, state, location)
 
 
-def check_scalar(argument: ScalarRef, state: _State, location: ErrorLocation) -> None:
+def _check_scalar(argument: ScalarRef, state: _State, location: ErrorLocation) -> None:
     """A scalar argument has a value at that step."""
     if argument.name not in state.scalars:
         location.fail("scalar-known", f"${argument.name} is an argument, but not defined before")
 
 
-def check_results(names: tuple[str, ...], state: _State, location: ErrorLocation) -> None:
+def _check_results(names: tuple[str, ...], state: _State, location: ErrorLocation) -> None:
     """A result of a call is placed and not defined before."""
     for name in names:
         if name not in state.buffers:
@@ -321,7 +321,7 @@ def check_results(names: tuple[str, ...], state: _State, location: ErrorLocation
         state.live_values.add(name)
 
 
-def check_kernel_names(plan: Plan, location: ErrorLocation) -> None:
+def _check_kernel_names(plan: Plan, location: ErrorLocation) -> None:
     """Kernels of one name, here and in subplans, are equal."""
     known: dict[str, Kernel] = {}
     for kernel in (kernel for each in plans_in(plan) for kernel in each.kernels):
@@ -329,14 +329,14 @@ def check_kernel_names(plan: Plan, location: ErrorLocation) -> None:
             location.fail("kernel-names", f"two different kernels are called {kernel.name}")
 
 
-def check_kernel_devices(plan: Plan, location: ErrorLocation) -> None:
+def _check_kernel_devices(plan: Plan, location: ErrorLocation) -> None:
     """A kernel is launched on devices of one kind, for which its code is generated."""
     for name, devices in kernel_devices(plan).items():
         if len({device.kind for device in devices}) > 1:
             location.fail("kernel-devices", f"{name} is launched on {' and '.join(map(str, devices))}")
 
 
-def check_donated(plan: Plan, location: ErrorLocation) -> None:
+def _check_donated(plan: Plan, location: ErrorLocation) -> None:
     """Donated inputs are tensors."""
     tensors = {item.name for item in plan.inputs if isinstance(item, Value)}
     for name in plan.donated:
@@ -344,7 +344,7 @@ def check_donated(plan: Plan, location: ErrorLocation) -> None:
             location.fail("donated", f"%{name} is donated, but is not a tensor input of the plan")
 
 
-def check_branches(step: RegionStep, state: _State, location: ErrorLocation) -> None:
+def _check_branches(step: RegionStep, state: _State, location: ErrorLocation) -> None:
     """The plans that a region runs are subplans."""
     known = {each.name for each in state.plan.subplans}
     for name in step.plans:
@@ -352,14 +352,14 @@ def check_branches(step: RegionStep, state: _State, location: ErrorLocation) -> 
             location.fail("region", f"{name} is not a subplan of the plan")
 
 
-def check_define(step: DefineStep, state: _State) -> None:
+def _check_define(step: DefineStep, state: _State) -> None:
     """A symbol is defined once, from a dimension or stride that exists or from a body of the symbol's kind."""
-    location = ErrorLocation(STAGE, f"define {step.symbol}")
+    location = ErrorLocation(_STAGE, f"define {step.symbol}")
     if step.symbol in state.symbols:
         location.fail("defined-once", f"{step.symbol} has a value already")
     info = state.plan.symbols.get(step.symbol)
     if isinstance(step.source, Expr):
-        check_host_body(step.source, state, location)
+        _check_host_body(step.source, state, location)
         if info is not None and step.source.dtype not in SCALAR_DTYPES[info.kind]:
             location.fail(
                 "result-dtype", f"{step.symbol} is a {info.kind}, but its body is {step.source.dtype}"
@@ -368,7 +368,7 @@ def check_define(step: DefineStep, state: _State) -> None:
     else:
         kind, name, position = step.source
         if kind != "argument":
-            check_live(name, state, location)
+            _check_live(name, state, location)
             rank = len(state.buffers[name].type.shape)
             if position not in range(rank):
                 location.fail(
@@ -379,11 +379,11 @@ def check_define(step: DefineStep, state: _State) -> None:
     state.symbols.add(step.symbol)
 
 
-def check_host_body(body: Expr, state: _State, location: ErrorLocation) -> None:
+def _check_host_body(body: Expr, state: _State, location: ErrorLocation) -> None:
     """A body on the host reads live buffers, by logical index, and symbols that have values."""
     read = tuple(dict.fromkeys(load.buffer for load in loads(body)))
     for name in read:
-        check_live(name, state, location)
+        _check_live(name, state, location)
     types = {name: state.buffers[name].type for name in read}
     scope = BodyScope(
         buffers={name: BufferInfo(type_.dtype, type_.shape) for name, type_ in types.items()},
@@ -394,6 +394,6 @@ def check_host_body(body: Expr, state: _State, location: ErrorLocation) -> None:
     verify_bodies((body,), scope, location)
 
 
-def check_outputs(state: _State, location: ErrorLocation) -> None:
+def _check_outputs(state: _State, location: ErrorLocation) -> None:
     """The outputs of the plan are live after its last step."""
-    check_arguments(state.plan.outputs, state, location)
+    _check_arguments(state.plan.outputs, state, location)

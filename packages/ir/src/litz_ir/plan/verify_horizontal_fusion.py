@@ -33,15 +33,15 @@ def check_horizontal_fusion(kernel: Kernel, location: ErrorLocation) -> None:
     if len(set(names)) < len(names):
         location.fail("subkernels", f"two of its subkernels have one name: {', '.join(names)}")
     for own, invocation in invocations_of(kernel):
-        check_invocation(kernel, own, invocation, location)
+        _check_invocation(kernel, own, invocation, location)
     written = conflicting_buffer(kernel, [parameter.name for parameter in kernel.parameters])
     if written is not None:
         location.fail("independent", f"an invocation writes %{written}, and another one touches it")
-    check_parameters_used(kernel, location)
-    check_subkernels(kernel, location)
+    _check_parameters_used(kernel, location)
+    _check_subkernels(kernel, location)
 
 
-def check_subkernels(kernel: Kernel, location: ErrorLocation) -> None:
+def _check_subkernels(kernel: Kernel, location: ErrorLocation) -> None:
     """A scheduled horizontally fused kernel has a :class:`Foreach` schedule, and its subkernels tile loops of
     as many warps.
     """
@@ -60,7 +60,7 @@ def check_subkernels(kernel: Kernel, location: ErrorLocation) -> None:
             )
 
 
-def check_invocation(kernel: Kernel, own: Kernel, invocation: Invocation, location: ErrorLocation) -> None:
+def _check_invocation(kernel: Kernel, own: Kernel, invocation: Invocation, location: ErrorLocation) -> None:
     """An invocation gives each parameter and symbol of its subkernel a fitting argument.
 
     Buffers have the parameter's dtype and at least its alignment; values are terms over the fused kernel's
@@ -93,7 +93,7 @@ def check_invocation(kernel: Kernel, own: Kernel, invocation: Invocation, locati
             )
 
 
-def check_parameters_used(kernel: Kernel, location: ErrorLocation) -> None:
+def _check_parameters_used(kernel: Kernel, location: ErrorLocation) -> None:
     """Every parameter is used by an invocation, and declared written if an invocation writes it."""
     accesses: dict[str, set[str]] = {}
     for own, invocation in invocations_of(kernel):

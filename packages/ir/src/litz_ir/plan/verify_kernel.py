@@ -14,23 +14,23 @@ from litz_ir.scalar.verify import BodyScope, BufferInfo, ErrorLocation, axis_ran
 from litz_ir.symbols.ranges import Range
 from litz_ir.symbols.term import Size
 
-STAGE = "kernel"
+_STAGE = "kernel"
 
 
 def verify_kernel(kernel: Kernel) -> None:
     """Check every invariant of a kernel; raises :class:`VerifyError`."""
-    location = ErrorLocation(STAGE, kernel.name)
-    check_kernel_names(kernel, location)
+    location = ErrorLocation(_STAGE, kernel.name)
+    _check_kernel_names(kernel, location)
     for subkernel in kernel.subkernels:
         verify_kernel(subkernel.kernel)
     check_horizontal_fusion(kernel, location)
-    check_kernel_axes(kernel, location)
+    _check_kernel_axes(kernel, location)
     check_schedule(kernel, location)
     check_cluster(kernel, location)
     check_lookback(kernel, location)
     scalars = {info.name: SCALAR_DTYPES[info.kind] for info in kernel.symbols}
     for number, phase in enumerate(kernel.phases):
-        here = ErrorLocation(STAGE, f"{kernel.name}, phase {number}")
+        here = ErrorLocation(_STAGE, f"{kernel.name}, phase {number}")
         scope = _phase_scope(kernel, phase, scalars)
         defined: dict[str, tuple[DType, ...]] = {}
         for statement in phase.statements:
@@ -38,15 +38,15 @@ def verify_kernel(kernel: Kernel) -> None:
                 case Store():
                     _verify_bodies(kernel, (statement.value,), scope, here, (statement.offset,))
                     dtype = statement.value.dtype
-                    check_store(kernel, statement.buffer, statement.offset, dtype, scope, here)
-                    check_combining_store(kernel, statement, here)
+                    _check_store(kernel, statement.buffer, statement.offset, dtype, scope, here)
+                    _check_combining_store(kernel, statement, here)
                 case Accumulate():
                     _verify_bodies(kernel, statement.values, scope, here)
-                    check_accumulate(statement, scalars, defined, here)
+                    _check_accumulate(statement, scalars, defined, here)
                 case ScanStore():
                     offsets = tuple(offset for _, offset in statement.targets)
                     _verify_bodies(kernel, statement.values, scope, here, offsets)
-                    check_scan(kernel, phase, statement, scope, here)
+                    _check_scan(kernel, phase, statement, scope, here)
         scalars |= defined
 
 
@@ -71,10 +71,10 @@ def _verify_bodies(
     offsets: tuple[Size, ...] = (),
 ) -> None:
     verify_bodies(bodies, scope, location, offsets)
-    check_load_access(kernel, bodies, location)
+    _check_load_access(kernel, bodies, location)
 
 
-def check_kernel_names(kernel: Kernel, location: ErrorLocation) -> None:
+def _check_kernel_names(kernel: Kernel, location: ErrorLocation) -> None:
     """No two buffers and no two symbols have one name, and scratch arrays have elements."""
     buffers = [parameter.name for parameter in kernel.parameters] + [array.name for array in kernel.scratch]
     symbols = [info.name for info in kernel.symbols]
@@ -88,7 +88,7 @@ def check_kernel_names(kernel: Kernel, location: ErrorLocation) -> None:
     verify_bodies((), BodyScope(names=frozenset(symbols)), location, [array.size for array in kernel.scratch])
 
 
-def check_kernel_axes(kernel: Kernel, location: ErrorLocation) -> None:
+def _check_kernel_axes(kernel: Kernel, location: ErrorLocation) -> None:
     """The axes that a phase runs over have distinct names, and sizes over the kernel's symbols."""
     symbols = frozenset(info.name for info in kernel.symbols)
     for axes in ((kernel.outer), *((*kernel.outer, *phase.axes) for phase in kernel.phases)):
@@ -99,7 +99,7 @@ def check_kernel_axes(kernel: Kernel, location: ErrorLocation) -> None:
         verify_bodies((), BodyScope(names=symbols), location, [axis.size for axis in axes])
 
 
-def check_load_access(kernel: Kernel, bodies: tuple[Expr, ...], location: ErrorLocation) -> None:
+def _check_load_access(kernel: Kernel, bodies: tuple[Expr, ...], location: ErrorLocation) -> None:
     """``out`` and ``workspace`` parameters are not loaded from."""
     access = {parameter.name: parameter.access for parameter in kernel.parameters}
     for load in loads(*bodies):
@@ -108,7 +108,7 @@ def check_load_access(kernel: Kernel, bodies: tuple[Expr, ...], location: ErrorL
             location.fail("access", message, "declare it inout")
 
 
-def check_store(
+def _check_store(
     kernel: Kernel, buffer: str, offset: Size, dtype: DType, scope: BodyScope, location: ErrorLocation
 ) -> None:
     """A store goes to a scratch array or a writable parameter of the value's dtype, and within a scratch
@@ -137,7 +137,7 @@ def check_store(
         )
 
 
-def check_combining_store(kernel: Kernel, statement: Store, location: ErrorLocation) -> None:
+def _check_combining_store(kernel: Kernel, statement: Store, location: ErrorLocation) -> None:
     """A store that combines goes to an ``inout`` parameter or a scratch array."""
     written = any(p.name == statement.buffer and p.access == "out" for p in kernel.parameters)
     if statement.mode != "set" and written:
@@ -145,7 +145,7 @@ def check_combining_store(kernel: Kernel, statement: Store, location: ErrorLocat
         location.fail("access", message, "declare it inout")
 
 
-def check_accumulate(
+def _check_accumulate(
     statement: Accumulate,
     before: dict[str, tuple[DType, ...]],
     defined: dict[str, tuple[DType, ...]],
@@ -161,7 +161,7 @@ def check_accumulate(
         defined[name] = (dtype,)
 
 
-def check_scan(
+def _check_scan(
     kernel: Kernel, phase: Phase, statement: ScanStore, scope: BodyScope, location: ErrorLocation
 ) -> None:
     """A scan runs along an axis, and stores each result to a writable buffer of its dtype."""
@@ -171,4 +171,4 @@ def check_scan(
         statement.combiner, statement.values, len(statement.targets), location, scans=True
     )
     for (buffer, offset), dtype in zip(statement.targets, dtypes, strict=True):
-        check_store(kernel, buffer, offset, dtype, scope, location)
+        _check_store(kernel, buffer, offset, dtype, scope, location)

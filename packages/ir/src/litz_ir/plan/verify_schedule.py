@@ -36,22 +36,22 @@ def check_schedule(kernel: Kernel, location: ErrorLocation) -> None:
     """A schedule names axes of its kernel, its tiles cover all of them, and its numbers are in range."""
     schedule = kernel.schedule
     if isinstance(schedule, TileLoops | Matmul | Attention):
-        check_prefetch(kernel, schedule, location)
+        _check_prefetch(kernel, schedule, location)
     if not isinstance(schedule, CpuLoops | TileRequest):
         check_index_bits(kernel, schedule.index_bits, location)
     match schedule:
         case CpuLoops():
-            check_cpu_loops(kernel, schedule, location)
+            _check_cpu_loops(kernel, schedule, location)
         case TileRequest():
-            check_tile_request(kernel, schedule, location)
+            _check_tile_request(kernel, schedule, location)
         case TileLoops():
-            check_tile_loops(kernel, schedule, location)
+            _check_tile_loops(kernel, schedule, location)
         case Matmul():
             tiles = (schedule.rows, schedule.columns, schedule.summed)
-            check_tiles(tiles, location)
-            check_outer(kernel, (*schedule.batch, *schedule.rows.axes, *schedule.columns.axes), location)
-            check_inner(kernel, schedule.summed.axes, location)
-            check_numbers(
+            _check_tiles(tiles, location)
+            _check_outer(kernel, (*schedule.batch, *schedule.rows.axes, *schedule.columns.axes), location)
+            _check_inner(kernel, schedule.summed.axes, location)
+            _check_numbers(
                 location,
                 warps=(schedule.warps, 1),
                 stages=(schedule.stages, 1),
@@ -59,16 +59,16 @@ def check_schedule(kernel: Kernel, location: ErrorLocation) -> None:
                 group=(schedule.group, 1),
             )
         case Attention():
-            check_attention(kernel, schedule, location)
+            _check_attention(kernel, schedule, location)
         case LookbackScan():
-            check_numbers(location, segment=(schedule.segment, 1), warps=(schedule.warps, 1))
+            _check_numbers(location, segment=(schedule.segment, 1), warps=(schedule.warps, 1))
         case Foreach():
-            check_numbers(location, warps=(schedule.warps, 1))
+            _check_numbers(location, warps=(schedule.warps, 1))
             if not kernel.subkernels:
                 location.fail(CHECK, "a foreach schedule is given for a kernel without subkernels")
 
 
-def check_cpu_loops(kernel: Kernel, schedule: CpuLoops, location: ErrorLocation) -> None:
+def _check_cpu_loops(kernel: Kernel, schedule: CpuLoops, location: ErrorLocation) -> None:
     """``parallel`` is a prefix of the outer axes, ``vector`` an inner or the last outer axis."""
     outer = tuple(axis.name for axis in kernel.outer)
     inner = {axis.name for phase in kernel.phases for axis in phase.axes}
@@ -80,10 +80,12 @@ def check_cpu_loops(kernel: Kernel, schedule: CpuLoops, location: ErrorLocation)
         location.fail(
             CHECK, f"{schedule.vector} is vectorised, but is neither an inner axis nor the last outer one"
         )
-    check_numbers(location, lanes=(schedule.lanes, 0), unroll=(schedule.unroll, 1), grain=(schedule.grain, 1))
+    _check_numbers(
+        location, lanes=(schedule.lanes, 0), unroll=(schedule.unroll, 1), grain=(schedule.grain, 1)
+    )
 
 
-def check_tile_request(kernel: Kernel, schedule: TileRequest, location: ErrorLocation) -> None:
+def _check_tile_request(kernel: Kernel, schedule: TileRequest, location: ErrorLocation) -> None:
     """Blocks are given for axes of the kernel."""
     names = {axis.name for axis in kernel.outer} | {a.name for phase in kernel.phases for a in phase.axes}
     for axis, size in schedule.blocks:
@@ -91,7 +93,7 @@ def check_tile_request(kernel: Kernel, schedule: TileRequest, location: ErrorLoc
             location.fail(CHECK, f"a block is given for {axis}, which is not an axis")
         if size < 1:
             location.fail(CHECK, f"the block of {axis} is {size}, at least 1 expected")
-    check_numbers(
+    _check_numbers(
         location,
         cluster=(schedule.cluster, 1),
         segment=(schedule.segment, 0),
@@ -101,7 +103,7 @@ def check_tile_request(kernel: Kernel, schedule: TileRequest, location: ErrorLoc
     )
 
 
-def check_tile_loops(kernel: Kernel, schedule: TileLoops, location: ErrorLocation) -> None:
+def _check_tile_loops(kernel: Kernel, schedule: TileLoops, location: ErrorLocation) -> None:
     """Each outer axis is in one dimension of the tile, and each phase is pointwise or has all of its own axes
     covered.
     """
@@ -109,19 +111,19 @@ def check_tile_loops(kernel: Kernel, schedule: TileLoops, location: ErrorLocatio
         location.fail(CHECK, f"the schedule covers {len(schedule.inner)} of {len(kernel.phases)} phases")
     if len(schedule.outer) > 3:
         location.fail(CHECK, f"a tile has {len(schedule.outer)} dimensions, at most 3 expected")
-    check_tiles(schedule.outer, location)
+    _check_tiles(schedule.outer, location)
     pointwise: list[str] = []
     for phase, inner in zip(kernel.phases, schedule.inner, strict=True):
         own = [axis.name for axis in phase.axes]
         if inner is None:
             pointwise += own
             continue
-        check_tiles((Tile(inner.axes, inner.block),), location)
+        _check_tiles((Tile(inner.axes, inner.block),), location)
         if Counter(own) != Counter((*inner.serial, *inner.axes)):
             location.fail(CHECK, f"the axes {(*inner.serial, *inner.axes)} are not the phase's, {tuple(own)}")
         check_eviction(kernel, inner, location)
-    check_outer(kernel, [name for tile in schedule.outer for name in tile.axes], location, pointwise)
-    check_numbers(
+    _check_outer(kernel, [name for tile in schedule.outer for name in tile.axes], location, pointwise)
+    _check_numbers(
         location, warps=(schedule.warps, 1), stages=(schedule.stages, 1), cluster=(schedule.cluster, 1)
     )
 
@@ -137,23 +139,23 @@ def check_eviction(kernel: Kernel, inner: InnerTile, location: ErrorLocation) ->
             location.fail(CHECK, f"an eviction hint is given for {name}, which is no buffer or has two")
 
 
-def check_attention(kernel: Kernel, schedule: Attention, location: ErrorLocation) -> None:
+def _check_attention(kernel: Kernel, schedule: Attention, location: ErrorLocation) -> None:
     """The dimensions have the outer axes and those of one phase, each once.
 
     If that phase stores at every point, rows and summed axes may be exchanged.
     """
     inner = schedule.summed
-    check_tiles((schedule.rows, schedule.columns, Tile(inner.axes, inner.block)), location)
+    _check_tiles((schedule.rows, schedule.columns, Tile(inner.axes, inner.block)), location)
     named = Counter(
         (*schedule.batch, *schedule.rows.axes, *schedule.columns.axes, *inner.serial, *inner.axes)
     )
     nests = [Counter(axis.name for axis in (*kernel.outer, *phase.axes)) for phase in kernel.phases]
     if named not in nests:
         location.fail(CHECK, f"its dimensions have the axes {tuple(named)}, which are those of no phase")
-    check_numbers(location, warps=(schedule.warps, 1), stages=(schedule.stages, 1))
+    _check_numbers(location, warps=(schedule.warps, 1), stages=(schedule.stages, 1))
 
 
-def check_outer(
+def _check_outer(
     kernel: Kernel, named: Iterable[str], location: ErrorLocation, more: Iterable[str] = ()
 ) -> None:
     """The dimensions of a tile have every outer axis once; axes of one point may be left out.
@@ -174,21 +176,23 @@ def check_outer(
             location.fail(CHECK, f"no dimension of the tile has the outer axis {name}")
 
 
-def check_inner(kernel: Kernel, named: Iterable[str], location: ErrorLocation) -> None:
+def _check_inner(kernel: Kernel, named: Iterable[str], location: ErrorLocation) -> None:
     """The summed axes are those of a phase."""
     own = Counter(named)
     if all(own != Counter(axis.name for axis in phase.axes) for phase in kernel.phases):
         location.fail(CHECK, f"the summed axes {tuple(own)} are those of no phase")
 
 
-def check_tiles(tiles: Iterable[Tile], location: ErrorLocation) -> None:
+def _check_tiles(tiles: Iterable[Tile], location: ErrorLocation) -> None:
     """The block of each tile is a power of two."""
     for tile in tiles:
         if tile.block < 1 or tile.block & tile.block - 1:
             location.fail(CHECK, f"the block of {tile.axes} is {tile.block}, a power of two expected")
 
 
-def check_prefetch(kernel: Kernel, schedule: TileLoops | Matmul | Attention, location: ErrorLocation) -> None:
+def _check_prefetch(
+    kernel: Kernel, schedule: TileLoops | Matmul | Attention, location: ErrorLocation
+) -> None:
     """Phases with prefetched loads exist."""
     for number in schedule.prefetch:
         if number >= len(kernel.phases):
@@ -214,7 +218,7 @@ def check_index_bits(kernel: Kernel, bits: int, location: ErrorLocation) -> None
                 )
 
 
-def check_numbers(location: ErrorLocation, **numbers: tuple[int, int]) -> None:
+def _check_numbers(location: ErrorLocation, **numbers: tuple[int, int]) -> None:
     """Each number, given by name with its least value, is not below that value."""
     for name, (number, least) in numbers.items():
         if number < least:
@@ -227,7 +231,7 @@ def check_cluster(kernel: Kernel, location: ErrorLocation) -> None:
         return
     if not can_use_cluster(kernel.phases):
         location.fail("cluster", "its outer points cannot be divided among the thread blocks of a cluster")
-    check_workspace(kernel, "cluster", location)
+    _check_workspace(kernel, "cluster", location)
 
 
 def check_lookback(kernel: Kernel, location: ErrorLocation) -> None:
@@ -239,10 +243,10 @@ def check_lookback(kernel: Kernel, location: ErrorLocation) -> None:
         location.fail("lookback", f"a segment has {segment} points, a power of two expected")
     if lookback_scan_of(kernel.phases) is None:
         location.fail("lookback", "a look-back scan needs one scan along one axis and nothing else")
-    check_workspace(kernel, "lookback", location)
+    _check_workspace(kernel, "lookback", location)
 
 
-def check_workspace(kernel: Kernel, rule: str, location: ErrorLocation) -> None:
+def _check_workspace(kernel: Kernel, rule: str, location: ErrorLocation) -> None:
     """A kernel whose thread blocks communicate has one workspace parameter of ``i64``."""
     if [each.dtype for each in kernel.parameters if each.access == "workspace"] != [i64]:
         location.fail(rule, "its thread blocks communicate, so it needs one workspace parameter of i64")

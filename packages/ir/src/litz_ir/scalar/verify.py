@@ -86,33 +86,33 @@ def verify_bodies(
     terms = tuple(indices)
     roots = (*bodies, *(atom.value for term in terms for atom in indirects_in(term)))
     for term in terms:
-        check_term_names(term, scope, location)
+        _check_term_names(term, scope, location)
     for root in roots:
-        check_names("the body", root.free_symbols, scope, location)
-    scope = nested_scope(roots, scope, location)
+        _check_names("the body", root.free_symbols, scope, location)
+    scope = _nested_scope(roots, scope, location)
     for node in walk(*roots):
         match node:
             case Op():
-                check_operation(node, location)
+                _check_operation(node, location)
             case Const():
-                check_literal(node, location)
+                _check_literal(node, location)
             case Load():
-                check_load(node, scope, location)
+                _check_load(node, scope, location)
             case Scalar():
-                check_scalar(node, scope, location)
+                _check_scalar(node, scope, location)
             case Param():
-                check_parameter(node, scope, location)
+                _check_parameter(node, scope, location)
             case Checked():
-                check_fault(node.fault, location)
+                _check_fault(node.fault, location)
         for term in node.terms:
-            check_term_names(term, scope, location)
+            _check_term_names(term, scope, location)
             for atom in indirects_in(term):
-                check_fault(atom.fault, location)
+                _check_fault(atom.fault, location)
     for load in unconditional_loads(roots):
-        check_load_bounds(load, scope, location)
+        _check_load_bounds(load, scope, location)
 
 
-def check_operation(node: Op, location: ErrorLocation) -> None:
+def _check_operation(node: Op, location: ErrorLocation) -> None:
     """The operation is a row of the table, with the row's number of arguments and accepted dtypes."""
     row = OPS.get(node.name)
     if row is None:
@@ -129,20 +129,20 @@ def check_operation(node: Op, location: ErrorLocation) -> None:
         location.fail("scalar-dtype", f"{node.name} has the dtype {dtype} here, but is declared {node.dtype}")
 
 
-def check_fault(name: str, location: ErrorLocation) -> None:
+def _check_fault(name: str, location: ErrorLocation) -> None:
     """The fault is a row of the table of faults."""
     if name not in FAULTS:
         location.fail("fault", f"{name!r} is not a fault", "see litz_ir.faults.FAULTS")
 
 
-def check_literal(node: Const, location: ErrorLocation) -> None:
+def _check_literal(node: Const, location: ErrorLocation) -> None:
     """An integer literal fits its dtype."""
     value = node.value
     if node.dtype.is_integer and wrap_integer(int(value), node.dtype) != value:
         location.fail("literal", f"{value} does not fit {node.dtype}", "litz_ir.scalar.build.const wraps")
 
 
-def check_load(node: Load, scope: BodyScope, location: ErrorLocation) -> None:
+def _check_load(node: Load, scope: BodyScope, location: ErrorLocation) -> None:
     """The buffer is in scope, has the load's dtype, and one dimension for each index."""
     buffer = scope.buffers.get(node.buffer)
     if buffer is None:
@@ -156,7 +156,7 @@ def check_load(node: Load, scope: BodyScope, location: ErrorLocation) -> None:
         )
 
 
-def check_scalar(node: Scalar, scope: BodyScope, location: ErrorLocation) -> None:
+def _check_scalar(node: Scalar, scope: BodyScope, location: ErrorLocation) -> None:
     """The scalar is in scope and has that dtype."""
     dtypes = scope.scalars.get(node.name)
     if dtypes is None:
@@ -166,7 +166,7 @@ def check_scalar(node: Scalar, scope: BodyScope, location: ErrorLocation) -> Non
         location.fail("scalar-known", f"${node.name} is {allowed}, but is read as {node.dtype}")
 
 
-def check_parameter(node: Param, scope: BodyScope, location: ErrorLocation) -> None:
+def _check_parameter(node: Param, scope: BodyScope, location: ErrorLocation) -> None:
     """A combiner parameter is in scope and has that dtype."""
     if node.position not in range(len(scope.parameters)):
         location.fail("combine-parameter", f"the parameter ${node.position} is not in scope")
@@ -175,12 +175,12 @@ def check_parameter(node: Param, scope: BodyScope, location: ErrorLocation) -> N
         location.fail("combine-parameter", f"${node.position} is {dtype}, but is read as {node.dtype}")
 
 
-def check_term_names(term: Size, scope: BodyScope, location: ErrorLocation) -> None:
+def _check_term_names(term: Size, scope: BodyScope, location: ErrorLocation) -> None:
     """The free names of a term are in scope."""
-    check_names(f"the index term {term}", free_symbols(term), scope, location)
+    _check_names(f"the index term {term}", free_symbols(term), scope, location)
 
 
-def check_names(user: str, free: frozenset[str], scope: BodyScope, location: ErrorLocation) -> None:
+def _check_names(user: str, free: frozenset[str], scope: BodyScope, location: ErrorLocation) -> None:
     """The free names are in scope."""
     unknown = free - scope.names
     if unknown:
@@ -189,7 +189,7 @@ def check_names(user: str, free: frozenset[str], scope: BodyScope, location: Err
         location.fail("free-symbols", f"{user} uses {names}, in scope are: {known}")
 
 
-def nested_scope(bodies: Iterable[Expr], scope: BodyScope, location: ErrorLocation) -> BodyScope:
+def _nested_scope(bodies: Iterable[Expr], scope: BodyScope, location: ErrorLocation) -> BodyScope:
     """The scope inside the nested reductions of bodies, which has their axes too; those have new names."""
     sizes: dict[str, Size] = {}
     for reduction in nested_reductions(*bodies):
@@ -211,7 +211,7 @@ def nested_scope(bodies: Iterable[Expr], scope: BodyScope, location: ErrorLocati
     )
 
 
-def check_load_bounds(node: Load, scope: BodyScope, location: ErrorLocation) -> None:
+def _check_load_bounds(node: Load, scope: BodyScope, location: ErrorLocation) -> None:
     """No index is known to be out of bounds."""
     buffer = scope.buffers[node.buffer]
     for dimension, (term, size) in enumerate(zip(node.index, buffer.shape, strict=True)):

@@ -16,9 +16,9 @@ from litz_ir.scalar.node import Expr
 from litz_ir.serial.nodes import Json, NodeReader, expect
 from litz_ir.serial.schema import CLASSES, SchemaWriter, codec_of
 
-FORMAT = "litz"
+_FORMAT = "litz"
 """Name of the format."""
-VERSION = 1
+_VERSION = 1
 """Version of the format; it changes if an entry changes its meaning. The schema digest covers changed fields."""
 
 Document = LoopGraph | FusedGraph | Plan | Kernel
@@ -42,7 +42,7 @@ def from_json(text: str) -> Document:
     """
     try:
         document = expect(json.loads(text), dict)
-        check_header(document)
+        _check_header(document)
         root = _ROOTS[document["kind"]]
         reader = NodeReader(document["nodes"])
         found: Document = codec_of(root).decode(document["data"], reader)
@@ -62,9 +62,9 @@ def from_json(text: str) -> Document:
         raise SerialError(f"damaged data: {message}", hint="delete it; it will be created again") from error
 
 
-def check_header(document: dict[str, Json]) -> None:
+def _check_header(document: dict[str, Json]) -> None:
     """The text has this format, version and schema; raises :class:`SerialError`."""
-    expected = {"format": FORMAT, "version": VERSION, "schema": schema_digest()}
+    expected = {"format": _FORMAT, "version": _VERSION, "schema": _schema_digest()}
     for key, value in expected.items():
         if document.get(key) != value:
             found = document.get(key)
@@ -82,7 +82,7 @@ def digest(data: Document | Expr) -> str:
 
 
 @cache
-def schema_digest() -> str:
+def _schema_digest() -> str:
     """A hash of all classes and their fields, which changes if a field is added, renamed or moved."""
     text = ";".join(
         f"{cls.__name__}({','.join(f'{f.name}: {f.type}' for f in fields(cls))})" for cls in CLASSES
@@ -95,7 +95,7 @@ def _dump(data: Document | Expr, writer: SchemaWriter) -> str:
     if kind is not Expr and kind.__name__ not in _ROOTS:
         raise TypeError(f"no serial form for {kind.__name__}")
     body = codec_of(kind).encode(data, writer)
-    header = {"format": FORMAT, "version": VERSION, "schema": schema_digest(), "kind": kind.__name__}
+    header = {"format": _FORMAT, "version": _VERSION, "schema": _schema_digest(), "kind": kind.__name__}
     return json.dumps(
         {**header, "nodes": writer.entries, "data": body}, separators=(",", ":"), allow_nan=False
     )

@@ -44,7 +44,7 @@ CLASSES: tuple[type, ...] = (
 )  # fmt: skip
 """Every class that may occur in serial form; no other class is instantiated."""
 
-OPERATIONS = tuple(c for c in CLASSES if issubclass(c, nodes.Operation))
+_OPERATIONS = tuple(c for c in CLASSES if issubclass(c, nodes.Operation))
 """Operations among the classes."""
 _RECURSIVE: Mapping[str, Any] = MappingProxyType({"Argument": nodes.Argument})
 
@@ -90,7 +90,7 @@ def _codec_of(hint: Any) -> Codec:
     if origin is tuple:
         return _sequence(codec_of(args[0])) if args[-1] is Ellipsis else _record(args)
     if hint is nodes.Operation:
-        return _union(OPERATIONS)
+        return _union(_OPERATIONS)
     if hint in CLASSES:
         return _dataclass(hint)
     raise TypeError(f"{hint!r} has no serial form: list it in litz_ir.serial.schema.CLASSES")

@@ -9,14 +9,14 @@ from importlib.metadata import EntryPoint, entry_points
 from litz_ir.errors import TargetError
 from litz_ir.target.protocol import Target
 
-GROUP = "litz.targets"
+_GROUP = "litz.targets"
 """Group of the entry points."""
 
 
 def target_entries() -> dict[str, EntryPoint]:
     """Installed targets by name; raises :class:`TargetError` with both owners if two have one name."""
     found: dict[str, EntryPoint] = {}
-    for entry in entry_points(group=GROUP):
+    for entry in entry_points(group=_GROUP):
         other = found.get(entry.name)
         if other is not None and other.value != entry.value:
             owners = " and ".join(_owner(e) for e in (other, entry))

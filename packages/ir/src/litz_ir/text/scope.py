@@ -16,7 +16,7 @@ from litz_ir.scalar.build import result_dtype
 from litz_ir.scalar.ops_table import OPS
 from litz_ir.symbols.table import SymbolInfo, SymbolKind
 
-SYMBOL_DTYPES: dict[SymbolKind, DType] = {"int": i64, "float": f64, "bool": b1}
+_SYMBOL_DTYPES: dict[SymbolKind, DType] = {"int": i64, "float": f64, "bool": b1}
 """The dtype in which a body reads a symbol of each kind."""
 
 INFIX: dict[str, tuple[str, int]] = {
@@ -62,7 +62,7 @@ class DTypeScope:
             if isinstance(item, Value):
                 self.buffers[item.name] = item.type.dtype
             elif isinstance(item, ScalarInput):
-                self.scalars[item.symbol or item.name] = SYMBOL_DTYPES[item.kind]
+                self.scalars[item.symbol or item.name] = _SYMBOL_DTYPES[item.kind]
 
     def define(self, operation: Operation) -> None:
         """Add the results of an operation."""
@@ -72,7 +72,7 @@ class DTypeScope:
 
     def declare_symbols(self, infos: Iterable[SymbolInfo]) -> None:
         """Add symbols."""
-        self.scalars.update((info.name, SYMBOL_DTYPES[info.kind]) for info in infos)
+        self.scalars.update((info.name, _SYMBOL_DTYPES[info.kind]) for info in infos)
 
     def parameter(self, position: int) -> DType | None:
         """The dtype of a combiner's parameter, if known."""

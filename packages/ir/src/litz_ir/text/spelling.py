@@ -14,7 +14,7 @@ PLAIN = r"[^\W\d]\w*(?:\.\w+)*"
 
 DTYPE_NAMES = frozenset(d.name for d in ALL)
 """Names of all dtypes."""
-RESERVED = DTYPE_NAMES | {
+_RESERVED = DTYPE_NAMES | {
     "complex",
     "device",
     "false",
@@ -33,7 +33,7 @@ _plain = re.compile(PLAIN).fullmatch
 
 def is_plain(name: str) -> bool:
     """True if a name needs no quotes."""
-    return _plain(name) is not None and name not in RESERVED
+    return _plain(name) is not None and name not in _RESERVED
 
 
 def name_text(name: str) -> str:

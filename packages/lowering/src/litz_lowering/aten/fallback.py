@@ -13,7 +13,7 @@ from litz_ir.origin import UNKNOWN, Origin
 from litz_lowering.contexts.context import LoweringContext
 from litz_lowering.contexts.values import Complex, Lowered, Tensor, fixed, has_complex
 
-COPY = "aten._to_copy.default"
+_COPY = "aten._to_copy.default"
 NOT_ATEN = "the operator is not part of ATen"
 """Reason of a call of a custom operator, for which litz has no rules."""
 
@@ -99,7 +99,7 @@ def copied_to(ctx: LoweringContext, tensor: Tensor, device: Device, reason: str)
     ctx.append(
         Extern(
             results=(value,),
-            target=COPY,
+            target=_COPY,
             arguments=(Ref(tensor.name),),
             attributes=(("device", device),),
             layout_requirement="exact",

@@ -10,7 +10,7 @@ from litz_lowering.contexts.context import Declined, LoweringContext
 from litz_lowering.contexts.outputs import flatten
 from litz_lowering.contexts.registry import RuleEntry
 
-SERVED = frozenset(
+_SERVED = frozenset(
     """
     _reshape_alias _to_copy _unsafe_view alias as_strided chunk clone contiguous copy copy_ detach diagonal expand lift
     lift_fresh permute reshape resolve_conj resolve_neg select slice split split_with_sizes squeeze t tensor_split
@@ -39,7 +39,7 @@ def refused_float8(ctx: LoweringContext, entry: RuleEntry) -> Declined | None:
         return None
     name = target._opname
     adds = name.endswith("index_put") and ctx.named_arguments.get("accumulate", False)
-    if not adds and (name in SERVED or name.removesuffix("_copy") in SERVED):
+    if not adds and (name in _SERVED or name.removesuffix("_copy") in _SERVED):
         return None
     if any(map(_holds_float8, (ctx.node, *ctx.node.all_input_nodes))):
         return Declined("eager does not compute in 8-bit floats on a CPU", is_intended=True)

@@ -10,7 +10,7 @@ from litz_ir.loops import Layout, TensorType, Value
 from litz_lowering.types.devices import Devices
 from litz_lowering.types.torch_types import litz_dtype
 
-INLINE_ELEMENTS = 4
+_INLINE_ELEMENTS = 4
 """Largest number of elements of a constant that becomes literals."""
 
 
@@ -58,7 +58,7 @@ def literal_elements(tensor: torch.Tensor) -> list[int | float | bool] | None:
     Parameters stay constants because their values may change between calls, and GPU tensors because reading them
     would synchronise.
     """
-    tiny = tensor.numel() <= INLINE_ELEMENTS and tensor.device.type == "cpu"
+    tiny = tensor.numel() <= _INLINE_ELEMENTS and tensor.device.type == "cpu"
     if not tiny or isinstance(tensor, torch.nn.Parameter) or tensor.is_complex():
         return None
     return [element.item() for element in tensor.detach().reshape(-1)]

@@ -52,7 +52,7 @@ class Subgraphs:
         outputs = tuple(range(len(graph.outputs))) if wanted is None else wanted
         key = (id(graph), outputs, tuple(info.name for info in infos))
         if key not in self._tailored:
-            bound = set(bound_symbols(graph))
+            bound = set(_bound_symbols(graph))
             inputs = tuple(_symbol_input(info, bound) for info in infos)
             self._tailored[key] = replace(
                 graph,
@@ -71,11 +71,11 @@ def _symbol_input(info: SymbolInfo, bound: set[str]) -> ScalarInput:
 
 def missing_symbols(graph: LoopGraph) -> tuple[SymbolInfo, ...]:
     """Symbols that a graph uses but does not bind, and that it captures from around it."""
-    bound = set(bound_symbols(graph))
+    bound = set(_bound_symbols(graph))
     return tuple(info for info in graph.symbols if info.name not in bound)
 
 
-def bound_symbols(graph: LoopGraph) -> Iterator[str]:
+def _bound_symbols(graph: LoopGraph) -> Iterator[str]:
     """Symbols that a graph's inputs, calls and host scalars bind."""
     for each in graph.inputs:
         if isinstance(each, ScalarInput):

@@ -8,7 +8,7 @@ import torch
 from torch.fx import Node
 
 
-def is_view(overload: torch._ops.OpOverload) -> bool:
+def _is_view(overload: torch._ops.OpOverload) -> bool:
     """True when the result aliases the first argument without writing to it."""
     first = overload._schema.arguments[0].alias_info if overload._schema.arguments else None
     return first is not None and not first.is_write
@@ -21,7 +21,7 @@ def viewed(node: Node) -> Node | None:
         return None
     if node.target is operator.getitem:
         return source if viewed(source) is not None else None
-    return source if isinstance(node.target, torch._ops.OpOverload) and is_view(node.target) else None
+    return source if isinstance(node.target, torch._ops.OpOverload) and _is_view(node.target) else None
 
 
 def is_returned(node: Node) -> bool:

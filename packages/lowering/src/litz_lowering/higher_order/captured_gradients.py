@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from litz_lowering.contexts.inputs import attribute
 from litz_lowering.rules.flex_attention.functions import CapturedRead
 
-BEFORE = 5
+_BEFORE = 5
 """Results of a joint graph before the gradients of captured tensors: those of score, batch, head, query and key."""
 
 _VIEWS_AND_CASTS = (
@@ -26,7 +26,7 @@ def captured_gradients(graph: Graph) -> Sequence[Node | None]:
     """Gradients of the captured tensors that a joint graph returns; None where there is none."""
     (returned,) = graph.output_node().args
     assert isinstance(returned, tuple | list), "a joint graph returns a gradient for each argument"
-    return tuple(each if isinstance(each, Node) else None for each in returned[BEFORE:])
+    return tuple(each if isinstance(each, Node) else None for each in returned[_BEFORE:])
 
 
 def return_alone(traced: GraphModule, wanted: Collection[int]) -> tuple[CapturedRead, ...] | None:

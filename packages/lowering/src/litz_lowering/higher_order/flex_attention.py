@@ -61,7 +61,7 @@ class MarkFlexAttention:
             return data
         module, graph = copy.copy(data.module), copy.deepcopy(data.graph)
         for node in (each for each in graph.nodes if each.name in found):
-            reason, about = refusal(node, self.deterministic), ""
+            reason, about = _refusal(node, self.deterministic), ""
             if reason is None:
                 functions = self._functions(module, node)
                 about = next(filter(None, (self._refused(each) for _, each in functions)), "")
@@ -139,7 +139,7 @@ def forget_lists(graph: Graph) -> None:
             node.args = _with(node.args, (place,), emptied)
 
 
-def refusal(node: Node, deterministic: bool = False) -> Reason | None:
+def _refusal(node: Node, deterministic: bool = False) -> Reason | None:
     """Reason for not lowering an attention to loops; None where its arguments allow it.
 
     ``deterministic`` forbids sums of floats in no fixed order.

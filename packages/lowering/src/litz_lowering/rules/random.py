@@ -291,7 +291,7 @@ def dropout(
     return ctx.pointwise(body, out, "0"), mask
 
 
-DRAW_FROM = "draw_from"
+_DRAW_FROM = "draw_from"
 
 
 @rule("higher_order.graphsafe_run_with_rng_state", how="stream")
@@ -302,7 +302,7 @@ def draw_from(
     advance."""
     keywords = {**kwargs, "rng_state": rng_state}
     results = ctx.call(
-        Random, DRAW_FROM, (str(operator), *args), keywords, token="rng", layout_requirement="exact"
+        Random, _DRAW_FROM, (str(operator), *args), keywords, token="rng", layout_requirement="exact"
     )
     return results if ctx.unpack else results[0]
 

@@ -14,7 +14,7 @@ from torch.utils._sympy.symbol import SymT, symbol_is_type
 from litz_ir.dtypes import DType, f8e4m3fn, f32
 from litz_ir.scalar import Expr, build
 
-LARGEST_ROUNDED = 464.0
+_LARGEST_ROUNDED = 464.0
 """Largest f32 that rounds to 448, the largest finite ``f8e4m3fn``."""
 
 
@@ -42,5 +42,5 @@ def rounded(value: Expr, dtype: DType) -> Expr:
     if dtype != f8e4m3fn or value.dtype == dtype or saturates():
         return build.cast(value, dtype)
     single = build.cast(value, f32)
-    beyond = build.op("gt", build.op("abs", single), build.const(LARGEST_ROUNDED, f32))
+    beyond = build.op("gt", build.op("abs", single), build.const(_LARGEST_ROUNDED, f32))
     return build.cast(build.op("where", beyond, build.const(math.nan, f32), single), dtype)

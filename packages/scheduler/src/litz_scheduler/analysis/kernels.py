@@ -74,12 +74,12 @@ class _Offsets:
         return map_indirects(term, lambda atom: atom.of(self.body(atom.value)))
 
     def _visit(self, node: Expr) -> Expr:
-        if isinstance(node, Load) and not node.buffer.startswith(SCRATCH_PREFIX):
+        if isinstance(node, Load) and not node.buffer.startswith(_SCRATCH_PREFIX):
             return Load(node.buffer, (self.element(node.buffer, node.index),), node.dtype)
         return node
 
 
-SCRATCH_PREFIX = "scratch:"
+_SCRATCH_PREFIX = "scratch:"
 """Prefix of names of scratch arrays while a kernel is built; no graph value has it."""
 
 
@@ -155,7 +155,7 @@ class _KernelBodyBuilder:
             elif storage_class == "scratch" and self._reserve_scratch(value.name, value.type.dtype):
                 body_value = self._finish(body, member.phase)
                 lists[member.phase].append(
-                    Store(SCRATCH_PREFIX + value.name, self._scratch_offset(), body_value)
+                    Store(_SCRATCH_PREFIX + value.name, self._scratch_offset(), body_value)
                 )
 
     def _element(self, name: str, member: Member) -> Size:
@@ -170,7 +170,7 @@ class _KernelBodyBuilder:
         if not 0 < nbytes <= self.scratch_left:
             return False
         self.scratch_left -= nbytes
-        self.scratch[name] = ScratchArray(SCRATCH_PREFIX + name, dtype, count)
+        self.scratch[name] = ScratchArray(_SCRATCH_PREFIX + name, dtype, count)
         return True
 
     def _scratch_offset(self) -> Size:
@@ -199,7 +199,7 @@ class _KernelBodyBuilder:
             return Scalar(load.buffer, load.dtype)
         if member.phase < phase:
             if load.buffer in self.scratch:
-                return Load(SCRATCH_PREFIX + load.buffer, (self._scratch_offset(),), load.dtype)
+                return Load(_SCRATCH_PREFIX + load.buffer, (self._scratch_offset(),), load.dtype)
             stored = self.storage_classes[load.buffer] == "store"
             is_expensive = body_cost(*member.bodies) > self.options.reload_cost
             if stored and self.reload and member.inner and is_expensive:

@@ -20,7 +20,7 @@ from litz_scheduler.build_plan.kernel_names import KernelNames
 from litz_scheduler.memory.planner import MemoryPlan
 from litz_scheduler.options import SchedulerOptions
 
-MAX_ROUNDS = 2
+_MAX_ROUNDS = 2
 """Attempts to stay below the peak by excluding the largest early buffers. After them every kernel of the launches
 that exceed it is excluded."""
 
@@ -72,10 +72,10 @@ class _Fusion:
         least = self._placed(merged) if merged.kernels else self._separate
         self._max_peak = max(self._max_peak, least.peak)
         excluded: dict[int, FusionLimit] = {}
-        for number in range(MAX_ROUNDS + 1):
+        for number in range(_MAX_ROUNDS + 1):
             if memory.peak <= self._max_peak:
                 return self._fused(made, memory, excluded)
-            found = self._early(made, memory) if number < MAX_ROUNDS else {}
+            found = self._early(made, memory) if number < _MAX_ROUNDS else {}
             for position, each in (found or live_buffer_limits(made, memory, self._max_peak)).items():
                 # A kernel that exceeds the peak in a second launch is excluded from all launches.
                 excluded[position] = replace(each, before_position=position) if position in excluded else each

@@ -43,13 +43,13 @@ from litz_scheduler.build_plan.isomorphic_kernels import KernelTemplate, kernel_
 from litz_scheduler.build_plan.kernel_names import KernelNames
 from litz_scheduler.options import SchedulerOptions
 
-MAX_BUFFERS = 256
+_MAX_BUFFERS = 256
 """Buffers of a fused launch: every driver accepts this many addresses, and some sizes, as kernel arguments."""
 
-MAX_SUBKERNEL_KINDS = 8
+_MAX_SUBKERNEL_KINDS = 8
 """Kernels of a fused launch that are not isomorphic: the code of each is compiled separately."""
 
-SEARCH_DISTANCE = 32
+_SEARCH_DISTANCE = 32
 """Earlier launches that are considered for fusion with a launch."""
 
 
@@ -149,7 +149,7 @@ class HorizontalFuser:
         """Return the steps with independent launches fused.
 
         Launches that follow one another on one device are reordered where no dependency forbids it; a launch moves
-        before at most :data:`SEARCH_DISTANCE` launches that it came after. ``limits`` gives, for launches by
+        before at most :data:`_SEARCH_DISTANCE` launches that it came after. ``limits`` gives, for launches by
         position, another position: the launch is fused only into launches after that one. Small launches over equal
         points are exempt, since without horizontal fusion they would be one kernel.
         """
@@ -193,7 +193,7 @@ class HorizontalFuser:
             reads, writes = self._uses(launch)
             # A launch follows the writers of its buffers, and the readers of the buffers that it writes.
             after = max([-1, *(written.get(n, -1) for n in reads), *(touched.get(n, -1) for n in writes)])
-            first = max(after + 1, len(fused) - 1 - SEARCH_DISTANCE, 0)
+            first = max(after + 1, len(fused) - 1 - _SEARCH_DISTANCE, 0)
             number = self._add(position, launch, fused, first, limits.get(position, -1), machine)
             for name in reads | writes:
                 touched[name] = max(touched.get(name, -1), number)
@@ -249,13 +249,13 @@ class HorizontalFuser:
             return False
         if (
             len(other.launches) == machine.max_subkernels
-            or len(other.buffers.union(fusible.launch.buffers)) > MAX_BUFFERS
+            or len(other.buffers.union(fusible.launch.buffers)) > _MAX_BUFFERS
         ):
             return False
         if other.kinds.keys() == {fusible.kind}:
             return True
         kinds = other.kinds | {fusible.kind: fusible.size}
-        fit = len(kinds) <= MAX_SUBKERNEL_KINDS and sum(kinds.values()) <= machine.max_statements
+        fit = len(kinds) <= _MAX_SUBKERNEL_KINDS and sum(kinds.values()) <= machine.max_statements
         return fusible.small and other.small and fit
 
     def _fusible(self, launch: Launch) -> _FusibleLaunch | None:
@@ -273,7 +273,7 @@ class HorizontalFuser:
             return None
         if launch.kernel not in self._templates:
             self._templates[launch.kernel] = (
-                kernel_template(kernel) if can_fuse_horizontally(kernel) else None
+                kernel_template(kernel) if _can_fuse_horizontally(kernel) else None
             )
         found = self._templates[launch.kernel]
         if found is None:
@@ -345,7 +345,7 @@ def _points(kernel: Kernel, given: Mapping[str, Size]) -> _Points:
     return count(kernel.outer), tuple(count(phase.axes) for phase in kernel.phases if phase.axes)
 
 
-def can_fuse_horizontally(kernel: Kernel) -> bool:
+def _can_fuse_horizontally(kernel: Kernel) -> bool:
     """Return True for a kernel whose thread blocks need few registers and little shared memory.
 
     It has no matmul tiles, no scratch, no scan and no user combiner; the last two keep many registers live for long.

@@ -30,7 +30,7 @@ access.
 Sizes with other divisors make different templates, since one odd size would have all others load single elements.
 """
 
-INT32_MAX = 2**31 - 1
+_INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +139,9 @@ def _coarse(info: SymbolInfo) -> SymbolInfo:
     """
     if info.kind != "int":
         return SymbolInfo(info.name, info.kind)
-    small = info.high is not None and info.high <= INT32_MAX
+    small = info.high is not None and info.high <= _INT32_MAX
     divisor = gcd(info.divisor, MAX_DIVISOR)
-    high = INT32_MAX if small else None
+    high = _INT32_MAX if small else None
     return SymbolInfo(info.name, high=high, divisor=divisor if divisor >= MIN_DIVISOR else 1)
 
 

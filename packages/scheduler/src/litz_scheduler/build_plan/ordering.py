@@ -15,7 +15,7 @@ from litz_scheduler.memory.slots import UNPLACED, placement_bytes, step_results
 from litz_scheduler.order.candidates import WorkBlock, depth_first, freeing_first
 from litz_scheduler.order.dependencies import dependencies
 
-MIN_PEAK_SAVING = 20
+_MIN_PEAK_SAVING = 20
 """Another order must save at least a 20th of eager's peak, since the memory model is no more exact than that."""
 
 
@@ -44,7 +44,7 @@ class OrderSteps:
             tried.add(order)
             other = _reordered(data, order)
             lower = other.modelled().peak
-            if lower < least and MIN_PEAK_SAVING * (peak - lower) >= peak:
+            if lower < least and _MIN_PEAK_SAVING * (peak - lower) >= peak:
                 found, least = other, lower
                 note = f"{peak} B in eager's"
                 decision = Decision("order", data.fused.graph.name, name, reasons.ORDER_PEAK, lower, note)

@@ -18,10 +18,10 @@ from litz_scheduler.fusion.groups import FusionGroups, Merger
 from litz_scheduler.legality.matmul import gpu_kinds
 from litz_scheduler.options import SchedulerOptions
 
-BUFFERS = 48
+_BUFFERS = 48
 """Values that a fused group may read and write: a thread holds an address of each, and an element of each result."""
 
-REDUCTION_SHARE = 1 << 6
+_REDUCTION_SHARE = 1 << 6
 """Reductions are fused only up to 1/64 of ``foreach_bytes``: fused reductions hold all their registers at the same
 time."""
 
@@ -71,7 +71,7 @@ class _Fusion:
             elif self._is_small(candidate):
                 key = (candidate.device, sizes_of(candidate.outer), sizes_of(candidate.inner))
                 latest = known.get(key)
-                if latest is not None and len(_moved(latest)) + len(_moved(candidate)) <= BUFFERS:
+                if latest is not None and len(_moved(latest)) + len(_moved(candidate)) <= _BUFFERS:
                     self._merge(candidate, latest)
                 known[key] = candidate
 
@@ -97,7 +97,7 @@ class _Fusion:
         moved = sum(estimate(size, self._symbols) for size in sizes)
         if machine.max_subkernels > 1 and moved <= self._subkernel_bytes:
             return False
-        return moved * (REDUCTION_SHARE if candidate.inner else 1) <= self._max_bytes
+        return moved * (_REDUCTION_SHARE if candidate.inner else 1) <= self._max_bytes
 
 
 def _moved(candidate: FusionCandidate) -> set[str]:

@@ -23,7 +23,7 @@ from litz_scheduler.legality.matmul import gpu_kinds, has_nested_reductions, is_
 from litz_scheduler.legality.precedence import Precedence
 from litz_scheduler.options import SchedulerOptions
 
-MIN_SHARED_FRACTION = 8
+_MIN_SHARED_FRACTION = 8
 """Siblings above ``sibling_bytes`` are fused only if the common buffers are at least 1/8 of the bytes that the
 operation moves."""
 
@@ -132,7 +132,7 @@ class _Walk:
             return True
         names = (*operation.reads, *(value.name for value in operation.results))
         moved = sum(estimate(type_bytes(self.values[name].type), self.graph.symbols) for name in names)
-        return moved <= self.options.sibling_bytes or MIN_SHARED_FRACTION * stake >= moved
+        return moved <= self.options.sibling_bytes or _MIN_SHARED_FRACTION * stake >= moved
 
     def _fuse_any(self, operation: Operation, needed: set[int]) -> FusionCandidate | None:
         """Fuse the operation into the first candidate that is legal and worthwhile; None where there is none."""

@@ -21,7 +21,7 @@ class Routines:
     """True for a routine that writes to its arguments."""
 
 
-SEEDED = "scaled_dot_product"
+_SEEDED = "scaled_dot_product"
 """Part of the names of operators that return the state of a generator: on the CPU, except on the GPU during capture."""
 
 _NUMBERS = "its sizes or numbers are not fixed"
@@ -84,7 +84,7 @@ class Obstacles:
         type_ = self._types.get(name)
         if type_ is None:
             return f"{name} is not a tensor"
-        if type_.device != self._device and not (isinstance(step, CallStep) and SEEDED in step.target):
+        if type_.device != self._device and not (isinstance(step, CallStep) and _SEEDED in step.target):
             return f"{name} is on {'another GPU' if type_.device.kind == self._device.kind else 'the CPU'}"
         fixed = all(
             isinstance(size, int) for size in (*type_.shape, *type_.layout.strides, type_.layout.offset)

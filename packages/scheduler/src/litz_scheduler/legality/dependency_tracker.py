@@ -54,7 +54,7 @@ class DependencyTracker:
             if name in self.owner:
                 needed.add(self.owner[name])
         if self._definers:
-            needed.update(self._definers[name] for name in used_symbols(operation) if name in self._definers)
+            needed.update(self._definers[name] for name in _used_symbols(operation) if name in self._definers)
         return needed
 
     def enter(self, operation: Operation, number: int) -> None:
@@ -72,7 +72,7 @@ class DependencyTracker:
                 self._definers.setdefault(name, number)
         if isinstance(operation, Assert):
             # An assertion about an unbacked symbol runs before all later uses of the symbol.
-            self._definers.update((name, number) for name in used_symbols(operation) & self._definers.keys())
+            self._definers.update((name, number) for name in _used_symbols(operation) & self._definers.keys())
 
     def _root(self, name: str) -> str:
         return self.roots.get(name, name)
@@ -103,7 +103,7 @@ def _defined_symbols(operation: Operation) -> set[str]:
     return set()
 
 
-def used_symbols(operation: Operation) -> set[str]:
+def _used_symbols(operation: Operation) -> set[str]:
     """Return every symbol and scalar in the sizes, bodies and arguments of an operation."""
     types = [value.type for value in operation.results]
     found = _symbols_in(

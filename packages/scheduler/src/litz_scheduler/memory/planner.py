@@ -17,7 +17,7 @@ from litz_scheduler.memory.runs import LaunchRuns, find_runs
 from litz_scheduler.memory.slots import LiveInterval, SlotRequests, slot_requests
 from litz_scheduler.memory.storage_layout import ArenaScope, StorageLayout, arena_members, lay_out_slots
 
-SCOPES: tuple[ArenaScope, ...] = ("graph", "run", "none")
+_SCOPES: tuple[ArenaScope, ...] = ("graph", "run", "none")
 """The arena scopes to try, in the order of fewest allocations."""
 
 
@@ -91,7 +91,7 @@ class _Planner:
         """Return the layout of least peak; of equal ones that with fewest allocations."""
         layouts = [
             lay_out_slots(self.requests.slots, self.members, self.runs, scope, across_runs)
-            for scope in (SCOPES if self.members else SCOPES[-1:])
+            for scope in (_SCOPES if self.members else _SCOPES[-1:])
             for across_runs in (True, False)
         ]
         live = [self._live_bytes(layout) for layout in layouts]

@@ -15,7 +15,7 @@ from litz_scheduler.memory.liveness import escaping, last_uses
 UNPLACED = "?"
 """The storage name of a value that has no memory yet."""
 
-FRESH = ("linear", "convolution")
+_FRESH = ("linear", "convolution")
 """Routines whose results are in newly allocated memory, so that a kernel may reuse it in place."""
 
 
@@ -93,7 +93,7 @@ def placement_bytes(placement: Placement) -> Size:
     return mul(span(placement.type.shape, placement.type.layout), placement.type.dtype.itemsize)
 
 
-def aligned_bytes(nbytes: Size) -> Size:
+def _aligned_bytes(nbytes: Size) -> Size:
     """Return the next multiple of :data:`~litz_ir.device.STORAGE_ALIGNMENT`."""
     return mul(add(nbytes, STORAGE_ALIGNMENT - 1) // STORAGE_ALIGNMENT, STORAGE_ALIGNMENT)
 
@@ -106,7 +106,7 @@ def step_results(step: Step) -> tuple[str, ...]:
     return step.results if isinstance(step, RegionStep) and step.kind != "frozen" else ()
 
 
-SlotShape = tuple[Size, Device, int]
+_SlotShape = tuple[Size, Device, int]
 """Bytes, device and bytes per element, which in-place reuse requires to be equal."""
 
 
@@ -126,7 +126,7 @@ class _Finder:
         self.kernels = kernels
         self.tiled = tiled
         self.reuse_by_kernel: dict[str, InPlaceReuse] = {}
-        self.by_shape: dict[int, dict[SlotShape, list[str]]] = {}
+        self.by_shape: dict[int, dict[_SlotShape, list[str]]] = {}
         self.found = SlotRequests(dict(placements))
         self.escaping_roots = escaping(outputs, placements)
         self.last = last_uses(steps, placements)
@@ -157,7 +157,7 @@ class _Finder:
 
     def _note_reusable(self, step: Step) -> None:
         """Note the results of a step that a kernel may reuse in place."""
-        if isinstance(step, CallStep) and step.target in FRESH:
+        if isinstance(step, CallStep) and step.target in _FRESH:
             for name in step_results(step):
                 placement = self._placements[name]
                 if placement.base is None and placement.type.layout.offset == 0:
@@ -166,7 +166,7 @@ class _Finder:
     def _assign_slot(self, name: str, step: Launch, position: int) -> None:
         """Assign memory to a value that the launch at ``position`` is the first to access."""
         placement = self._placements[name]
-        nbytes, escapes = aligned_bytes(placement_bytes(placement)), name in self.escaping_roots
+        nbytes, escapes = _aligned_bytes(placement_bytes(placement)), name in self.escaping_roots
         reused_input = self._reusable_input(name, nbytes, escapes, step, position)
         if reused_input is None:
             slot = Slot(
@@ -206,18 +206,18 @@ class _Finder:
         allows = self.reuse_by_kernel[step.kernel].allows
         return next((other for other in fitting if allows(roots, other, name)), None)
 
-    def _last_used_by_shape(self, position: int) -> dict[SlotShape, list[str]]:
+    def _last_used_by_shape(self, position: int) -> dict[_SlotShape, list[str]]:
         """Return the values with their last use at a step, by bytes, device and element size.
 
         Values that escape are left out.
         """
         if position not in self.by_shape:
-            found: dict[SlotShape, list[str]] = {}
+            found: dict[_SlotShape, list[str]] = {}
             for other in self.last_used_at.get(position, ()):
                 placement = self._placements.get(other)
                 if placement is not None and other not in self.escaping_roots:
                     type_ = placement.type
-                    shape = (aligned_bytes(placement_bytes(placement)), type_.device, type_.dtype.itemsize)
+                    shape = (_aligned_bytes(placement_bytes(placement)), type_.device, type_.dtype.itemsize)
                     found.setdefault(shape, []).append(other)
             self.by_shape[position] = found
         return self.by_shape[position]

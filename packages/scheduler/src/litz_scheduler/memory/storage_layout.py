@@ -17,7 +17,7 @@ from litz_scheduler.memory.slots import LiveInterval, Slot
 REUSE_DISTANCE = 8
 """Freed memory is kept for a value of equal size for at most this many steps; then the host gets it back."""
 
-ARENA_LIMIT = 31 << 20
+_ARENA_LIMIT = 31 << 20
 """The most bytes of an arena (31 MiB).
 
 The C library reuses blocks of less than 32 MB; larger ones cost a page fault per 4 KB at every allocation.
@@ -71,7 +71,7 @@ def arena_members(slots: Sequence[Slot]) -> frozenset[int]:
     """Return the slots, by number, that may be part of an arena.
 
     They are accessed by kernels alone and have constant sizes, and an arena of all of them stays within
-    ``ARENA_LIMIT``. A slot that the host accesses is left out, since a tensor over part of an arena costs the host
+    ``_ARENA_LIMIT``. A slot that the host accesses is left out, since a tensor over part of an arena costs the host
     more than an allocation.
     """
     found: set[int] = set()
@@ -80,7 +80,7 @@ def arena_members(slots: Sequence[Slot]) -> frozenset[int]:
         if not (slot.escapes or slot.host_visible) and isinstance(slot.nbytes, int):
             candidates.setdefault(slot.device, []).append(number)
     for numbers in candidates.values():
-        arena = assign_offsets([_span(slots[number]) for number in numbers], ARENA_LIMIT)
+        arena = assign_offsets([_span(slots[number]) for number in numbers], _ARENA_LIMIT)
         found.update(n for n, offset in zip(numbers, arena.offsets, strict=True) if offset is not None)
     return frozenset(found)
 

@@ -29,15 +29,15 @@ from litz_scheduler.realise.uses import (
     may_raise,
 )
 
-BODY_SHARE = 4
+_BODY_SHARE = 4
 """An inlined body may have 1/4 of the statements that a kernel may have, so that several fit into one."""
 
 
-OPERAND_COST = 8
+_OPERAND_COST = 8
 """The most expensive body, in additions, that a matmul computes for each tile of an operand: a low-precision value
 unpacked and scaled."""
 
-EXTRA_READ_SHARE = 4
+_EXTRA_READ_SHARE = 4
 """Reads besides the elements of a matmul operand, such as its scales, may be 1/4 of the operand's bytes."""
 
 
@@ -68,7 +68,7 @@ class InlineDecisions:
         self.producers = {o.name: o for o in graph.operations if isinstance(o, Pointwise | View)}
         self.readers = Counter(name for each in graph.operations for name in each.reads)
         limit = min((c.max_statements for c in context.capabilities.values()), default=512)
-        self.limit = limit // BODY_SHARE
+        self.limit = limit // _BODY_SHARE
 
     def decide(self) -> None:
         """Fill ``inlined``, the values to inline, and ``copied``, the views that become copies."""
@@ -181,10 +181,10 @@ class InlineDecisions:
 
         Its body is cheap, and it reads at most 5/4 of the bytes of the operand.
         """
-        if len(uses.readers) > 1 or body_cost(*operation.bodies) > OPERAND_COST:
+        if len(uses.readers) > 1 or body_cost(*operation.bodies) > _OPERAND_COST:
             return False
         read = sum(self._read_for(name) for name in operation.reads)
-        return EXTRA_READ_SHARE * read <= (EXTRA_READ_SHARE + 1) * self._bytes(operation.name)
+        return _EXTRA_READ_SHARE * read <= (_EXTRA_READ_SHARE + 1) * self._bytes(operation.name)
 
     def _read_for(self, name: str) -> int:
         """Return the bytes that an operand reads for a value.
@@ -195,7 +195,7 @@ class InlineDecisions:
         least, producer = self._bytes(name), self.producers.get(name)
         if producer is None or self.readers[name] > 1 or self._is_materialised(producer):
             return least
-        if isinstance(producer, Pointwise) and body_cost(*producer.bodies) > OPERAND_COST:
+        if isinstance(producer, Pointwise) and body_cost(*producer.bodies) > _OPERAND_COST:
             return least
         return min(least, sum(self._read_for(source) for source in producer.reads))
 

@@ -84,7 +84,7 @@ def direct_uses(operation: Operation, shapes: Mapping[str, tuple[Size, ...]] | N
     found: dict[str, Use] = {}
     axes = axes_of(operation)
     sizes = {axis.name: axis.size for axis in axes}
-    fastest = fastest_axis(operation)
+    fastest = _fastest_axis(operation)
 
     def use(name: str, index: tuple[Size, ...], always: bool) -> Use:
         moves = fastest is None or any(fastest in free_symbols(term) for term in index)
@@ -122,7 +122,7 @@ def may_raise(body: Expr) -> bool:
     )
 
 
-def fastest_axis(operation: Operation) -> str | None:
+def _fastest_axis(operation: Operation) -> str | None:
     """Return the axis of the innermost loop: the one along which the result is contiguous in eager's layout."""
     axes = axes_of(operation)
     if isinstance(operation, Pointwise):

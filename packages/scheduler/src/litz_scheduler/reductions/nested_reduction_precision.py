@@ -12,7 +12,7 @@ from litz_ir.scalar import Expr, NestedReduction, Op, op, transform
 from litz_scheduler.legality.matmul import gpu_kinds, has_nested_reductions
 from litz_scheduler.options import SchedulerOptions
 
-EXACT_OPERAND_BITS = 16
+_EXACT_OPERAND_BITS = 16
 """The widest floats, in bits, that f32 multiplies exactly."""
 
 
@@ -64,4 +64,4 @@ def _visit(expr: Expr) -> Expr:
 
 def _is_widened(expr: Expr) -> bool:
     source = cast_from(expr)
-    return source is not None and source.bits <= EXACT_OPERAND_BITS
+    return source is not None and source.bits <= _EXACT_OPERAND_BITS

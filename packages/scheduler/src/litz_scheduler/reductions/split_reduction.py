@@ -39,7 +39,7 @@ from litz_scheduler.legality.matmul import gpu_kinds, matmul_of
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.schedules.cluster_size import CTAS_PER_SM, MIN_COLUMN_TILE, max_cluster_size
 
-SPLITS_PER_THREAD = 16
+_SPLITS_PER_THREAD = 16
 """The number of splits aimed at for each thread: enough to even out threads of unequal speed."""
 
 SLAB, TALL_COLUMN, TALL_RATIO = 256 << 10, 512, 4
@@ -50,7 +50,7 @@ MIN_MATMUL_TILE, MIN_SPLIT, MIN_SCORED_SPLIT = 64, 1024, 256
 """Split-K: the smallest M and N of an efficient tile, the fewest elements of K in a split, and the fewest where each
 element is itself a nested reduction, as in attention."""
 
-SPLIT_K_RATIO = 4
+_SPLIT_K_RATIO = 4
 """The least ratio of K to the larger of M and N for split-K; below it the second step costs more than is gained."""
 
 
@@ -113,7 +113,7 @@ class SplitReductions:
         if threads < 2 or outer >= 2 * threads or outer == threads:
             return 0
         worthwhile = min(inner // 2, inner * _element_bytes(operation) // self.options.cpu_split_bytes)
-        return min(SPLITS_PER_THREAD * threads // max(outer, 1), worthwhile)
+        return min(_SPLITS_PER_THREAD * threads // max(outer, 1), worthwhile)
 
     def _splits_on_gpu(
         self, operation: Reduction, graph: LoopGraph, machine: Capabilities, along_outer: bool
@@ -140,7 +140,7 @@ def _split_k(matmul: MatmulNest, graph: LoopGraph, sm_count: int) -> int:
     )
     tiles = batch * -(-m // MIN_MATMUL_TILE)
     tiles *= 1 if matmul.nested else -(-n // MIN_MATMUL_TILE)
-    if 2 * tiles > sm_count or k < SPLIT_K_RATIO * max(m, n):
+    if 2 * tiles > sm_count or k < _SPLIT_K_RATIO * max(m, n):
         return 0
     return min(sm_count // max(tiles, 1), k // (MIN_SCORED_SPLIT if matmul.nested else MIN_SPLIT))
 

@@ -25,14 +25,14 @@ CTAS_PER_SM = 4
 MIN_COLUMN_TILE = 32
 """The fewest results that a CTA computes at once where results, not reduced elements, are contiguous in memory."""
 
-REGISTER_MARGIN = 2
+_REGISTER_MARGIN = 2
 """The register capacity of a CTA over the elements of a row that each CTA of a cluster holds.
 
 At two, several CTAs fit on an SM, and some load while others wait at a cluster barrier. Where this needs too large a
 cluster, reading the row twice is faster.
 """
 
-MIN_ELEMENTS_PER_CTA = 16
+_MIN_ELEMENTS_PER_CTA = 16
 """The fewest elements for each CTA of a cluster, per CTA of the cluster: none is empty even though chunks start at
 multiples of 16 bytes."""
 
@@ -56,14 +56,14 @@ def chosen_cluster_size(
         return 1  # a user-given combiner need not accept its identity as either argument
     if any(isinstance(each, Accumulate) and _is_matmul(each, nest) for each in statements):
         return 1
-    while limit > 1 and inner < MIN_ELEMENTS_PER_CTA * limit * limit:
+    while limit > 1 and inner < _MIN_ELEMENTS_PER_CTA * limit * limit:
         limit //= 2
     along_outer = _is_contiguous_outside(nest, symbols)
     model = capabilities.model
     outer = estimate(points(nest.outer), symbols)
     reread_bytes = inner * _reread_bytes(nest) * min(outer, model.sm_count)
     if not along_outer and inner > options.long_row and reread_bytes > model.l2_bytes:
-        cluster = _power_of_two(-(-inner * REGISTER_MARGIN // options.long_row))
+        cluster = _power_of_two(-(-inner * _REGISTER_MARGIN // options.long_row))
         if cluster <= limit and -(-inner // cluster) * max(1, _row_count(nest) - 2) <= options.long_row:
             return cluster
     ctas = -(-outer // (MIN_COLUMN_TILE if along_outer else 1))

@@ -16,7 +16,7 @@ from litz_scheduler.analysis.loop_order import LoopNest
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.schedules.cluster_size import CTAS_PER_SM
 
-WIDE_STATE_RATIO = 4
+_WIDE_STATE_RATIO = 4
 """The divisor of the points for each CTA where the running state is wider than one 32-bit value."""
 
 
@@ -55,7 +55,7 @@ def _points_per_cta(
 ) -> int:
     if not capabilities.forward_progress or not capabilities.is_gpu or not options.lookback:
         return 0
-    points_per_cta = options.lookback if _is_one_word(scan) else max(1, options.lookback // WIDE_STATE_RATIO)
+    points_per_cta = options.lookback if _is_one_word(scan) else max(1, options.lookback // _WIDE_STATE_RATIO)
     few = 2 * rows <= CTAS_PER_SM * capabilities.model.sm_count
     return points_per_cta if few and estimate(length, symbols) >= 2 * points_per_cta else 0
 

@@ -12,7 +12,7 @@ from litz_scheduler.options import Lanes, SchedulerOptions
 from litz_scheduler.schedules.cluster_size import chosen_cluster_size
 from litz_scheduler.schedules.lookback_scan import lookback_of
 
-LANE_BYTES = 4
+_LANE_BYTES = 4
 """Bytes of a vector lane: those of f32, the most common compute dtype."""
 
 
@@ -46,7 +46,7 @@ def _vector_axis(
 ) -> str | None:
     if not capabilities.model.vector_bytes or wanted == "none":
         return None
-    lanes = capabilities.model.vector_bytes // LANE_BYTES
+    lanes = capabilities.model.vector_bytes // _LANE_BYTES
     candidates = [axes[-1] for axes in (nest.inner, nest.outer) if axes]
     if has_scratch:
         candidates = [a for a in candidates if a in nest.inner]
@@ -57,16 +57,16 @@ def _vector_axis(
         candidates = [a for a in candidates if (a in nest.inner) == (wanted == "inner")] or candidates
     scores = {axis.name: _efficiency(nest, axis, lanes, symbols) for axis in candidates}
     best = max(scores, key=lambda name: scores[name], default=None)
-    return best if best is not None and scores[best] >= MIN_EFFICIENCY else None
+    return best if best is not None and scores[best] >= _MIN_EFFICIENCY else None
 
 
 STRIDED, SCATTERED = 0.15, 0.08
 """The throughput of strided loads and of gathers, as a fraction of that of contiguous vector loads."""
 
-MAX_UNROLLED = 2
+_MAX_UNROLLED = 2
 """The longest axis that the compiler unrolls, such as real and imaginary values; it is not vectorised."""
 
-MIN_EFFICIENCY = 0.02
+_MIN_EFFICIENCY = 0.02
 """The fraction of contiguous vector throughput below which vector code is no faster than scalar code."""
 
 
@@ -83,7 +83,7 @@ def _efficiency(nest: LoopNest, axis: Axis, lanes: int, symbols: SymbolTable) ->
             total += weight
             reached += weight * _access(term, axis)
     size = max(estimate(axis.size, symbols), 1)
-    if size <= MAX_UNROLLED and isinstance(axis.size, int):
+    if size <= _MAX_UNROLLED and isinstance(axis.size, int):
         return 0.0
     filled = size / (-(-size // lanes) * lanes)
     return filled * (reached / total if total else 1.0)

@@ -41,7 +41,7 @@ from litz_scheduler.analysis.graph_facts import (
 )
 
 
-def has_effect(operation: Operation) -> bool:
+def _has_effect(operation: Operation) -> bool:
     """Return whether an operation must run even if nothing reads its results."""
     if isinstance(operation, Mutation) or operation.tokens or not operation.results:
         return not isinstance(operation, HostScalar)
@@ -84,7 +84,7 @@ class DeadCode:
             is_read = any(value.name in live for value in operation.results) or isinstance(
                 operation, HostScalar
             )
-            if is_read or has_effect(operation) or _decides_a_size(operation, known):
+            if is_read or _has_effect(operation) or _decides_a_size(operation, known):
                 live.update(operation.reads)
                 live.update(overwritten_by(operation))
                 remaining.append(operation)
@@ -190,7 +190,7 @@ class ComposeViews:
                     and current.base not in returned
                     and _is_current(base.base, position, versions)
                 ):
-                    current = compose(base, current, values[base.base].type, data.symbols)
+                    current = _compose(base, current, values[base.base].type, data.symbols)
                 views[current.name] = current
             operations.append(current)
         return data.with_operations(tuple(operations))
@@ -202,7 +202,7 @@ def _is_current(name: str, position: int, versions: VersionDeadlines) -> bool:
     return deadline is None or position < deadline
 
 
-def compose(base: View, view: View, root: TensorType, symbols: SymbolTable) -> View:
+def _compose(base: View, view: View, root: TensorType, symbols: SymbolTable) -> View:
     """Return the composition of ``view`` and its base: a view of ``base.base``, which has the type ``root``."""
     mapping: dict[str, Size] = {axis.name: term for axis, term in zip(base.axes, view.index, strict=True)}
     ranges = axis_ranges(view.axes, symbols)

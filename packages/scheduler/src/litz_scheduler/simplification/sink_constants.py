@@ -15,7 +15,7 @@ from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import type_bytes
 from litz_scheduler.analysis.graph_facts import overwritten_names
 
-COPY = "aten._to_copy.default"
+_COPY = "aten._to_copy.default"
 """The ATen operator that copies a tensor to another device."""
 
 _EXACT_INTEGER_OPS = frozenset({"add", "sub", "mul", "neg", "abs", "minimum", "maximum"})
@@ -59,7 +59,7 @@ class _ConstantCopies:
 
     def replacement(self, operation: Operation) -> tuple[Operation, ...]:
         """Return the operations that replace a copy; empty for other operations and copies that remain."""
-        if not isinstance(operation, Extern) or operation.target != COPY:
+        if not isinstance(operation, Extern) or operation.target != _COPY:
             return ()
         (argument,), (result,) = operation.arguments, operation.results
         if type(argument) is not Ref or type(result) is not Value or not self._is_constant(argument.name):

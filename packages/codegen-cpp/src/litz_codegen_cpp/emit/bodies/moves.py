@@ -12,7 +12,7 @@ from litz_ir.dtypes import DType, u8, u16
 from litz_ir.plan import Accumulate, Kernel, Phase, ScanStore, Statement, Store
 from litz_ir.scalar import Checked, Expr, Load, Masked, Op, cast, const, op, transform
 
-SIGN = 0x8000
+_SIGN = 0x8000
 """The sign bit of a 16-bit float."""
 
 
@@ -105,8 +105,8 @@ def _bits(node: Expr) -> Expr:
     signed = _sign_changed(node)
     if signed is not None and _is_moved(node):
         bits = _bits(signed.args[0].children[0])
-        negated = op("bit_xor", bits, const(SIGN, u16))
-        return negated if signed.name == "neg" else op("bit_and", bits, const(SIGN - 1, u16))
+        negated = op("bit_xor", bits, const(_SIGN, u16))
+        return negated if signed.name == "neg" else op("bit_and", bits, const(_SIGN - 1, u16))
     return op("bitcast", node, dtype=unsigned)
 
 

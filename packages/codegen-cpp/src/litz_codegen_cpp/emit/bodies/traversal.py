@@ -9,10 +9,10 @@ from litz_ir.scalar import Checked, Expr, Load, indirects
 
 def leaves(root: Expr) -> Iterator[Expr]:
     """Yield every distinct node without children below ``root``, including those inside indirect indices."""
-    return (node for node in nodes(root) if not node.children)
+    return (node for node in _nodes(root) if not node.children)
 
 
-def nodes(root: Expr) -> Iterator[Expr]:
+def _nodes(root: Expr) -> Iterator[Expr]:
     """Yield every distinct node below ``root``, including those inside indirect indices."""
     seen: set[Expr] = set()
     stack = [root]
@@ -28,4 +28,6 @@ def nodes(root: Expr) -> Iterator[Expr]:
 
 def touches_memory(expr: Expr) -> bool:
     """Return True when evaluation of the expression reads memory or may report a fault."""
-    return any(isinstance(node, Load | Checked) or any(True for _ in indirects(node)) for node in nodes(expr))
+    return any(
+        isinstance(node, Load | Checked) or any(True for _ in indirects(node)) for node in _nodes(expr)
+    )

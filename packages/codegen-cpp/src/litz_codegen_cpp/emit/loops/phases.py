@@ -31,7 +31,7 @@ def stored_buffers(phase: Phase) -> frozenset[str]:
     return frozenset(found)
 
 
-def checked_sizes(phase: Phase) -> tuple[tuple[Size, str], ...]:
+def _checked_sizes(phase: Phase) -> tuple[tuple[Size, str], ...]:
     """Return the dimension sizes of indices that a phase checks at every point, each with its fault."""
     axes = {axis.name for axis in phase.axes}
     stores = [statement for statement in phase.statements if isinstance(statement, Store)]
@@ -58,7 +58,7 @@ def _always_evaluated(roots: tuple[Expr, ...]) -> Iterator[Expr]:
             stack.extend((node.cond, node.other) if isinstance(node, Masked) else node.children)
 
 
-def runs_along(phase: Phase, vector: str | None) -> bool:
+def _runs_along(phase: Phase, vector: str | None) -> bool:
     """Return True when the lanes of a vector can be consecutive points of the phase's last axis."""
     if vector is None or not phase.axes or phase.axes[-1].name != vector:
         return False
@@ -76,7 +76,7 @@ class PhaseWriter:
         self.context = body.context
         self.phase = phase
         self.across = self.context.vector is not None
-        self.along = not self.across and runs_along(phase, cpu_loops(self.context.kernel.schedule).vector)
+        self.along = not self.across and _runs_along(phase, cpu_loops(self.context.kernel.schedule).vector)
         self.registers = self.context.registers
         if self.along:
             self.registers = phase_registers(self.context.kernel, phase, self.context.lanes)
@@ -121,7 +121,7 @@ class PhaseWriter:
         ranges = self.context.ranges
         tests = [self._some(axis.size) for axis in self.phase.axes if not positive(ranges, axis.size)]
         faults: dict[str, list[Size]] = {}
-        for size, fault in checked_sizes(self.phase):
+        for size, fault in _checked_sizes(self.phase):
             if not positive(ranges, size):
                 faults.setdefault(fault, []).append(size)
         empty = [self._some(size) for sizes in faults.values() for size in sizes]

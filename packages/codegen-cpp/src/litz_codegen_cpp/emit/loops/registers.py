@@ -8,15 +8,15 @@ from litz_ir.plan import Accumulate, Kernel, Phase, Store, cpu_loops
 from litz_ir.scalar import OPS, Expr, Op, indirects, indirects_in, walk
 from litz_ir.symbols import Size
 
-REDUCING = 4
-"""Registers for reductions, to overlap dependent additions; half of it for bodies above :data:`HEAVY_BODY`."""
+_REDUCING = 4
+"""Registers for reductions, to overlap dependent additions; half of it for bodies above :data:`_HEAVY_BODY`."""
 
-HEAVY_BODY = 40
+_HEAVY_BODY = 40
 """Operations of a body above which a reduction uses half as many registers."""
 CHAINS, LONG_CHAIN, LONGEST_CHAIN = 4, 20, 100
 """Registers for other bodies whose cost, in additions, is between the two limits: one computes while another waits."""
 
-SHORT_BODY = 8
+_SHORT_BODY = 8
 """Bodies of at most this many operations wait for memory alone, and also use ``CHAINS`` registers, for more loads."""
 
 
@@ -54,11 +54,11 @@ def _registers(kernel: Kernel, phases: Sequence[Phase], size: Size, lanes: int) 
     if any(phase.axes and any(isinstance(s, Accumulate) for s in phase.statements) for phase in phases):
         # With outer lanes, each register multiplies the size of scratch arrays.
         inner = any(axis.name == schedule.vector for phase in phases for axis in phase.axes)
-        registers = REDUCING if inner or not kernel.scratch else 1
-        registers = min(registers, REDUCING if len(operations) <= HEAVY_BODY else REDUCING // 2)
+        registers = _REDUCING if inner or not kernel.scratch else 1
+        registers = min(registers, _REDUCING if len(operations) <= _HEAVY_BODY else _REDUCING // 2)
     else:
         cost = sum(OPS[node.name].cost for node in operations)
-        chained = LONG_CHAIN <= cost <= LONGEST_CHAIN or len(operations) <= SHORT_BODY
+        chained = LONG_CHAIN <= cost <= LONGEST_CHAIN or len(operations) <= _SHORT_BODY
         registers = CHAINS if chained else 1
     while registers > 1 and isinstance(size, int) and size < registers * lanes:
         registers //= 2

@@ -31,7 +31,7 @@ from litz_ir.plan import Accumulate, Store
 from litz_ir.scalar import Expr, NestedReduction, substitute_expr
 from litz_ir.symbols import Size, bounds, product, symbol
 
-SUBSCRIPTS = ("[None, :]", "[:, None]")
+_SUBSCRIPTS = ("[None, :]", "[:, None]")
 """Subscripts that put a one-dimensional index along the second and along the first dimension of a tile."""
 
 
@@ -77,7 +77,7 @@ class AttentionEmitter:
         assert nested is not None, "the matcher takes nested reductions with one set of conditions each"
         q_tiles = [self._q_tile(each) for each in nested]
         writers = [self._writer(statement) for statement in statements]
-        spans = [tile_range(body, "rspan", "RBLOCK", along) for along in (*SUBSCRIPTS, "")]
+        spans = [tile_range(body, "rspan", "RBLOCK", along) for along in (*_SUBSCRIPTS, "")]
         offset, length = writer.names.fresh("roffset"), self._length()
         writer.open(f"for {offset} in tl.range(0, {length}, RBLOCK, num_stages={stages}):")
         least = bounds(self.inner.size, body.setting.ranges).low
@@ -178,7 +178,7 @@ class AttentionEmitter:
         """Return the index of ``e`` along the second dimension of a tile, and along the first."""
         if points not in self.nested_ranges:
             second, first = (
-                tile_range(self.body, "espan", str(_tile_size(points)), along) for along in SUBSCRIPTS
+                tile_range(self.body, "espan", str(_tile_size(points)), along) for along in _SUBSCRIPTS
             )
             self.nested_ranges[points] = (second, first)
         return self.nested_ranges[points]
@@ -211,7 +211,7 @@ class AttentionEmitter:
 
     def _vector(self, expr: Expr, letter: str) -> None:
         """Write an expression that varies along one dimension as a one-dimensional tile, and remember its value."""
-        body, along = self.body, SUBSCRIPTS[letter == "y"]
+        body, along = self.body, _SUBSCRIPTS[letter == "y"]
         indices = self.one_dimensional[letter].items()
         moved = substitute_expr(expr, {name: symbol(other) for name, other in indices})
         with self._over(letter):

@@ -39,7 +39,7 @@ def terms_of(statement: Statement) -> Iterable[Size]:
         yield from node.terms
 
 
-def is_map(statement: Statement) -> bool:
+def _is_map(statement: Statement) -> bool:
     """True for a statement whose points do not depend on each other."""
     return isinstance(statement, Store)
 
@@ -51,7 +51,7 @@ def accumulates(statements: Sequence[Statement]) -> bool:
 
 def can_flatten(kernel: Kernel) -> bool:
     """True for a kernel whose axes can all be treated as outer ones: one phase, with independent points."""
-    return len(kernel.phases) == 1 and all(map(is_map, kernel.phases[0].statements))
+    return len(kernel.phases) == 1 and all(map(_is_map, kernel.phases[0].statements))
 
 
 def independent_runs(statements: Sequence[Statement]) -> Iterator[Sequence[Statement]]:

@@ -13,13 +13,13 @@ from litz_ir.plan import Accumulate, Kernel, Statement, Store
 from litz_ir.scalar import Expr, Scalar, walk
 from litz_ir.symbols import SymbolTable, bounds, coefficient, product
 
-MIN_TILE: Mapping[DType, int] = MappingProxyType({bf16: 2, f16: 2, f8e4m3fn: 2, f8e5m2: 2, i8: 2, f32: 16})
+_MIN_TILE: Mapping[DType, int] = MappingProxyType({bf16: 2, f16: 2, f8e4m3fn: 2, f8e5m2: 2, i8: 2, f32: 16})
 """The least M, N and K for which ``tl.dot`` is used, by the operands' dtype.
 
 Tensor cores pay even where most of a tile is padding. Exact f32 has none, so its tiles must be mostly full.
 """
 
-MAX_INT8_POINTS = 1 << 17
+_MAX_INT8_POINTS = 1 << 17
 """The least K for which an int8 matmul may overflow its int32 accumulator: each term is at most 2**14."""
 
 
@@ -89,7 +89,7 @@ def contraction(kernel: Kernel, known: SymbolTable) -> Contraction | None:
         return None
     a, b = as_multiplied(nest.a, nest.b, nest.multiply)
     if any(
-        known.hint(product(axis.size for axis in axes)) < MIN_TILE[a.dtype]
+        known.hint(product(axis.size for axis in axes)) < _MIN_TILE[a.dtype]
         for axes in (nest.m, nest.n, nest.k)
     ):
         return None
@@ -112,7 +112,7 @@ def _matmul(kernel: Kernel, number: int) -> MatmulNest | None:
 def _fits(summed: Sequence[Axis], known: SymbolTable) -> bool:
     """True where an int8 matmul fits its int32 accumulator, since tensor cores saturate where eager wraps around."""
     points = bounds(product(axis.size for axis in summed), known.ranges()).high
-    return points is not None and points < MAX_INT8_POINTS
+    return points is not None and points < _MAX_INT8_POINTS
 
 
 def is_point(statement: Statement) -> bool:

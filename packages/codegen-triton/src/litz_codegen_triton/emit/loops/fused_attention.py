@@ -32,13 +32,13 @@ from litz_ir.symbols import (
     symbol,
 )
 
-MAX_HEAD_DIM_TILE = 256
+_MAX_HEAD_DIM_TILE = 256
 """Largest number of points of a nested reduction: one tile holds them all, since QK^T is one ``tl.dot`` per block."""
 
 MIN_TILE_SIZE = 16
 """Smallest M, N and K of a ``tl.dot``, in points."""
 
-PRECISIONS: Mapping[str, str] = MappingProxyType({"mul": "ieee", "mul_tf32": "tf32"})
+_PRECISIONS: Mapping[str, str] = MappingProxyType({"mul": "ieee", "mul_tf32": "tf32"})
 """The ``input_precision`` of ``tl.dot`` for f32 operands, by the scalar operation that multiplies them."""
 
 SOFTMAX, SUM = NamedCombiner("softmax_sum"), NamedCombiner("sum")
@@ -89,7 +89,7 @@ class FusedAttention:
     def precision(self) -> str:
         """The ``input_precision`` of f32 operands: TF32 for PV too where any QK^T rounds its operands to TF32."""
         bodies = [each.body for each in nested_reductions(*map(p_operand_of, self.statements))]
-        return max(PRECISIONS[body.name] for body in bodies if isinstance(body, Op))
+        return max(_PRECISIONS[body.name] for body in bodies if isinstance(body, Op))
 
 
 def p_operand_of(statement: Accumulate | Store) -> Expr:
@@ -108,7 +108,7 @@ def qk_operands(nested: NestedReduction, summed: frozenset[str]) -> tuple[Expr, 
     K is the operand that depends on the ``summed`` axes.
     """
     found, body = operands(nested.body), nested.body
-    if found is None or not isinstance(body, Op) or body.name not in PRECISIONS or nested.dtype != f32:
+    if found is None or not isinstance(body, Op) or body.name not in _PRECISIONS or nested.dtype != f32:
         return None
     varies = [bool(each.free_symbols & summed) for each in found]
     if varies[0] == varies[1]:
@@ -268,7 +268,7 @@ class AttentionMatcher:
         sizes = []
         for each, under in nested.items():
             found, size = qk_operands(each, self.summed), product(size for _, size in each.axes)
-            if found is None or not isinstance(size, int) or not 1 <= size <= MAX_HEAD_DIM_TILE:
+            if found is None or not isinstance(size, int) or not 1 <= size <= _MAX_HEAD_DIM_TILE:
                 return 0
             q, k = found
             # Q is loaded once, before the loop, and K once per block for all rows of the tile.

@@ -10,7 +10,7 @@ from litz_ir.loops import Axis
 from litz_ir.plan import Attention, InnerTile, Kernel, LookbackScan, Matmul, Operand, Tile, TileLoops
 from litz_ir.symbols import Size, cdiv, mul, product
 
-CHUNK_ALIGNMENT = 16
+_CHUNK_ALIGNMENT = 16
 """Elements of which a thread block's chunk of a row is a multiple, so that vectorised accesses of it are aligned."""
 
 
@@ -70,7 +70,7 @@ class InnerLoop:
         """Points of ``axes`` that a thread block has; the last ones of a cluster may have fewer, or none."""
         if self.cluster_size == 1:
             return self.size
-        unit = CHUNK_ALIGNMENT if self.persistent else self.block
+        unit = _CHUNK_ALIGNMENT if self.persistent else self.block
         return mul(cdiv(cdiv(self.size, self.cluster_size), unit), unit)
 
     @property

@@ -11,16 +11,16 @@ from litz_ir.contraction import F8
 from litz_ir.dtypes import DType, f32, i8
 from litz_ir.scalar import Const, Expr, Load, Masked, Op
 
-SUMMED = "er"
+_SUMMED = "er"
 """Dimensions that are summed over: ``e`` of nested reductions and ``r`` of the phase."""
 
 
-FP8_ACCUMULATION_POINTS = 128
+_FP8_ACCUMULATION_POINTS = 128
 """Summed points after which the tensor cores' accumulators of 8-bit floats are added to ``f32`` ones, as cuBLAS does
 without fast accumulation."""
 
 
-def precision(dtype: DType) -> str:
+def _precision(dtype: DType) -> str:
     """Return the arguments of ``tl.dot`` that make it exact for a dtype."""
     return ', input_precision="ieee"' if dtype == f32 else ""
 
@@ -28,11 +28,11 @@ def precision(dtype: DType) -> str:
 def precision_of(found: Contraction, block: int) -> str:
     """Return the arguments of ``tl.dot`` for a contraction's precision, with a tile of ``block`` points along K."""
     if found.dtype in F8:
-        limit = 0 if found.multiply == "mul_f8_fast" else min(FP8_ACCUMULATION_POINTS, block)
+        limit = 0 if found.multiply == "mul_f8_fast" else min(_FP8_ACCUMULATION_POINTS, block)
         return f", max_num_imprecise_acc={limit}" if limit else ""
     if found.dtype == i8:
         return ", out_dtype=tl.int32"
-    return ', input_precision="tf32"' if found.multiply == "mul_tf32" else precision(found.dtype)
+    return ', input_precision="tf32"' if found.multiply == "mul_tf32" else _precision(found.dtype)
 
 
 def tile_range(body: TileEmitter, base: str, block: str, subscript: str) -> EmittedValue:
@@ -57,7 +57,7 @@ def _elements(body: TileEmitter, operand: Expr) -> EmittedValue:
     The compiled form multiplies low-precision floats as they are stored, the interpreted form their values in ``f32``,
     with equal results.
     """
-    tails = [body.masks.tails[letter] for letter in SUMMED if letter in body.masks.tails]
+    tails = [body.masks.tails[letter] for letter in _SUMMED if letter in body.masks.tails]
     as_stored = body.form == "compiled" and operand.dtype.is_low_precision
     if as_stored or operand.dtype in (f32, i8):
         loaded = _masked_load(body, operand, as_stored)

@@ -12,7 +12,7 @@ from litz_ir.scalar import Const, Expr, Load, Masked, NestedReduction, Op, Param
 
 LOG2_E = math.log2(math.e)
 
-LARGE = 1e30
+_LARGE = 1e30
 """Bound on finite constants that can be scaled: a larger one may overflow ``f32``."""
 
 
@@ -27,7 +27,7 @@ def is_moderate(expr: Expr) -> bool:
         node = stack.pop()
         if isinstance(node, (Load, Scalar, Param)):
             return False
-        if isinstance(node, Const) and node.dtype.is_float and LARGE < abs(node.value) < math.inf:
+        if isinstance(node, Const) and node.dtype.is_float and _LARGE < abs(node.value) < math.inf:
             return False
         further = set() if isinstance(node, NestedReduction) else set(node.children) - visited
         stack += further

@@ -13,7 +13,7 @@ _NOT_IN_NAMES = re.compile(r"\W+")
 _TYPED = re.compile(r"litz_\w+")
 
 
-class NameAllocator:
+class _NameAllocator:
     """Allocator of unique identifiers."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class EmittedValue:
 
 
 @dataclass(slots=True)
-class CodeBlock:
+class _CodeBlock:
     """One scope: the body of a loop or condition, or the whole text."""
 
     header: str = ""
@@ -71,8 +71,8 @@ class CodeWriter:
     """Writer of lines into nested scopes; values that do not depend on a loop can be written before it."""
 
     def __init__(self) -> None:
-        self.names = NameAllocator()
-        self.scopes = [CodeBlock()]
+        self.names = _NameAllocator()
+        self.scopes = [_CodeBlock()]
 
     @property
     def depth(self) -> int:
@@ -109,7 +109,7 @@ class CodeWriter:
 
     def open(self, header: str) -> None:
         """Open a scope inside the innermost one, such as a loop."""
-        self.scopes.append(CodeBlock(header))
+        self.scopes.append(_CodeBlock(header))
 
     def close(self) -> None:
         """Close the innermost scope."""

@@ -16,7 +16,7 @@ from litz_ir.loops import ComplexRef, Ref, TensorType
 from litz_ir.plan import Placement, Plan, Storage
 from litz_ir.symbols import Size, add, floordiv, mul
 
-ALLOCATORS = MappingProxyType({"cpu": "empty", GPU: "empty_cuda"})
+_ALLOCATORS = MappingProxyType({"cpu": "empty", GPU: "empty_cuda"})
 """Names of :mod:`litz.host.runtime.torch_memory`'s allocators in a host program, by device kind."""
 
 
@@ -234,6 +234,6 @@ def device_code(device: Device) -> str:
 
 def _allocator(device: Device) -> str:
     """Return the allocator of a device in a host program; raise :class:`CodegenError` where there is none."""
-    if device.kind not in ALLOCATORS:
+    if device.kind not in _ALLOCATORS:
         raise CodegenError(f"the host program has no memory on {device}", hint="report the plan's text form")
-    return f"empty_gpu[{device.index}]" if device.index else ALLOCATORS[device.kind]
+    return f"empty_gpu[{device.index}]" if device.index else _ALLOCATORS[device.kind]

@@ -15,16 +15,16 @@ import torch
 
 from litz_ir.target import FailureCallback, raise_failure
 
-ENTRIES = 256
+_ENTRIES = 256
 """Most sets of tensors with stored results: a block compiled once may run with many sets of weights."""
 
-WHOLE = 4096
+_WHOLE = 4096
 """Largest tensor that is compared as a whole in each call, in bytes: biases, norms and their statistics."""
 
-LEAST = 1024
-"""Elements of a larger tensor that are compared, if it has as many rows or columns; one in :data:`SHARE` if more."""
+_LEAST = 1024
+"""Elements of a larger tensor that are compared, if it has as many rows or columns; one in :data:`_SHARE` if more."""
 
-SHARE = 64
+_SHARE = 64
 """Divisor of a tensor's elements for the share that is compared."""
 
 _is_private = methodcaller("resizable")
@@ -74,7 +74,7 @@ class FrozenResults:
             return self._function(args)
         entry.results = self._function(args)
         self._entries[key] = entry
-        while len(self._entries) > ENTRIES:
+        while len(self._entries) > _ENTRIES:
             del self._entries[next(iter(self._entries))]
         args.clear()
         return entry.results
@@ -124,7 +124,7 @@ def _reader(tensor: torch.Tensor, *, whole: bool) -> Callable[[], bytes] | None:
     span = sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) + word
     memory = numpy.frombuffer((ctypes.c_char * span).from_address(tensor.data_ptr()), dtype=numpy.uint8)
     elements = numpy.ndarray(shape, f"u{word}", memory, 0, strides)
-    if whole or size * width <= WHOLE:
+    if whole or size * width <= _WHOLE:
         return elements.tobytes
     flat = memory[: span // word * word].view(f"u{word}")
     positions = _sampled_positions(tensor) * (width // word)
@@ -138,7 +138,7 @@ def _sampled_positions(tensor: torch.Tensor) -> Any:
     """Return the compared positions of a tensor, in elements: one in each row, column and filter tap, up to the
     limit."""
     sizes = [*tensor.shape[:2], *([math.prod(tensor.shape[2:])] if tensor.dim() > 2 else [])]
-    count, limit = max(sizes), max(LEAST, tensor.numel() // SHARE)
+    count, limit = max(sizes), max(_LEAST, tensor.numel() // _SHARE)
     points = (
         numpy.arange(count) if count <= limit else numpy.linspace(0, count - 1, limit).astype(numpy.int64)
     )

@@ -9,7 +9,7 @@ import torch
 
 from litz_ir.target import Capabilities
 
-CPU_INFO = Path("/proc/cpuinfo")
+_CPU_INFO = Path("/proc/cpuinfo")
 """File of Linux that names the CPU's vendor."""
 
 LINEAR_FLOPS = 4 << 20
@@ -24,7 +24,7 @@ def linear_flops(cpu: Capabilities | None) -> int:
     MKL has AVX-512 code for Intel's CPUs alone. ATen decides where torch has another BLAS, or the user chose the
     precision of matmuls or disabled oneDNN.
     """
-    if cpu is None or cpu.model.vector_bytes < 64 or vendor(CPU_INFO) == "GenuineIntel":
+    if cpu is None or cpu.model.vector_bytes < 64 or vendor(_CPU_INFO) == "GenuineIntel":
         return 0
     chosen = torch.get_float32_matmul_precision() != "highest"
     return LINEAR_FLOPS if _has_onednn() and torch.backends.mkl.is_available() and not chosen else 0

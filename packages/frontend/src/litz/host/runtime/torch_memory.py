@@ -10,7 +10,7 @@ import torch
 
 from litz.devices import GPU
 
-MAX_HEAP_BLOCK = (32 << 20) - (64 << 10)
+_MAX_HEAP_BLOCK = (32 << 20) - (64 << 10)
 """Largest block that glibc allocates on its heap instead of by ``mmap``, in bytes, approximately."""
 
 
@@ -21,7 +21,7 @@ def keep_freed_memory() -> None:
     them again costs a page fault per 4 KB. Both thresholds rise to the largest block that was freed, up to this one,
     whose memory is never touched.
     """
-    torch.UntypedStorage(MAX_HEAP_BLOCK)
+    torch.UntypedStorage(_MAX_HEAP_BLOCK)
 
 
 def strided(base: torch.Tensor, shape: Sequence[int], strides: Sequence[int], offset: int) -> torch.Tensor:

@@ -32,7 +32,7 @@ from litz_ir.symbols.term import Size, symbol
 
 Array = npt.NDArray[Any]
 
-UNWRITTEN = 0x3C
+_UNWRITTEN = 0x3C
 """Every byte of an output before the kernel runs; elements that are not stored must keep it."""
 
 
@@ -137,7 +137,7 @@ def unwritten(dtype: DType, count: int) -> Array:
     """Contents of an output before the run."""
     if dtype.is_bool:
         return np.zeros(count, bool)
-    return np.full(count * dtype.itemsize, UNWRITTEN, np.uint8).view(encode(np.zeros(1), dtype).dtype)
+    return np.full(count * dtype.itemsize, _UNWRITTEN, np.uint8).view(encode(np.zeros(1), dtype).dtype)
 
 
 def at(buffer: str, offset: Size, dtype: DType) -> Expr:

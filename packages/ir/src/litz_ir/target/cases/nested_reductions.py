@@ -19,9 +19,9 @@ from litz_ir.target.cases.case import Array, Case, at, axes, case, i, j, k, phas
 
 HEADS, QUERIES, KEYS, DEPTH, WIDTH = 4, 23, 41, 19, 21
 h, e = symbol("h"), symbol("e")
-FORWARD = (("top", f32), ("total", f32), ("weighted", f32))
-RESULT = op("div", Scalar("weighted", f32), Scalar("total", f32))
-HIDDEN = const(-math.inf, f32)
+_FORWARD = (("top", f32), ("total", f32), ("weighted", f32))
+_RESULT = op("div", Scalar("weighted", f32), Scalar("total", f32))
+_HIDDEN = const(-math.inf, f32)
 
 
 def nested_reduction_cases() -> Iterator[Case]:
@@ -30,7 +30,7 @@ def nested_reduction_cases() -> Iterator[Case]:
     for dtype in (f32, bf16):
         yield _attention(f"attention_{dtype}", _score(dtype), dtype)
     causal = op("ge", index(i + KEYS - QUERIES), index(k))
-    yield _attention("attention_causal", op("where", causal, _score(bf16), HIDDEN), bf16)
+    yield _attention("attention_causal", op("where", causal, _score(bf16), _HIDDEN), bf16)
     capped = op("mul", op("tanh", op("mul", _score(bf16), const(0.25, f32))), const(4.0, f32))
     biased = op("add", capped, at("bias", h * KEYS + k, f32))
     bias = {"bias": (f32, values("bias", f32, HEADS * KEYS))}
@@ -80,8 +80,8 @@ def _attention(
     value = cast(at("v", (floordiv(h, group) * KEYS + k) * WIDTH + j, dtype), f32)
     return case(
         name,
-        phase(Accumulate(FORWARD, NamedCombiner("softmax_sum"), (score, value)), over=axes(k=KEYS)),
-        phase(Store("o", (h * QUERIES + i) * WIDTH + j, cast(RESULT, dtype))),
+        phase(Accumulate(_FORWARD, NamedCombiner("softmax_sum"), (score, value)), over=axes(k=KEYS)),
+        phase(Store("o", (h * QUERIES + i) * WIDTH + j, cast(_RESULT, dtype))),
         inputs={
             "q": (dtype, values("q", dtype, HEADS * QUERIES * DEPTH)),
             "k": (dtype, values("k", dtype, HEADS // group * KEYS * DEPTH)),
@@ -102,14 +102,14 @@ def _listed_blocks() -> Case:
     listed = at("listed", query_block * blocks + b, i32)
     row = Indirect(listed, blocks, False, "assumed") * block + t
     inside = op("lt", cast(index(b), i32), at("count", query_block, i32))
-    score = Masked(inside, _score(bf16, row=row, keys=keys), HIDDEN)
+    score = Masked(inside, _score(bf16, row=row, keys=keys), _HIDDEN)
     value = Masked(inside, cast(at("v", (h * keys + row) * WIDTH + j, bf16), f32), const(0.0, f32))
     return case(
         "attention_of_listed_blocks",
         phase(
-            Accumulate(FORWARD, NamedCombiner("softmax_sum"), (score, value)), over=axes(b=blocks, t=block)
+            Accumulate(_FORWARD, NamedCombiner("softmax_sum"), (score, value)), over=axes(b=blocks, t=block)
         ),
-        phase(Store("o", (h * QUERIES + i) * WIDTH + j, cast(RESULT, bf16))),
+        phase(Store("o", (h * QUERIES + i) * WIDTH + j, cast(_RESULT, bf16))),
         inputs={
             "q": (bf16, values("q", bf16, HEADS * QUERIES * DEPTH)),
             "k": (bf16, values("k", bf16, HEADS * keys * DEPTH)),

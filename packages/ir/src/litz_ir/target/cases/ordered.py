@@ -15,8 +15,8 @@ from litz_ir.scalar.node import Expr
 from litz_ir.target.cases.case import Array, Case, at, axes, case, i, j, n, phase, values
 
 ROWS, COLUMNS = 11, 77
-OFFSET = i * COLUMNS + j
-X = at("x", OFFSET, f32)
+_OFFSET = i * COLUMNS + j
+_X = at("x", _OFFSET, f32)
 
 
 def ordered_cases() -> Iterator[Case]:
@@ -60,13 +60,13 @@ def _scan(name: str, statement: ScanStore, *results: DType, ulp: int = 0, along_
 
 
 def _scans() -> Iterator[Case]:
-    sums = ScanStore(NamedCombiner("sum"), (X,), (("o0", OFFSET),))
+    sums = ScanStore(NamedCombiner("sum"), (_X,), (("o0", _OFFSET),))
     yield _scan("running_sum", sums, f32, ulp=256)
     yield _scan("running_sum_restarts", sums, f32, ulp=256, along_rows=False)
-    yield _scan("running_max", ScanStore(NamedCombiner("max"), (X,), (("o0", OFFSET),)), f32)
-    positions = ScanStore(NamedCombiner("argmin"), (X, index(j)), (("o0", OFFSET), ("o1", OFFSET)))
+    yield _scan("running_max", ScanStore(NamedCombiner("max"), (_X,), (("o0", _OFFSET),)), f32)
+    positions = ScanStore(NamedCombiner("argmin"), (_X, index(j)), (("o0", _OFFSET), ("o1", _OFFSET)))
     yield _scan("running_argmin", positions, f32, i64)
-    ordered = ScanStore(SORT, (at("k", OFFSET, i64),), (("o0", OFFSET),))
+    ordered = ScanStore(SORT, (at("k", _OFFSET, i64),), (("o0", _OFFSET),))
     for name, rows in (("sorted_rows", True), ("sorted_rows_one_after_another", False)):
         yield case(
             name,
@@ -88,7 +88,7 @@ def _scans() -> Iterator[Case]:
     decay = UserCombiner(
         (op("mul", a, c), op("add", op("mul", b, c), d)), (const(1.0, f32), const(0.0, f32)), (b,)
     )
-    smoothed = ScanStore(decay, (const(0.9, f32), X), (("o0", OFFSET),))
+    smoothed = ScanStore(decay, (const(0.9, f32), _X), (("o0", _OFFSET),))
     yield _scan("running_average", smoothed, f32, ulp=256)
 
 

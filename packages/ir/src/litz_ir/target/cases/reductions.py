@@ -17,7 +17,7 @@ from litz_ir.symbols.term import Size
 from litz_ir.target.cases.case import Array, Case, at, axes, case, i, j, m, n, phase, values
 
 ROWS, COLUMNS = 23, 141
-X = at("x", i * COLUMNS + j, f32)
+_X = at("x", i * COLUMNS + j, f32)
 
 
 def reduction_cases() -> Iterator[Case]:
@@ -61,28 +61,28 @@ def _rows(
 
 
 def _kinds() -> Iterator[Case]:
-    yield _rows("sum_f32", NamedCombiner("sum"), [X], [f32], ulp=64)
+    yield _rows("sum_f32", NamedCombiner("sum"), [_X], [f32], ulp=64)
     near_one = encode(values("ones", f32, ROWS * COLUMNS, 0.9, 1.1), f32)
-    yield _rows("prod_f32", NamedCombiner("prod"), [X], [f32], content=near_one, ulp=64)
+    yield _rows("prod_f32", NamedCombiner("prod"), [_X], [f32], content=near_one, ulp=64)
     with_nan = values("x", f32, ROWS * COLUMNS)
     with_nan[COLUMNS * 3 + 17] = np.nan
     with_nan[COLUMNS * 5 : COLUMNS * 6] = -np.inf
     for kind in ("min", "max"):
-        yield _rows(f"{kind}_f32", NamedCombiner(kind), [X], [f32], content=with_nan)
+        yield _rows(f"{kind}_f32", NamedCombiner(kind), [_X], [f32], content=with_nan)
     coarse = np.rint(values("x", f32, ROWS * COLUMNS)).astype(np.float32)
     coarse[COLUMNS * 3 + 17] = np.nan
     for position in (NamedCombiner("argmin"), NamedCombiner("argmax")):
-        yield _rows(position.name, position, [X, index(j)], [f32, i64], content=coarse)
-    yield _rows("welford", NamedCombiner("welford"), [X], [f32, f32, f32], ulp=256)
+        yield _rows(position.name, position, [_X, index(j)], [f32, i64], content=coarse)
+    yield _rows("welford", NamedCombiner("welford"), [_X], [f32, f32, f32], ulp=256)
     hidden = with_nan.copy()
     hidden[COLUMNS * 3 + 17] = 1.0
     hidden[COLUMNS * 5] = 0.5  # a row that starts with one number and is masked off after it
     hidden[COLUMNS * 6 : COLUMNS * 7 - 1] = -np.inf  # and one that ends with one
-    yield _rows("online_softmax", NamedCombiner("online_softmax"), [X], [f32, f32], content=hidden, ulp=64)
+    yield _rows("online_softmax", NamedCombiner("online_softmax"), [_X], [f32, f32], content=hidden, ulp=64)
     yield _softmax_sum()
-    positive = op("gt", X, const(3.9, f32))
+    positive = op("gt", _X, const(3.9, f32))
     yield _rows("any", NamedCombiner("any"), [positive], [b1])
-    yield _rows("all", NamedCombiner("all"), [op("lt", X, const(3.95, f32))], [b1])
+    yield _rows("all", NamedCombiner("all"), [op("lt", _X, const(3.95, f32))], [b1])
     whole = at("x", i * COLUMNS + j, i32)
     numbers = values("numbers", i32, ROWS * COLUMNS, -(2**30), 2**30)
     yield _rows("sum_i32_wraps", NamedCombiner("sum"), [whole], [i32], content=numbers, dtype=i32)
@@ -94,7 +94,7 @@ def _kinds() -> Iterator[Case]:
     yield _rows("sum_f64", NamedCombiner("sum"), [wide], [f64], dtype=f64, ulp=64)
     narrow = cast(at("x", i * COLUMNS + j, bf16), f32)
     yield _rows("sum_f32_of_bf16", NamedCombiner("sum"), [narrow], [f32], dtype=bf16, ulp=64)
-    yield _rows("complex_product", _complex_product(), [op("cos", X), op("sin", X)], [f32, f32], ulp=1024)
+    yield _rows("complex_product", _complex_product(), [op("cos", _X), op("sin", _X)], [f32, f32], ulp=1024)
 
 
 def _softmax_sum() -> Case:
@@ -104,7 +104,7 @@ def _softmax_sum() -> Case:
     results = (("top", f32), ("total", f32), ("weighted", f32))
     return case(
         "softmax_sum",
-        phase(Accumulate(results, NamedCombiner("softmax_sum"), (X, at("y", j, f32))), over=axes(j=COLUMNS)),
+        phase(Accumulate(results, NamedCombiner("softmax_sum"), (_X, at("y", j, f32))), over=axes(j=COLUMNS)),
         phase(*(Store(name, i, Scalar(name, dtype)) for name, dtype in results)),
         inputs={"x": (f32, scores), "y": (f32, values("y", f32, COLUMNS))},
         outputs={name: (dtype, ROWS) for name, dtype in results},
@@ -139,8 +139,8 @@ def _shapes() -> Iterator[Case]:
             symbols={"n": 4, "m": columns},
             ulp=64,
         )
-    yield _rows("max_of_nothing", NamedCombiner("max"), [X], [f32], columns=0, counts=(ROWS, 0))
-    whole = Accumulate((("r", f32),), NamedCombiner("sum"), (X,))
+    yield _rows("max_of_nothing", NamedCombiner("max"), [_X], [f32], columns=0, counts=(ROWS, 0))
+    whole = Accumulate((("r", f32),), NamedCombiner("sum"), (_X,))
     yield case(
         "sum_of_everything",
         phase(whole, over=axes(i=ROWS, j=COLUMNS)),
@@ -181,8 +181,8 @@ def _over_rows(
 def _fused() -> Iterator[Case]:
     offset = i * COLUMNS + j
     peak, total = Scalar("peak", f32), Scalar("total", f32)
-    e = op("exp", op("sub", X, peak))
-    find_peak = (Accumulate((("peak", f32),), NamedCombiner("max"), (X,)),)
+    e = op("exp", op("sub", _X, peak))
+    find_peak = (Accumulate((("peak", f32),), NamedCombiner("max"), (_X,)),)
     yield _over_rows(
         "softmax",
         find_peak,
@@ -200,7 +200,7 @@ def _fused() -> Iterator[Case]:
             scratch=(ScratchArray("e", f32, columns),),
             columns=columns,
         )
-    online = Accumulate((("peak", f32), ("total", f32)), NamedCombiner("online_softmax"), (X,))
+    online = Accumulate((("peak", f32), ("total", f32)), NamedCombiner("online_softmax"), (_X,))
     yield _over_rows(
         "softmax_in_place",
         (online,),
@@ -211,12 +211,12 @@ def _fused() -> Iterator[Case]:
     names = (("mean", f32), ("squares", f32), ("count", f32))
     variance = op("div", Scalar("squares", f32), Scalar("count", f32))
     scale = op("rsqrt", op("add", variance, const(1e-5, f32)))
-    normal = op("mul", op("sub", X, Scalar("mean", f32)), scale)
+    normal = op("mul", op("sub", _X, Scalar("mean", f32)), scale)
     weighted = op("add", op("mul", normal, at("w", j, f32)), at("b", j, f32))
     parameters = {name: (f32, values(name, f32, COLUMNS)) for name in ("w", "b")}
     yield _over_rows(
         "layer_norm",
-        (Accumulate(names, NamedCombiner("welford"), (X,)),),
+        (Accumulate(names, NamedCombiner("welford"), (_X,)),),
         (Store("o", offset, weighted),),
         inputs=parameters,
     )

@@ -14,7 +14,7 @@ from litz_ir.text.parsing.loops import graph
 from litz_ir.text.parsing.types import axes, separated, term
 from litz_ir.text.scope import DTypeScope, graph_scope
 
-STORAGE_CLASSES: tuple[str, ...] = get_args(StorageClass)
+_STORAGE_CLASSES: tuple[str, ...] = get_args(StorageClass)
 """Names of the storage classes."""
 
 
@@ -68,7 +68,7 @@ def _group(stream: Stream, scope: DTypeScope) -> Group:
         members.append(_member(stream, scope))
     storage_classes: list[tuple[str, StorageClass]] = []
     while not stream.accept("}"):
-        storage_class = cast(StorageClass, stream.word("a member (run) or a storage class", STORAGE_CLASSES))
+        storage_class = cast(StorageClass, stream.word("a member (run) or a storage class", _STORAGE_CLASSES))
         storage_classes.append((stream.value(), storage_class))
         while stream.accept(","):
             storage_classes.append((stream.value(), storage_class))

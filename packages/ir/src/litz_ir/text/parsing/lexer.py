@@ -44,7 +44,7 @@ class Token(NamedTuple):
     """Position of the token in the source."""
 
 
-def tokenize(source: str) -> list[Token]:
+def _tokenize(source: str) -> list[Token]:
     """All tokens, ending with an ``end`` token; raises :class:`ParseError` for an unexpected character."""
     tokens: list[Token] = []
     offset = 0
@@ -80,7 +80,7 @@ class Stream:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self.tokens = tokenize(source)
+        self.tokens = _tokenize(source)
         self.position = 0
         self.token = self.tokens[0]
 

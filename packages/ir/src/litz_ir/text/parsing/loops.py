@@ -56,7 +56,7 @@ from litz_ir.text.parsing.types import (
 )
 from litz_ir.text.scope import DTypeScope
 
-ResultNames = tuple[tuple[str, str | None], ...]
+_ResultNames = tuple[tuple[str, str | None], ...]
 """Results to the left of ``=``: name, and the version that the result replaces."""
 
 SCATTER_MODES: tuple[str, ...] = get_args(ScatterMode)
@@ -127,7 +127,7 @@ class _OperationParser:
         order = stream.name("a token") if stream.accept("token") else ""
         return make(**fields, token=order, origin=stream.origin())
 
-    def _result_names(self) -> ResultNames:
+    def _result_names(self) -> _ResultNames:
         stream = self.stream
         if stream.token.kind != "value":
             return ()
@@ -139,17 +139,17 @@ class _OperationParser:
 
     # --- parts
 
-    def _values(self, names: ResultNames, types: list[TensorType]) -> tuple[Value, ...]:
+    def _values(self, names: _ResultNames, types: list[TensorType]) -> tuple[Value, ...]:
         self._check_count(names, types)
         return tuple(
             Value(name, type_, replaces) for (name, replaces), type_ in zip(names, types, strict=True)
         )
 
-    def _check_count(self, names: ResultNames, types: list[TensorType]) -> None:
+    def _check_count(self, names: _ResultNames, types: list[TensorType]) -> None:
         if len(names) != len(types):
             self.stream.fail(f"{len(names)} results, but {len(types)} types")
 
-    def results(self, names: ResultNames) -> tuple[Value, ...]:
+    def results(self, names: _ResultNames) -> tuple[Value, ...]:
         """Result types: ``-> type, complex type``, or nothing for an operation without results."""
         types: list[TensorType] = []
         made: list[type[Value]] = []
@@ -163,7 +163,7 @@ class _OperationParser:
         )
 
     def typed_axes(
-        self, names: ResultNames, scan_position: int | None = None
+        self, names: _ResultNames, scan_position: int | None = None
     ) -> tuple[tuple[Value, ...], tuple[Axis, ...], tuple[Axis, ...]]:
         """Results, axes and inner axes: ``f32[i0: 4 | r0: 5]`` or ``[i0: 4 | r0: 5] -> types``.
 
@@ -194,18 +194,18 @@ class _OperationParser:
 
     # --- operations: each method returns the class and its fields
 
-    def pointwise(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
+    def pointwise(self, names: _ResultNames, variant: str, token: Token) -> _ParsedOperation:
         results, outer, inner = self.typed_axes(names)
         if inner:
             self.stream.fail("a pointwise operation has no axes after '|'", token)
         return Pointwise, {"results": results, "axes": outer, "bodies": self.bodies(results)}
 
-    def reduce(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
+    def reduce(self, names: _ResultNames, variant: str, token: Token) -> _ParsedOperation:
         results, outer, inner = self.typed_axes(names)
         fields = {"combiner": combiner(self.stream, self.scope, variant, token), "bodies": self.bodies()}
         return Reduction, {"results": results, "axes": outer, "reduce_axes": inner, **fields}
 
-    def scan(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
+    def scan(self, names: _ResultNames, variant: str, token: Token) -> _ParsedOperation:
         self.stream.expect("dimension")
         dimension = self.stream.integer()
         results, outer, inner = self.typed_axes(names, dimension)
@@ -220,7 +220,7 @@ class _OperationParser:
             **fields,
         }
 
-    def scatter(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
+    def scatter(self, names: _ResultNames, variant: str, token: Token) -> _ParsedOperation:
         stream = self.stream
         if variant not in SCATTER_MODES:
             stream.fail(f"unknown scatter mode {variant!r}; known: {', '.join(SCATTER_MODES)}", token)
@@ -243,7 +243,7 @@ class _OperationParser:
         }
         return Scatter, {"results": results, **fields}
 
-    def view(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
+    def view(self, names: _ResultNames, variant: str, token: Token) -> _ParsedOperation:
         stream = self.stream
         results, outer, _ = self.typed_axes(names)
         stream.expect("{")
@@ -265,7 +265,7 @@ class _OperationParser:
             "base_strides": given,
         }
 
-    def sort(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
+    def sort(self, names: _ResultNames, variant: str, token: Token) -> _ParsedOperation:
         stream = self.stream
         source = stream.value()
         stream.expect("dimension")
@@ -273,13 +273,13 @@ class _OperationParser:
         fields = {"descending": stream.accept("descending"), "stable": not stream.accept("unstable")}
         return Sort, {"results": self.results(names), "source": source, "dimension": dimension, **fields}
 
-    def mutate(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
+    def mutate(self, names: _ResultNames, variant: str, token: Token) -> _ParsedOperation:
         target = self.stream.value()
         self.stream.expect("with")
         source = self.stream.value()
         return Mutation, {"results": self.results(names), "target": target, "source": source}
 
-    def region(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
+    def region(self, names: _ResultNames, variant: str, token: Token) -> _ParsedOperation:
         stream = self.stream
         if variant not in REGIONS:
             stream.fail(f"unknown region {variant!r}; known: {', '.join(REGIONS)}", token)
@@ -293,7 +293,7 @@ class _OperationParser:
             graphs.append(graph(stream))
         return Region, {"results": results, "kind": variant, "subgraphs": tuple(graphs), "arguments": given}
 
-    def check(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
+    def check(self, names: _ResultNames, variant: str, token: Token) -> _ParsedOperation:
         results = self.results(names)
         condition = self.one_body()
         return Assert, {
@@ -303,12 +303,12 @@ class _OperationParser:
             "message": self.stream.string("a message"),
         }
 
-    def host(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
+    def host(self, names: _ResultNames, variant: str, token: Token) -> _ParsedOperation:
         symbol = self.stream.name("a symbol")
         results = self.results(names)
         return HostScalar, {"results": results, "symbol": symbol, "body": self.one_body()}
 
-    def call(self, names: ResultNames) -> dict[str, Any]:
+    def call(self, names: _ResultNames) -> dict[str, Any]:
         """The fields that all calls have."""
         stream = self.stream
         target = stream.name("a routine")
@@ -332,11 +332,11 @@ class _OperationParser:
         self.stream.expect("->")
         return first, self.stream.value()
 
-    def extern(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
+    def extern(self, names: _ResultNames, variant: str, token: Token) -> _ParsedOperation:
         fields = self.call(names)
         return Extern, {**fields, "reason": self.stream.string() if self.stream.accept("reason") else ""}
 
-    def contraction(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
+    def contraction(self, names: _ResultNames, variant: str, token: Token) -> _ParsedOperation:
         if variant not in _CONTRACTIONS:
             self.stream.fail(f"unknown contraction {variant!r}; known: {', '.join(_CONTRACTIONS)}", token)
         return ContractionCall, {
@@ -344,16 +344,16 @@ class _OperationParser:
             "kind": cast(Literal["matmul", "convolution", "attention"], variant),
         }
 
-    def random(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
+    def random(self, names: _ResultNames, variant: str, token: Token) -> _ParsedOperation:
         return Random, self.call(names)
 
-    def collective(self, names: ResultNames, variant: str, token: Token) -> ParsedOperation:
+    def collective(self, names: _ResultNames, variant: str, token: Token) -> _ParsedOperation:
         return Collective, self.call(names)
 
 
-ParsedOperation = tuple[type[Operation], dict[str, Any]]
+_ParsedOperation = tuple[type[Operation], dict[str, Any]]
 """Class of an operation, and its fields."""
-_RULES: Mapping[str, Callable[[_OperationParser, ResultNames, str, Token], ParsedOperation]] = (
+_RULES: Mapping[str, Callable[[_OperationParser, _ResultNames, str, Token], _ParsedOperation]] = (
     MappingProxyType(
         {
             "pointwise": _OperationParser.pointwise,

@@ -34,7 +34,7 @@ from litz_ir.text.parsing.lexer import Stream
 from litz_ir.text.scope import DTypeScope
 
 T = TypeVar("T")
-KINDS = ("int", "float", "bool")
+_KINDS = ("int", "float", "bool")
 """Kinds of symbols and scalar inputs."""
 
 
@@ -87,7 +87,7 @@ def declaration(stream: Stream, device: Device) -> Value:
     return make(name, tensor_type(stream, device), replaces)
 
 
-def axis(stream: Stream) -> Axis:
+def _axis(stream: Stream) -> Axis:
     """An axis: ``i0: 4096``."""
     name = stream.name("an axis")
     stream.expect(":")
@@ -106,7 +106,7 @@ def axes(stream: Stream) -> tuple[tuple[Axis, ...], tuple[Axis, ...] | None]:
 def _axis_list(stream: Stream) -> tuple[Axis, ...]:
     found: list[Axis] = []
     while not (stream.at("]") or stream.at("|")):
-        found.append(axis(stream))
+        found.append(_axis(stream))
         if not stream.accept(","):
             break
     return tuple(found)
@@ -130,7 +130,7 @@ def parse_input(stream: Stream, device: Device) -> Input:
         return declaration(stream, device)
     name = stream.scalar()
     stream.expect(":")
-    kind = cast(Literal["int", "float", "bool"], stream.word("a kind", KINDS))
+    kind = cast(Literal["int", "float", "bool"], stream.word("a kind", _KINDS))
     symbol = stream.name("a symbol") if stream.accept("as") else None
     return ScalarInput(name, kind, symbol, term(stream) if stream.accept("=") else None)
 
@@ -244,7 +244,7 @@ def info(stream: Stream) -> SymbolInfo:
     token = stream.token
     name = stream.name("a symbol")
     stream.expect(":")
-    kind = cast(SymbolKind, stream.word("a kind", KINDS))
+    kind = cast(SymbolKind, stream.word("a kind", _KINDS))
     low = stream.integer() if stream.accept("from") else None
     high = stream.integer() if stream.accept("to") else None
     divisor = stream.integer() if stream.accept("multiple") else 1

@@ -15,10 +15,10 @@ from litz_ir.text.spelling import name_text, string_text, value_text
 
 def print_fused(fused: FusedGraph) -> str:
     """The text form of a fused graph, which :func:`litz_ir.text.parsing.fused` parses."""
-    return "\n".join(fused_lines(fused)) + "\n"
+    return "\n".join(_fused_lines(fused)) + "\n"
 
 
-def fused_lines(fused: FusedGraph) -> list[str]:
+def _fused_lines(fused: FusedGraph) -> list[str]:
     """The lines of a fused graph, not indented."""
     scope = graph_scope(fused.graph)
     lines = graph_lines(fused.graph)

@@ -31,7 +31,7 @@ def print_kernel(kernel: Kernel) -> str:
 
 def kernel_lines(kernel: Kernel) -> list[str]:
     """The lines of a kernel, not indented."""
-    scope = kernel_scope(kernel)
+    scope = _kernel_scope(kernel)
     lines: list[str] = []
     if kernel.symbols:
         lines += ["symbols {", *indented(map(info_text, kernel.symbols)), "}"]
@@ -45,7 +45,7 @@ def kernel_lines(kernel: Kernel) -> list[str]:
     ]
     for phase in kernel.phases:
         lines += _phase_lines(phase, scope)
-        define_phase(phase, scope)
+        _define_phase(phase, scope)
     for subkernel in kernel.subkernels:
         lines += [*kernel_lines(subkernel.kernel), *indented(map(_invocation_text, subkernel.invocations))]
     parameters = ", ".join(map(_parameter_text, kernel.parameters))
@@ -58,7 +58,7 @@ def _invocation_text(invocation: Invocation) -> str:
     )
 
 
-def kernel_scope(kernel: Kernel) -> DTypeScope:
+def _kernel_scope(kernel: Kernel) -> DTypeScope:
     """The scope of a kernel's first phase."""
     scope = DTypeScope()
     scope.declare_symbols(kernel.symbols)
@@ -67,7 +67,7 @@ def kernel_scope(kernel: Kernel) -> DTypeScope:
     return scope
 
 
-def define_phase(phase: Phase, scope: DTypeScope) -> None:
+def _define_phase(phase: Phase, scope: DTypeScope) -> None:
     """Make the results that a phase accumulates known to later phases."""
     for statement in phase.statements:
         if isinstance(statement, Accumulate):

@@ -67,7 +67,7 @@ def graph_lines(graph: LoopGraph) -> list[str]:
     lines = symbols_lines(graph.symbols)
     lines += [f"const {declaration(value, device)}" for value in graph.constants]
     for operation in graph.operations:
-        lines += operation_lines(operation, scope, device)
+        lines += _operation_lines(operation, scope, device)
         scope.define(operation)
     inputs = ", ".join(input_text(item, device) for item in graph.inputs)
     outputs = ", ".join(map(argument_text, graph.outputs))
@@ -86,7 +86,7 @@ def named_values(mark: str, names: tuple[str, ...]) -> str:
     return f" {mark} ({values_text(names)})" if names else ""
 
 
-def operation_lines(operation: Operation, scope: DTypeScope, device: Device) -> list[str]:
+def _operation_lines(operation: Operation, scope: DTypeScope, device: Device) -> list[str]:
     """The lines of an operation: its results, its kind and its fields."""
     printer = _OperationPrinter(scope, device, _opening(operation))
     lines = printer.lines(operation)

@@ -41,10 +41,10 @@ from litz_ir.text.spelling import name_text, origin_text, string_text, value_tex
 
 def print_plan(plan: Plan) -> str:
     """The text form of a plan and its kernels, which :func:`litz_ir.text.parsing.plan` parses."""
-    return "\n".join(plan_lines(plan)) + "\n"
+    return "\n".join(_plan_lines(plan)) + "\n"
 
 
-def plan_lines(plan: Plan) -> list[str]:
+def _plan_lines(plan: Plan) -> list[str]:
     """The lines of a plan, not indented."""
     device = plan.device
     inputs = ", ".join(input_text(item, device) for item in plan.inputs)
@@ -59,7 +59,7 @@ def plan_lines(plan: Plan) -> list[str]:
     for kernel in plan.kernels:
         lines += kernel_lines(kernel)
     for subplan in plan.subplans:
-        lines += plan_lines(subplan)
+        lines += _plan_lines(subplan)
     scope = plan_scope(plan)
     for step in plan.steps:
         lines += _step_lines(step, scope)

@@ -52,7 +52,7 @@ def default_device(types: Iterable[TensorType]) -> Device:
     return counts.most_common(1)[0][0] if counts else CPU
 
 
-def layout_text(layout: Layout, shape: tuple[Size, ...]) -> str:
+def _layout_text(layout: Layout, shape: tuple[Size, ...]) -> str:
     """The text of a layout, each part led by a space: strides unless row-major, offset, ``fixed``."""
     text = ""
     if layout.strides != contiguous_strides(shape):
@@ -65,7 +65,7 @@ def layout_text(layout: Layout, shape: tuple[Size, ...]) -> str:
 def tail_text(type_: TensorType, device: Device) -> str:
     """The text after a type's shape: the layout, and the device unless it is the default ``device``."""
     other = "" if type_.device == device else f" on {device_text(type_.device)}"
-    return layout_text(type_.layout, type_.shape) + other
+    return _layout_text(type_.layout, type_.shape) + other
 
 
 def type_text(type_: TensorType, device: Device) -> str:
@@ -91,16 +91,16 @@ def declaration(value: Value, device: Device) -> str:
     return f"{value_name(value)}: {value_type_text(value, device)}"
 
 
-def axis_text(axis: Axis) -> str:
+def _axis_text(axis: Axis) -> str:
     """The text of an axis: ``i0: 4096``."""
     return f"{name_text(axis.name)}: {print_term(axis.size)}"
 
 
 def axes_text(axes: Iterable[Axis], inner: Sequence[Axis] = ()) -> str:
     """The text of outer and inner axes: ``[i0: 4096, i1: 4 | r0: 1024]``."""
-    text = ", ".join(map(axis_text, axes))
+    text = ", ".join(map(_axis_text, axes))
     if inner:
-        text = f"{text} | {', '.join(map(axis_text, inner))}".strip()
+        text = f"{text} | {', '.join(map(_axis_text, inner))}".strip()
     return f"[{text}]"
 
 
@@ -143,7 +143,7 @@ def argument_text(argument: Argument) -> str:
         case StridedRef():
             shape = ", ".join(map(print_term, argument.shape))
             return (
-                f"{value_text(argument.name)} strided[{shape}]{layout_text(argument.layout, argument.shape)}"
+                f"{value_text(argument.name)} strided[{shape}]{_layout_text(argument.layout, argument.shape)}"
             )
         case ScalarRef():
             return scalar_text(argument.name)

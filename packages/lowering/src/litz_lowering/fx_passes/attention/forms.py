@@ -54,7 +54,7 @@ def _over_the_last_dimension(node: Node) -> bool:
     return made is not None and node.args[1] in (-1, made.dim() - 1)
 
 
-def rearranged(once: bool) -> tuple[Row, ...]:
+def _rearranged(once: bool) -> tuple[Row, ...]:
     """Rows for views and for copies. Copies change no index."""
     return (
         Row("view", CallPattern(_REGROUPING, (HERE,), where=is_rearranged, once=once)),
@@ -82,7 +82,7 @@ _MASKED = (
 )
 """Masks: added to the scores, or filled in where a condition is true or false (``fill_inverted``)."""
 
-OPERAND: Pattern = StepChain("operand", (*rearranged(once=False), *_scaled(once=False)), AnyNode("source"))
+OPERAND: Pattern = StepChain("operand", (*_rearranged(once=False), *_scaled(once=False)), AnyNode("source"))
 """Steps from which an operand of a matmul is computed. The caller decides which of them it can look through."""
 
 _PRODUCT = Either(
@@ -96,13 +96,13 @@ _PRODUCT = Either(
 
 SOFTMAX: Pattern = CallPattern(
     ("aten._softmax.default", "aten._safe_softmax.default"),
-    (StepChain(SCORES, (*rearranged(once=True), *_scaled(once=True), *_MASKED), _PRODUCT),),
+    (StepChain(SCORES, (*_rearranged(once=True), *_scaled(once=True), *_MASKED), _PRODUCT),),
     where=_over_the_last_dimension,
     name="softmax",
 )
 """Softmax of attention scores."""
 
 ATTENTION: Pattern = CallPattern(
-    ("aten.bmm.default",), (StepChain(WEIGHTS, rearranged(once=True), SOFTMAX), AnyNode("value"))
+    ("aten.bmm.default",), (StepChain(WEIGHTS, _rearranged(once=True), SOFTMAX), AnyNode("value"))
 )
 """Attention: softmax weights times values."""

@@ -16,10 +16,10 @@ from litz_lowering.fx_passes.attention.masks import AttentionMasks, masks_of
 from litz_lowering.fx_passes.attention.operands import AttentionOperand, operand, shown_by
 from litz_lowering.fx_passes.patterns import Match, MatchedStep
 
-DTYPES = (torch.float32, torch.float64)
+_DTYPES = (torch.float32, torch.float64)
 """Dtypes of the rewrite. In 16-bit floats eager rounds scores and weights, which the kernel keeps in f32."""
 
-MIN_SCORE_BYTES = 4 << 20
+_MIN_SCORE_BYTES = 4 << 20
 """Bytes of scores from which the kernel is faster.
 
 It never stores scores, which pays off once they exceed the caches: 1.1 times at 8 MB, 2.4 times at 50 MB (AMD Zen
@@ -107,7 +107,7 @@ def _refused(values: Sequence[torch.Tensor | None]) -> Refused | None:
         return Refused(reasons.ATTENTION_SYMBOLS)
     if any(v.device.type != "cpu" for v in tensors):
         return Refused(reasons.ATTENTION_DEVICE)
-    if len({v.dtype for v in tensors}) != 1 or tensors[0].dtype not in DTYPES:
+    if len({v.dtype for v in tensors}) != 1 or tensors[0].dtype not in _DTYPES:
         return Refused(reasons.ATTENTION_DTYPE, str(tensors[0].dtype).removeprefix("torch."))
     query, key, value, result = tensors
     if query.shape[:2] != result.shape[:2]:
@@ -115,7 +115,7 @@ def _refused(values: Sequence[torch.Tensor | None]) -> Refused | None:
     if query.shape[2] != value.shape[2]:
         return Refused(reasons.ATTENTION_HEADS, f"{query.shape[2]} and {value.shape[2]}")
     scores = query.shape[0] * query.shape[1] * key.shape[2] * query.element_size()
-    if scores < MIN_SCORE_BYTES or query.shape[2] == 0:
+    if scores < _MIN_SCORE_BYTES or query.shape[2] == 0:
         return Refused(reasons.ATTENTION_SMALL, f"{scores} B of scores")
     return None
 

@@ -34,7 +34,7 @@ from litz_lowering.fx_passes.attention.forms import ATTENTION, SOFTMAX, value_of
 from litz_lowering.fx_passes.attention.matched import Attention, Refused, attention_of
 from litz_lowering.fx_passes.patterns import Match, Mismatch, find
 
-STAGE = "rewrite"
+_STAGE = "rewrite"
 """Stage of the pass's decisions: one for each attention that matched, or nearly did."""
 
 _SOFTMAXES = ("aten._softmax.default", "aten._safe_softmax.default")
@@ -180,7 +180,7 @@ def _record(context: PassContext, softmax: Node, refused: Refused) -> None:
     verdict = "call" if refused.reason is reasons.ATTENTION_KERNEL else "leave"
     about = f"{refused.about}; " if refused.about else ""
     note = f"{about}{origin_of(softmax).describe()}"
-    context.decide(Decision(STAGE, softmax.name, verdict, refused.reason, note=note))
+    context.decide(Decision(_STAGE, softmax.name, verdict, refused.reason, note=note))
 
 
 def _graph_text(graph: Graph) -> str:

@@ -11,7 +11,7 @@ from litz_lowering.contexts.registry import complex_rule
 from litz_lowering.rules.complex.numbers import complex_pointwise, operand, truth
 from litz_lowering.rules.indexing.slice_scatter import in_place_of
 
-DISCARDS = "Casting complex values to real discards the imaginary part"
+_DISCARDS = "Casting complex values to real discards the imaginary part"
 """Warning of eager."""
 
 
@@ -90,5 +90,5 @@ def _discarding(ctx: LoweringContext, source: Complex, axes: Axes) -> Expr:
     """Real part; for bool, True where a part is nonzero."""
     if ctx.output.dtype.is_bool:
         return truth(ctx, source)(axes).expr
-    warnings.warn(DISCARDS, UserWarning, stacklevel=2)
+    warnings.warn(_DISCARDS, UserWarning, stacklevel=2)
     return source.at(axes, 0)

@@ -43,13 +43,13 @@ def row(body: ComplexFormula, *overloads: str, namespace: str = "aten") -> None:
     entry = ComplexRow(body)
 
     def lower_row(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor | Complex:
-        return lower_complex(ctx, entry, args, kwargs)
+        return _lower_complex(ctx, entry, args, kwargs)
 
     REGISTRY.add_complex(lower_row, *(f"{namespace}.{name}" for name in overloads))
     ROWS.update((name, entry) for name in overloads)
 
 
-def lower_complex(
+def _lower_complex(
     ctx: LoweringContext,
     entry: ComplexRow,
     args: tuple[Any, ...],
@@ -152,8 +152,8 @@ def power_of_number(ctx: LoweringContext, x: Any, exponent: Any) -> Tensor | Com
     """Power with a Python number as exponent."""
     short = _POWERS.get(exponent) if isinstance(exponent, int | float | complex) else None
     if short is not None:
-        return lower_complex(ctx, ComplexRow(short), (x,), {})
-    return lower_complex(ctx, ROWS["pow.Tensor_Tensor"], (x, exponent), {})
+        return _lower_complex(ctx, ComplexRow(short), (x,), {})
+    return _lower_complex(ctx, ROWS["pow.Tensor_Tensor"], (x, exponent), {})
 
 
 # --- parts and selection ----------------------------------------
@@ -222,7 +222,7 @@ _logical("xor", lambda x, y: x ^ y)
 def _serve_each(entry: ComplexRow, *overloads: str) -> None:
     def lower_each(ctx: LoweringContext, *args: Any, **kwargs: Any) -> tuple[Tensor | Complex, ...]:
         return tuple(
-            lower_complex(ctx, entry, tuple(a[k] if isinstance(a, tuple) else a for a in args), kwargs, k)
+            _lower_complex(ctx, entry, tuple(a[k] if isinstance(a, tuple) else a for a in args), kwargs, k)
             for k in range(len(ctx.outputs))
         )
 

@@ -21,23 +21,23 @@ from litz_lowering.expressions.formula import Num
 from litz_lowering.rules.complex.numbers import Cx, as_complex, complex_pointwise, either, operand
 from litz_lowering.rules.indexing import slice_scatter, view
 
-PART = "part.of.pair"
+_PART = "part.of.pair"
 """Symbol of the part while a rule builds its bodies."""
 
 
 @dataclass(frozen=True, slots=True)
-class ComplexType(TensorType):
+class _ComplexType(TensorType):
     """Type of a complex tensor as rules see it here: ``dtype`` is that of a part, strides count pairs."""
 
 
-def complex_type(pairs: TensorType) -> ComplexType:
+def _complex_type(pairs: TensorType) -> _ComplexType:
     """Complex type of pairs."""
     layout = pairs.layout
     strides = tuple(floordiv(stride, 2) for stride in layout.strides[:-1])
-    return ComplexType(pairs.dtype, pairs.shape[:-1], Layout(strides, 0, layout.fixed), pairs.device)
+    return _ComplexType(pairs.dtype, pairs.shape[:-1], Layout(strides, 0, layout.fixed), pairs.device)
 
 
-def pairs_type(kind: ComplexType) -> TensorType:
+def _pairs_type(kind: _ComplexType) -> TensorType:
     """Type of the pairs of a complex type."""
     strides = (*(mul(2, stride) for stride in kind.layout.strides), 1)
     layout = Layout(strides, mul(2, kind.layout.offset), kind.layout.fixed)
@@ -45,12 +45,12 @@ def pairs_type(kind: ComplexType) -> TensorType:
 
 
 @dataclass(frozen=True, slots=True)
-class ComplexTensor(Tensor):
+class _ComplexTensor(Tensor):
     """A complex tensor as rules see it here; ``value`` names its pairs."""
 
     @property
     def type(self) -> TensorType:
-        return complex_type(self.value.type)
+        return _complex_type(self.value.type)
 
     @property
     def shape(self) -> tuple[Size, ...]:
@@ -62,7 +62,7 @@ class ComplexTensor(Tensor):
 
     def load(self, index: Sequence[Size]) -> Expr:
         """Load the part that the loop's last axis selects, of the element at a logical index."""
-        return build.load(self.name, (*index, symbol(PART)), self.dtype)
+        return build.load(self.name, (*index, symbol(_PART)), self.dtype)
 
     @property
     def whole(self) -> Tensor:
@@ -70,7 +70,7 @@ class ComplexTensor(Tensor):
         return Tensor(self.value)
 
 
-class StructuralContext(LoweringContext):
+class _StructuralContext(LoweringContext):
     """Context that makes operations over pairs where a rule makes them over complex elements.
 
     Float intermediates are complex, since these rules make no others.
@@ -78,7 +78,7 @@ class StructuralContext(LoweringContext):
 
     def __init__(self, ctx: LoweringContext) -> None:
         outputs = tuple(
-            complex_type(kind) if kind is not None and is_complex else kind
+            _complex_type(kind) if kind is not None and is_complex else kind
             for kind, is_complex in zip(ctx.outputs, ctx.complex_outputs, strict=True)
         )
         super().__init__(
@@ -88,7 +88,9 @@ class StructuralContext(LoweringContext):
     def temporary(self, dtype: DType, shape: Sequence[Size], device: Device | None = None) -> TensorType:
         """Type of an intermediate; complex for floats."""
         made = super().temporary(dtype, shape, device)
-        return ComplexType(dtype, made.shape, contiguous(made.shape), made.device) if dtype.is_float else made
+        return (
+            _ComplexType(dtype, made.shape, contiguous(made.shape), made.device) if dtype.is_float else made
+        )
 
     def number(self, value: Any, dtype: DType) -> Expr:
         """Body of a number of ``dtype``; for the dtype of parts, the part that the last axis selects."""
@@ -96,16 +98,16 @@ class StructuralContext(LoweringContext):
         first = super().number(real, dtype)
         if not dtype.is_float:
             return first
-        return either(symbol(PART), Cx(Num(first), Num(build.const(imaginary, dtype))), dtype)
+        return either(symbol(_PART), Cx(Num(first), Num(build.const(imaginary, dtype))), dtype)
 
     def pointwise(
         self, body: Callable[[Axes], Expr], type: TensorType | None = None, name: str = ""
     ) -> Tensor:
         """Append a pointwise operation, over both parts where the result is complex."""
         kind = type or self.output
-        if not isinstance(kind, ComplexType):
+        if not isinstance(kind, _ComplexType):
             return super().pointwise(body, kind, name)
-        return ComplexTensor(super().pointwise(_over_parts(body), pairs_type(kind), name).value)
+        return _ComplexTensor(super().pointwise(_over_parts(body), _pairs_type(kind), name).value)
 
     def reduction(
         self,
@@ -117,16 +119,16 @@ class StructuralContext(LoweringContext):
     ) -> tuple[Tensor, ...]:
         """Append a reduction, over both parts where the result is complex."""
         kind = types[0]
-        if not isinstance(kind, ComplexType):
+        if not isinstance(kind, _ComplexType):
             return super().reduction(combiner, body, over, types, names)
 
         def of_part(axes: Axes, inner: Axes) -> Expr:
             made = body(axes[:-1], inner)
             assert isinstance(made, Expr), "structural rules only use reductions with one body"
-            return substitute_expr(made, {PART: axes[-1]})
+            return substitute_expr(made, {_PART: axes[-1]})
 
-        (pairs,) = super().reduction(combiner, of_part, over, (pairs_type(kind),), names)
-        return (ComplexTensor(pairs.value),)
+        (pairs,) = super().reduction(combiner, of_part, over, (_pairs_type(kind),), names)
+        return (_ComplexTensor(pairs.value),)
 
     def view(
         self,
@@ -140,16 +142,16 @@ class StructuralContext(LoweringContext):
     ) -> Tensor:
         """Append a view, of the pairs where the tensors are complex."""
         kind = type or self.output
-        if not isinstance(base, ComplexTensor) or not isinstance(kind, ComplexType):
+        if not isinstance(base, _ComplexTensor) or not isinstance(kind, _ComplexType):
             return super().view(base, index, kind, aliases=aliases, base_strides=base_strides, name=name)
         if any(size == 0 for size in kind.shape):
             return self.pointwise(lambda axes: build.const(0, kind.dtype), kind, name)
         pair_strides = None if base_strides is None else (*(mul(2, stride) for stride in base_strides), 1)
         made = super().view(
-            base.whole, lambda axes: (*index(axes[:-1]), axes[-1]), pairs_type(kind), aliases=aliases,
+            base.whole, lambda axes: (*index(axes[:-1]), axes[-1]), _pairs_type(kind), aliases=aliases,
             base_strides=pair_strides, name=name,
         )  # fmt: skip
-        return ComplexTensor(made.value)
+        return _ComplexTensor(made.value)
 
     def scatter(
         self,
@@ -164,18 +166,18 @@ class StructuralContext(LoweringContext):
     ) -> Tensor:
         """Append a scatter, of both parts where the tensors are complex."""
         kind = type or self.output
-        if not isinstance(base, ComplexTensor) or not isinstance(kind, ComplexType):
+        if not isinstance(base, _ComplexTensor) or not isinstance(kind, _ComplexType):
             return super().scatter(base, over, index, body, mode=mode, type=kind, name=name)
         made = super().scatter(
             base.whole, (*over, 2), lambda axes: (*index(axes[:-1]), axes[-1]), _over_parts(body),
-            mode=mode, type=pairs_type(kind), name=name,
+            mode=mode, type=_pairs_type(kind), name=name,
         )  # fmt: skip
-        return ComplexTensor(made.value)
+        return _ComplexTensor(made.value)
 
 
 def _over_parts(body: Callable[[Axes], Expr]) -> Callable[[Axes], Expr]:
     """Body with a last axis that selects the part."""
-    return lambda axes: substitute_expr(body(axes[:-1]), {PART: axes[-1]})
+    return lambda axes: substitute_expr(body(axes[:-1]), {_PART: axes[-1]})
 
 
 # --- structural rules of real tensors ----------------------------------------
@@ -186,7 +188,7 @@ def _as_structural(ctx: LoweringContext, argument: Any, kind: TensorType) -> Any
     if isinstance(argument, tuple):
         return tuple(_as_structural(ctx, item, kind) for item in argument)
     if isinstance(argument, Complex | Tensor):
-        return ComplexTensor(as_complex(ctx, argument, kind).pairs.value)
+        return _ComplexTensor(as_complex(ctx, argument, kind).pairs.value)
     return argument
 
 
@@ -194,7 +196,7 @@ def _from_structural(result: Any) -> Any:
     """Convert results of a rule to complex tensors."""
     if isinstance(result, tuple):
         return tuple(map(_from_structural, result))
-    return Complex(result.whole) if isinstance(result, ComplexTensor) else result
+    return Complex(result.whole) if isinstance(result, _ComplexTensor) else result
 
 
 def _lifted(overload: str, elements: tuple[int, ...]) -> Rule:
@@ -216,7 +218,7 @@ def _lifted(overload: str, elements: tuple[int, ...]) -> Rule:
             _as_structural(ctx, argument, kinds[0]) if position in elements else argument
             for position, argument in enumerate(args)
         ]
-        result: RuleResult = _from_structural(entry.rule(StructuralContext(ctx), *given, **kwargs))
+        result: RuleResult = _from_structural(entry.rule(_StructuralContext(ctx), *given, **kwargs))
         return result
 
     return lower

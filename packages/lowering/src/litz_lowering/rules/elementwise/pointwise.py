@@ -80,7 +80,7 @@ def lower_pointwise(
     kind = ctx.output if position is None else ctx.outputs[position]
     if kind is None:
         raise ctx.error("a pointwise operator has to return a tensor")
-    common = computed_dtype(entry, args, kind.dtype)
+    common = _computed_dtype(entry, args, kind.dtype)
     exact = not (entry.rounds_numbers and kind.device.kind == "cpu")
     operands = [_operand_reader(argument, common, entry.computed, exact) for argument in args]
     if isinstance(args[0], int | float):
@@ -98,7 +98,7 @@ def lower_pointwise(
     return ctx.pointwise(body, kind, "" if position is None else str(position))
 
 
-def computed_dtype(entry: PointwiseRow, args: tuple[Any, ...], result: DType) -> DType:
+def _computed_dtype(entry: PointwiseRow, args: tuple[Any, ...], result: DType) -> DType:
     """Dtype of a row's computation, before 16-bit floats widen to f32."""
     if entry.computed == "result":
         return result

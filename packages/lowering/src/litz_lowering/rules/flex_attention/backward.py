@@ -18,7 +18,7 @@ from litz_lowering.rules.flex_attention.blocks import ListedBlocks, keys_of, que
 from litz_lowering.rules.flex_attention.captured import CapturedGradients
 from litz_lowering.rules.flex_attention.scores import LN2, FlexScores
 
-ScoreFactor = Callable[[QueryKeyPoint, Sequence[Axis]], Expr]
+_ScoreFactor = Callable[[QueryKeyPoint, Sequence[Axis]], Expr]
 """Factor of a query and a key in a sum, in a loop over axes."""
 
 
@@ -95,7 +95,7 @@ def _weight(
 
 
 def _of_queries(
-    ctx: LoweringContext, scores: FlexScores, gradient: ScoreFactor, keys: FullRange | ListedBlocks
+    ctx: LoweringContext, scores: FlexScores, gradient: _ScoreFactor, keys: FullRange | ListedBlocks
 ) -> Tensor:
     """Gradient of the queries: the sum over keys."""
     batch, _, queries, depth = scores.query.shape
@@ -122,7 +122,7 @@ def _of_queries(
 def _of_keys(
     ctx: LoweringContext,
     scores: FlexScores,
-    factor: ScoreFactor,
+    factor: _ScoreFactor,
     rows: Tensor,
     position: int,
     queries: FullRange | ListedBlocks,

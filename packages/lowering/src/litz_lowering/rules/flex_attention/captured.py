@@ -17,7 +17,7 @@ from litz_lowering.rules.flex_attention.functions import CAPTURED_READS, Capture
 from litz_lowering.rules.flex_attention.scores import FlexScores
 from litz_lowering.rules.indexing.scatter import combine_dtype, zeros
 
-FIRST = 3
+_FIRST = 3
 """Position of the first captured tensor's gradient among the results."""
 
 QUERY, KEY = 2, 3
@@ -71,7 +71,7 @@ class CapturedGradients:
 
     def _gradient(self, number: int, parts: Sequence[_Summand]) -> Tensor:
         """Gradient of one tensor, rounded once after the last summand."""
-        kind = self.ctx.outputs[FIRST + number]
+        kind = self.ctx.outputs[_FIRST + number]
         assert kind is not None, "a gradient that is read is a tensor"
         wide = self.ctx.temporary(combine_dtype(kind.dtype, "add"), kind.shape)
         total = zeros(self.ctx, wide)

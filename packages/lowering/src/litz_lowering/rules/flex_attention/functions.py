@@ -128,7 +128,7 @@ def element_of(index: Expr, size: Size, simplifier: Simplifier) -> Size:
 
 def _direct(atom: Indirect, simplifier: Simplifier) -> Size:
     """Index term of an indirect index that is provably in range; otherwise the indirect index."""
-    term = index_term(atom.value)
+    term = _index_term(atom.value)
     if term is None:
         return atom
     term = simplifier.simplify(term)
@@ -161,7 +161,7 @@ _CLAMPS: Mapping[str, Callable[[Size, Size], Size]] = MappingProxyType({"lt": ma
 """Operation on index terms of a selection that clamps a value to a limit."""
 
 
-def index_term(value: Expr) -> Size | None:
+def _index_term(value: Expr) -> Size | None:
     """Index term of an integer expression; None where there is none. Positions fit into 32 bits."""
     match value:
         case Index():
@@ -169,18 +169,18 @@ def index_term(value: Expr) -> Size | None:
         case Const() if value.dtype.is_integer:
             return int(value.value)
         case Op(name="cast", args=(inner,)) if inner.dtype.is_integer and value.dtype in (i32, i64):
-            return index_term(inner)
+            return _index_term(inner)
         case Op(name="neg", args=(inner,)):
-            term = index_term(inner)
+            term = _index_term(inner)
             return None if term is None else mul(term, -1)
         case Op(name="where", args=(Op(name=name, args=(x, limit)), chosen, other)) if name in _CLAMPS:
-            a, b = index_term(x), index_term(limit)
+            a, b = _index_term(x), _index_term(limit)
             return (
                 _CLAMPS[name](a, b)
                 if a is not None and b is not None and (limit, x) == (chosen, other)
                 else None
             )
         case Op(args=(left, right)) if value.name in _TERMS and value.dtype in (i32, i64):
-            a, b = index_term(left), index_term(right)
+            a, b = _index_term(left), _index_term(right)
             return None if a is None or b is None else _TERMS[value.name](a, b)
     return None

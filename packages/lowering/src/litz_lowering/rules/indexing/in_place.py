@@ -20,8 +20,8 @@ from litz_lowering.contexts.context import Declined, Lowered, LoweringContext, T
 from litz_lowering.contexts.registry import rule
 from litz_lowering.contexts.values import fixed
 
-COPY_WITH_STRIDES = "copy_with_strides"
-TRITON_KERNEL = "triton_kernel"
+_COPY_WITH_STRIDES = "copy_with_strides"
+_TRITON_KERNEL = "triton_kernel"
 
 _MAYBE_ALIASING = frozenset(
     ("aten.reshape", "aten._unsafe_view", "aten.contiguous", "aten._reshape_alias", "aten.to", "aten.lift_fresh")
@@ -104,7 +104,7 @@ def triton_kernel(
     ctx.append(
         Extern(
             results=memory.versions,
-            target=TRITON_KERNEL,
+            target=_TRITON_KERNEL,
             arguments=(kernel_idx, constant_args_idx, ctx.argument(grid)),
             attributes=tuple((name, ctx.argument(value)) for name, value in given.items()),
             mutates=memory.pairs,
@@ -323,7 +323,7 @@ def _copy(ctx: LoweringContext, tensor: Tensor) -> Tensor:
     ctx.append(
         Extern(
             results=(value,),
-            target=COPY_WITH_STRIDES,
+            target=_COPY_WITH_STRIDES,
             arguments=(Ref(tensor.name), strides),
             reason="the copy has eager's strides with gaps",
             origin=ctx.origin,

@@ -88,7 +88,7 @@ def index_tensor(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | Non
     in_bounds: frozenset[str] = frozenset()
     if masks_in(indices):
         rank = max(1 if is_mask(i) else i.rank for i in indices if i is not None)
-        known_size = ctx.output.shape[leading(indices) + rank - 1]
+        known_size = ctx.output.shape[_leading(indices) + rank - 1]
         indices, in_bounds = unmasked(ctx, indices, known_size)
     found = advanced(ctx, x.shape, indices, check=checked(ctx), in_bounds=in_bounds)
     return ctx.pointwise(lambda axes: x.load(found.index(axes)))
@@ -178,7 +178,7 @@ def refused_index(x: Tensor, indices: Sequence[Tensor | None]) -> Declined | Non
     return None
 
 
-def leading(indices: Sequence[Tensor | None]) -> int:
+def _leading(indices: Sequence[Tensor | None]) -> int:
     """Number of dimensions of the indexed tensor before those of the index tensors.
 
     Adjacent index tensors keep their position; others move to the front.
@@ -222,8 +222,8 @@ class Advanced:
 
     @property
     def first(self) -> int:
-        """Number of dimensions of the result before those of the index tensors: see :func:`leading`."""
-        return leading(self.indices)
+        """Number of dimensions of the result before those of the index tensors: see :func:`_leading`."""
+        return _leading(self.indices)
 
     @property
     def shape(self) -> tuple[Size, ...]:

@@ -73,7 +73,7 @@ def index_put(
     return gathered or combined(ctx, x, found.shape, found.index, body, "add")
 
 
-MAX_GATHERED = 64
+_MAX_GATHERED = 64
 """Largest number of candidates per point for which values are gathered instead of scattered."""
 
 
@@ -100,7 +100,7 @@ def _routes(found: Advanced) -> list[_Route] | None:
         routes.append(_Route(d, found.first + known[1], inverse))
     sources = {route.source for route in routes}
     is_separate = all(size == 1 or found.first + d in sources for d, size in enumerate(found.common))
-    few = math.prod(route.inverse.extent for route in routes) <= MAX_GATHERED
+    few = math.prod(route.inverse.extent for route in routes) <= _MAX_GATHERED
     return routes if is_separate and few and len(sources) == len(routes) else None
 
 

@@ -18,13 +18,13 @@ from litz_ir.scalar import Expr, Scalar, build, walk
 from litz_ir.symbols import Size, SymbolTable, Term, add, cdiv, floordiv, maximum, minimum, mul, product
 from litz_lowering.contexts.context import GraphBuilder, Tensor
 
-MAX_ELEMENTS = 1 << 14
+_MAX_ELEMENTS = 1 << 14
 """Most elements of an index that is computed while lowering; a longer one is read from memory."""
 
-MAX_OPERATIONS = 64
+_MAX_OPERATIONS = 64
 """Most operations that are interpreted to compute an index while lowering."""
 
-MAX_PERIOD = 128
+_MAX_PERIOD = 128
 """Largest divisor of a staircase that is tried."""
 
 Integers = npt.NDArray[np.int64]
@@ -118,7 +118,7 @@ def stair_of(
     varying = [d for d, extent in enumerate(index.shape) if extent != 1]
     if len(varying) != 1 or not isinstance(size, int) or not isinstance(index.numel, int):
         return None
-    values = _values(builder, index) if 0 < index.numel <= MAX_ELEMENTS else None
+    values = _values(builder, index) if 0 < index.numel <= _MAX_ELEMENTS else None
     if values is None:
         return None
     if wrap:
@@ -135,7 +135,7 @@ def fit(values: Integers) -> Stair | None:
     if count == 0 or (np.diff(values) < 0).any():
         return None
     rise = int(values[-1] - values[0])
-    for divisor in range(1, min(MAX_PERIOD, 2 * count) + 1):
+    for divisor in range(1, min(_MAX_PERIOD, 2 * count) + 1):
         middle = (rise * divisor) // max(count - 1, 1)
         for slope in sorted({max(middle + k, 0) for k in (-1, 0, 1, 2)}):
             for clip in (False, True):
@@ -181,7 +181,7 @@ def _closure(builder: GraphBuilder, name: str) -> tuple[Operation, ...] | None:
 
     def visit(wanted: str) -> bool:
         operation = builder.producer(wanted)
-        if operation is None or len(found) >= MAX_OPERATIONS or not _is_closed(operation):
+        if operation is None or len(found) >= _MAX_OPERATIONS or not _is_closed(operation):
             return False
         if not all(name in found or visit(name) for name in operation.reads):
             return False
@@ -202,4 +202,6 @@ def _is_closed(operation: Operation) -> bool:
     else:
         return False
     count = product(axis.size for axis in operation.axes)
-    return isinstance(count, int) and count <= MAX_ELEMENTS and free <= {axis.name for axis in operation.axes}
+    return (
+        isinstance(count, int) and count <= _MAX_ELEMENTS and free <= {axis.name for axis in operation.axes}
+    )

@@ -149,7 +149,7 @@ def unmasked(
         _bind_size(ctx, known_size, common)
         common = known_size
     stretched = {
-        name: [stretched_to(ctx, position, common, -1) for position in found]
+        name: [_stretched_to(ctx, position, common, -1) for position in found]
         for name, found in positions.items()
     }
     result: list[Tensor | None] = []
@@ -157,7 +157,7 @@ def unmasked(
         if index is None:
             result.append(None)
         else:
-            result += stretched.get(index.name) or [stretched_to(ctx, index, common, -1)]
+            result += stretched.get(index.name) or [_stretched_to(ctx, index, common, -1)]
     return result, frozenset(position.name for found in stretched.values() for position in found)
 
 
@@ -191,7 +191,7 @@ def _bind_size(ctx: LoweringContext, known_size: Size, size: Size) -> None:
         ctx.check(f.index(known_size).eq(f.index(size)).expr, _NOT_BROADCASTABLE, "IndexError")
 
 
-def stretched_to(ctx: LoweringContext, x: Tensor, size: Size, d: int) -> Tensor:
+def _stretched_to(ctx: LoweringContext, x: Tensor, size: Size, d: int) -> Tensor:
     """Expand ``x`` to ``size`` along dimension ``d``, where its size is ``size`` or 1 and may be data-dependent."""
     if not x.rank or x.shape[d] in (1, size):
         return x
@@ -212,4 +212,4 @@ def fitted(ctx: LoweringContext, values: Tensor, shape: Sequence[Size], d: int) 
         return values
     actual, wanted = f.index(values.shape[own]), f.index(shape[d])
     ctx.check((actual.eq(wanted) | actual.eq(1)).expr, _UNFIT)
-    return stretched_to(ctx, values, shape[d], own)
+    return _stretched_to(ctx, values, shape[d], own)

@@ -21,7 +21,7 @@ from litz_lowering.rules.indexing.index import replaced
 from litz_lowering.rules.indexing.view import dimension, storage_start
 from litz_lowering.types.symbols_io import hint_of
 
-ElementFunction = Callable[[Axes], Expr]
+_ElementFunction = Callable[[Axes], Expr]
 
 _BY_POSITION = frozenset(
     (
@@ -107,7 +107,7 @@ def _is_first(node: Node, user: Node) -> bool:
     return first is node or (isinstance(first, list | tuple) and node in first)
 
 
-def _selected(d: int, index: Size, src: Tensor, other: ElementFunction) -> ElementFunction:
+def _selected(d: int, index: Size, src: Tensor, other: _ElementFunction) -> _ElementFunction:
     """``src`` at one index of dimension ``d``, which ``src`` lacks."""
     return lambda axes: _either(_equal(axes[d], index), src.load((*axes[:d], *axes[d + 1 :])), other(axes))
 
@@ -130,7 +130,7 @@ def select_backward(
     return ctx.pointwise(_selected(d, position, grad, _zero(grad.dtype)))
 
 
-def _zero(dtype: DType) -> ElementFunction:
+def _zero(dtype: DType) -> _ElementFunction:
     return lambda axes: build.const(0, dtype)
 
 
@@ -141,7 +141,7 @@ def _sliced(
     start: Size | None,
     step: Size,
     src: Tensor,
-    other: ElementFunction,
+    other: _ElementFunction,
 ) -> Tensor:
     """Replace every ``step``-th index of dimension ``d`` from ``start`` by ``src``."""
     first = slice_start(ctx, start, size)
@@ -196,8 +196,8 @@ def slice_backward(
 
 
 def _diagonal(
-    offset: int, dim1: int, dim2: int, rank: int, src: Tensor, other: ElementFunction
-) -> ElementFunction:
+    offset: int, dim1: int, dim2: int, rank: int, src: Tensor, other: _ElementFunction
+) -> _ElementFunction:
     """Replace a diagonal by ``src``, whose last dimension runs along it."""
     a, b = dimension(dim1, rank), dimension(dim2, rank)
 

@@ -18,7 +18,7 @@ from litz_lowering.rules.indexing.scatter import zeros
 BY_MATMUL, DIRECT = 1, 2
 """Eager's modes that always and never compute Euclidean distances by a matmul."""
 
-MAX_DIRECT_ROWS = 25
+_MAX_DIRECT_ROWS = 25
 """Largest number of rows for which eager avoids the matmul where it may choose."""
 
 
@@ -27,7 +27,7 @@ def _by_matmul(ctx: LoweringContext, x1: Tensor, x2: Tensor, mode: int) -> bool:
     if mode in (BY_MATMUL, DIRECT):
         return mode == BY_MATMUL
     highest = [bounds(x.shape[-2], ctx.builder.symbols.ranges()).high for x in (x1, x2)]
-    return any(high is None or high > MAX_DIRECT_ROWS for high in highest)
+    return any(high is None or high > _MAX_DIRECT_ROWS for high in highest)
 
 
 def _difference(x1: Tensor, x2: Tensor, batch: Axes, row: Axes, column: Axes) -> Num:

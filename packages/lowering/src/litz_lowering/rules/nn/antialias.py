@@ -18,15 +18,15 @@ from litz_lowering.expressions.formula import Num
 from litz_lowering.rules.indexing.scatter import zeros
 from litz_lowering.rules.nn.resampling_kernels import keys, lanczos, triangle
 
-ResamplingKernel = Callable[[Num], Num]
+_ResamplingKernel = Callable[[Num], Num]
 
-CUBIC = -0.5
+_CUBIC = -0.5
 """Parameter of the cubic kernel in eager's antialiasing."""
-LOBES = 3
-KERNELS: dict[str, tuple[int, ResamplingKernel]] = {
+_LOBES = 3
+_KERNELS: dict[str, tuple[int, _ResamplingKernel]] = {
     "bilinear": (1, triangle),
-    "bicubic": (2, lambda x: keys(x, CUBIC)),
-    "lanczos": (LOBES, lambda x: lanczos(x, LOBES)),
+    "bicubic": (2, lambda x: keys(x, _CUBIC)),
+    "lanczos": (_LOBES, lambda x: lanczos(x, _LOBES)),
 }
 """Support (distance from which the kernel is zero) and kernel of each mode."""
 
@@ -34,7 +34,7 @@ _SYMBOLIC = Declined("antialiased resizing needs static sizes")
 
 
 @dataclass(frozen=True, slots=True)
-class ResamplingWindow:
+class _ResamplingWindow:
     """Window of elements along dimension ``d`` over which each result is a weighted mean."""
 
     ctx: LoweringContext
@@ -53,7 +53,7 @@ class ResamplingWindow:
     @property
     def support(self) -> float:
         """Distance from the centre at which weights become zero, in elements."""
-        return KERNELS[self.mode][0] * max(self.scale, 1.0)
+        return _KERNELS[self.mode][0] * max(self.scale, 1.0)
 
     @property
     def reach(self) -> int:
@@ -74,7 +74,7 @@ class ResamplingWindow:
         here = self.first(i) + f.index(step)
         end = f.minimum((self.centre(i) + self.support + 0.5).to(i64), self.size)
         distance = (here.to(f64) - self.centre(i) + 0.5) / max(self.scale, 1.0)
-        weight = KERNELS[self.mode][1](distance.to(self.dtype))
+        weight = _KERNELS[self.mode][1](distance.to(self.dtype))
         index = self.ctx.indirect(here.expr, self.size, check="clamped")
         return index, f.where(here < end, weight, 0)
 
@@ -121,11 +121,11 @@ class ResamplingWindow:
 def _windows(
     ctx: LoweringContext, sizes: Sequence[Size], counts: Sequence[Size], corners: bool,
     scales: Sequence[float | None], dtype: DType,
-) -> list[ResamplingWindow] | None:  # fmt: skip
+) -> list[_ResamplingWindow] | None:  # fmt: skip
     """Windows over both spatial dimensions; None where a size is symbolic."""
     mode = ctx.origin.operation.partition("_upsample_")[2].partition("2d")[0]
     wide = np.dtype(np.float64 if dtype == f64 else np.float32)
-    found: list[ResamplingWindow] = []
+    found: list[_ResamplingWindow] = []
     for d, size, count, factor in zip((2, 3), sizes, counts, scales, strict=True):
         if not isinstance(size, int) or not isinstance(count, int):
             return None
@@ -133,11 +133,11 @@ def _windows(
             scale = (size - 1) / (count - 1) if count > 1 else 0.0
         else:
             scale = 1 / factor if factor is not None and factor > 0 else size / count
-        found.append(ResamplingWindow(ctx, d, size, count, float(wide.type(scale)), mode, dtype))
+        found.append(_ResamplingWindow(ctx, d, size, count, float(wide.type(scale)), mode, dtype))
     return found
 
 
-@rule(*(f"aten._upsample_{mode}2d_aa.default" for mode in KERNELS), takes="floats")
+@rule(*(f"aten._upsample_{mode}2d_aa.default" for mode in _KERNELS), takes="floats")
 def resize(
     ctx: LoweringContext, x: Tensor, output_size: Sequence[Size], align_corners: bool,
     scales_h: float | None = None, scales_w: float | None = None,
@@ -152,7 +152,7 @@ def resize(
     return ctx.pointwise(x.load)
 
 
-@rule(*(f"aten._upsample_{mode}2d_aa_backward.default" for mode in KERNELS))
+@rule(*(f"aten._upsample_{mode}2d_aa_backward.default" for mode in _KERNELS))
 def resize_backward(
     ctx: LoweringContext, grad: Tensor, output_size: Sequence[Size], input_size: Sequence[Size],
     align_corners: bool, scales_h: float | None = None, scales_w: float | None = None,

@@ -36,11 +36,11 @@ def _level_in_channel(value: Num, scale: Num, zero: Num, low: int, high: int) ->
     return (clamped - zero.to(wide)) * scale.to(wide), (level >= low) & (level <= high)
 
 
-Near = Callable[[Num, Axes], tuple[Num, Num]]
+_Near = Callable[[Num, Axes], tuple[Num, Num]]
 
 
 def _fake_quantized(
-    ctx: LoweringContext, x: Tensor, near: Near, enabled: Tensor | None = None
+    ctx: LoweringContext, x: Tensor, near: _Near, enabled: Tensor | None = None
 ) -> tuple[Tensor, ...]:
     """Values at the nearest level, and True where the level is in range, by ``near`` of a value at a point."""
     dtype = compute_dtype(x.dtype)

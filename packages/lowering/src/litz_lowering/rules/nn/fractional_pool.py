@@ -18,7 +18,7 @@ from litz_lowering.rules.nn.window_maximum import WindowSearch, largest
 
 
 @dataclass(frozen=True, slots=True)
-class FractionalPool:
+class _FractionalPool:
     """Windows of ``kernel`` elements over the last dimensions of ``x``."""
 
     ctx: LoweringContext
@@ -71,7 +71,7 @@ def fractional_max_pool(
     if not all(isinstance(size, int) for size in (*kernel_size, *output_size)):
         return Declined("the sizes of windows and results are symbolic")
     order = (1, 0) if spatial == 2 else (0, 1, 2)
-    pool = FractionalPool(ctx, x, random_samples, kernel_size, output_size, order)
+    pool = _FractionalPool(ctx, x, random_samples, kernel_size, output_size, order)
 
     def value(outer: Axes, steps: Axes) -> Expr:
         at = pool.positions(outer, steps)

@@ -22,21 +22,21 @@ from litz_lowering.rules.indexing.scatter import zeros
 from litz_lowering.rules.nn.resampling_kernels import keys, keys_slope
 
 Padding = Literal["zeros", "border", "reflection"]
-Mode = Literal["linear", "nearest", "cubic"]
+_Mode = Literal["linear", "nearest", "cubic"]
 
-MODES: tuple[Mode, ...] = ("linear", "nearest", "cubic")
-PADDINGS: tuple[Padding, ...] = ("zeros", "border", "reflection")
-"""Padding modes in the order of ATen's enumeration; :data:`MODES` lists interpolation modes likewise."""
+_MODES: tuple[_Mode, ...] = ("linear", "nearest", "cubic")
+_PADDINGS: tuple[Padding, ...] = ("zeros", "border", "reflection")
+"""Padding modes in the order of ATen's enumeration; :data:`_MODES` lists interpolation modes likewise."""
 
-CUBIC = -0.75
+_CUBIC = -0.75
 """Parameter of the cubic kernel, as in eager."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
+class _Sampling:
     """Interpolation mode, padding mode and ``align_corners``, with the dtype of positions."""
 
-    mode: Mode
+    mode: _Mode
     padding: Padding
     corners: bool
     dtype: DType
@@ -95,7 +95,7 @@ class Sampling:
                 return f.where(later, fraction, 1 - fraction), f.where(later, fraction.like(1), -1)
             case "cubic":
                 distance = fraction + 1 - tap.to(self.dtype)
-                return keys(distance, CUBIC), keys_slope(distance, CUBIC)
+                return keys(distance, _CUBIC), keys_slope(distance, _CUBIC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +111,13 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampler:
+class _Sampler:
     """A grid over the spatial dimensions of a tensor, read at a batch and a point."""
 
     ctx: LoweringContext
     x: Tensor
     grid: Tensor
-    how: Sampling
+    how: _Sampling
 
     @property
     def spatial(self) -> tuple[Size, ...]:
@@ -150,7 +150,7 @@ class Sampler:
         """Element at the neighbours of all dimensions; zero where one is outside the tensor."""
         at = [self.ctx.indirect(n.index.expr, s, check="clamped") for n, s in zip(near, self.spatial)]
         element = build.cast(self.x.load((batch, channel, *at)), self.how.dtype)
-        return Num(build.masked(exist(near).expr, element, build.const(0, self.how.dtype)))
+        return Num(build.masked(_exist(near).expr, element, build.const(0, self.how.dtype)))
 
     def corners(self, batch: Size, point: Axes) -> list[tuple[Neighbour, ...]]:
         """Every combination of one neighbour per dimension."""
@@ -161,7 +161,7 @@ class Sampler:
         return list(itertools.product(*each))
 
 
-def exist(near: Sequence[Neighbour]) -> Num:
+def _exist(near: Sequence[Neighbour]) -> Num:
     """True where all neighbours are inside the tensor."""
     found = near[0].exists
     for n in near[1:]:
@@ -178,7 +178,7 @@ def weight(near: Sequence[Neighbour], along: int | None = None) -> Num:
     return found
 
 
-def total(parts: Sequence[Num]) -> Num:
+def _total(parts: Sequence[Num]) -> Num:
     """Sum from left to right."""
     found = parts[0]
     for part in parts[1:]:
@@ -188,9 +188,9 @@ def total(parts: Sequence[Num]) -> Num:
 
 def _sampler(
     ctx: LoweringContext, x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool
-) -> Sampler:
-    how = Sampling(MODES[mode], PADDINGS[padding], corners, compute_dtype(x.dtype))
-    return Sampler(ctx, x, grid, how)
+) -> _Sampler:
+    how = _Sampling(_MODES[mode], _PADDINGS[padding], corners, compute_dtype(x.dtype))
+    return _Sampler(ctx, x, grid, how)
 
 
 @rule("aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default")
@@ -203,7 +203,7 @@ def grid_sampler(
     def body(axes: Axes) -> Expr:
         batch, channel, *point = axes
         near = sampler.corners(batch, tuple(point))
-        return total([sampler.value(batch, channel, n) * weight(n) for n in near]).expr
+        return _total([sampler.value(batch, channel, n) * weight(n) for n in near]).expr
 
     return ctx.pointwise(body)
 
@@ -227,7 +227,7 @@ def grid_sampler_backward(
     )
 
 
-def _to_tensor(ctx: LoweringContext, grad: Tensor, sampler: Sampler) -> Tensor:
+def _to_tensor(ctx: LoweringContext, grad: Tensor, sampler: _Sampler) -> Tensor:
     """Gradient of the input: each gradient is added to the neighbours, times their weights."""
     kind, wide = ctx.outputs[0], sampler.how.dtype
     assert kind is not None, "output_mask requests this gradient"
@@ -245,7 +245,7 @@ def _to_tensor(ctx: LoweringContext, grad: Tensor, sampler: Sampler) -> Tensor:
     def body(axes: Axes) -> Expr:
         found = near(axes)
         term = Num(build.cast(grad.load(axes[:-1]), wide)) * weight(found)
-        return f.where(exist(found), term, 0).expr
+        return f.where(_exist(found), term, 0).expr
 
     total_type = kind if kind.dtype == wide else ctx.temporary(wide, kind.shape)
     base = zeros(ctx, ctx.temporary(wide, kind.shape))
@@ -255,7 +255,7 @@ def _to_tensor(ctx: LoweringContext, grad: Tensor, sampler: Sampler) -> Tensor:
     return added if total_type is kind else ctx.pointwise(added.load, kind, "0")
 
 
-def _to_grid(ctx: LoweringContext, grad: Tensor, sampler: Sampler) -> Tensor:
+def _to_grid(ctx: LoweringContext, grad: Tensor, sampler: _Sampler) -> Tensor:
     """Gradient of the coordinates, summed over channels."""
     kind, wide = ctx.outputs[1], sampler.how.dtype
     assert kind is not None, "output_mask requests this gradient"
@@ -267,7 +267,7 @@ def _to_grid(ctx: LoweringContext, grad: Tensor, sampler: Sampler) -> Tensor:
             moved = [
                 sampler.value(batch, inner[0], n) * weight(n, d) for n in sampler.corners(batch, tuple(point))
             ]
-            return (Num(build.cast(grad.load((batch, inner[0], *point)), wide)) * total(moved)).expr
+            return (Num(build.cast(grad.load((batch, inner[0], *point)), wide)) * _total(moved)).expr
 
         return body
 

@@ -62,7 +62,7 @@ def _adaptive(x: Sequence[Size], out: Sequence[Size]) -> list[Adaptive] | None:
     return windows if all(w.known for w in windows) else None
 
 
-MAX_DIVISOR_TERMS = 8
+_MAX_DIVISOR_TERMS = 8
 """Largest number of summands of a divisor that is one index term; longer ones are multiplied in the kernel."""
 
 _SYMBOLIC = Declined("the sizes of pooling windows are symbolic")
@@ -248,7 +248,7 @@ def _divisor(
         return build.const(given, dtype)
     counts = [count_of(o, w, padded) for w, o in zip(windows, outer, strict=True)]
     # Terms are expanded. In three dimensions of symbolic sizes that is a sum of 64 products, a megabyte of code.
-    if prod(len(addends(each)) for each in counts) <= MAX_DIVISOR_TERMS:
+    if prod(len(addends(each)) for each in counts) <= _MAX_DIVISOR_TERMS:
         return ctx.number(product(counts), dtype)
     return build.cast(reduce(partial(build.op, "mul"), map(build.index, counts)), dtype)
 

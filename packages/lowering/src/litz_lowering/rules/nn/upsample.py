@@ -30,7 +30,7 @@ _IRREGULAR = Declined("source positions have no short period")
 
 
 @dataclass(frozen=True, slots=True)
-class Resampled:
+class _Resampled:
     """A dimension of ``size`` elements resampled to ``count``; ``scale`` is input elements per result, rounded as
     in eager."""
 
@@ -52,11 +52,11 @@ class Resampled:
 
 def _dimensions(
     ctx: LoweringContext, x: Tensor, scales: Sequence[float | None], corners: bool = False
-) -> list[Resampled] | None:
+) -> list[_Resampled] | None:
     """Resampling of each spatial dimension; None where sizes are symbolic or empty."""
     given = [*scales, *(None for _ in range(x.rank))]
     dtype = compute_dtype(x.dtype) if x.dtype.is_float else compute_dtype(ctx.output.dtype)
-    found: list[Resampled] = []
+    found: list[_Resampled] = []
     for size, count, factor in zip(x.shape[2:], ctx.output.shape[2:], given):
         if not isinstance(size, int) or not isinstance(count, int) or size == 0 or count == 0:
             return None
@@ -66,7 +66,7 @@ def _dimensions(
             scale = (
                 _ratio(1, factor, dtype) if factor is not None and factor > 0 else _ratio(size, count, dtype)
             )
-        found.append(Resampled(size, count, scale, dtype))
+        found.append(_Resampled(size, count, scale, dtype))
     return found
 
 
@@ -126,7 +126,7 @@ def upsample_linear(
     if len(known) < len(stairs):
         return _IRREGULAR
 
-    def weight(d: Resampled, stair: Stair, i: Size) -> Num:
+    def weight(d: _Resampled, stair: Stair, i: Size) -> Num:
         """Weight of the later of the two elements."""
         position = f.maximum((f.index(i).to(d.dtype) + shift) * d.scale - shift, 0.0)
         return f.minimum(f.maximum(position - f.index(stair.term(i)).to(d.dtype), 0.0), 1.0)

@@ -18,7 +18,7 @@ from litz_lowering.contexts.context import Axes, LoweringContext, Tensor
 from litz_lowering.expressions import formula as f
 from litz_lowering.expressions.formula import Num, extreme
 
-LONG = 32
+_LONG = 32
 """Number of elements above which a window is long."""
 
 
@@ -58,7 +58,7 @@ class WindowSearch:
     @property
     def is_long(self) -> bool:
         points = product(self.over)
-        return isinstance(points, int) and points > LONG
+        return isinstance(points, int) and points > _LONG
 
 
 def largest(ctx: LoweringContext, search: WindowSearch) -> tuple[Tensor, Tensor]:

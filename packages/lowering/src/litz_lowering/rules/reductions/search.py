@@ -14,17 +14,17 @@ from litz_lowering.expressions import formula as f
 from litz_lowering.expressions.formula import Num
 from litz_lowering.expressions.promotion import operand, promoted
 
-MAX_STEPS = 32
+_MAX_STEPS = 32
 """Largest number of unrolled steps. An interval of unknown length would need one per bit of an address."""
 
 
 def steps(ctx: LoweringContext, size: Size) -> int | None:
-    """Number of bisection steps for an interval of ``size``; None where it is not provably at most ``MAX_STEPS``."""
+    """Number of bisection steps for an interval of ``size``; None where it is not provably at most ``_MAX_STEPS``."""
     high = bounds(size, ctx.builder.symbols.ranges()).high
-    return high.bit_length() if high is not None and high.bit_length() <= MAX_STEPS else None
+    return high.bit_length() if high is not None and high.bit_length() <= _MAX_STEPS else None
 
 
-def first_not(ctx: LoweringContext, size: Size, count: int, passed: Callable[[Size], Num]) -> Num:
+def _first_not(ctx: LoweringContext, size: Size, count: int, passed: Callable[[Size], Num]) -> Num:
     """First position below ``size`` that is not ``passed``, an ``i64``; ``size`` where all are.
 
     ``count`` is the result of :func:`steps`. The tested positions are those that eager tests, so results agree
@@ -60,7 +60,7 @@ def _searched(
             element = build.cast(build.cast(ordered.load((*lead, position)), common), compute_dtype(common))
             return ~(Num(element) > searched if right else Num(element) >= searched)
 
-        return first_not(ctx, size, count, passed)
+        return _first_not(ctx, size, count, passed)
 
     return ctx.pointwise(lambda axes: search(axes).expr)
 

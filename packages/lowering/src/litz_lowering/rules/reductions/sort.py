@@ -29,7 +29,7 @@ from litz_lowering.expressions import formula as f
 from litz_lowering.expressions.formula import Num
 from litz_lowering.rules.indexing.view import dimension
 
-MAX_RANKED_ROW = 64
+_MAX_RANKED_ROW = 64
 """Longest row that is ranked. On an H200, 4,096 rows of 128 took twice as long as a library's sort, rows of 64
 less than it."""
 
@@ -187,10 +187,10 @@ def _below(keys: _Keys, last: Tensor) -> Callable[[Axes], Expr]:
 
 def _sorted(ctx: LoweringContext, x: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor] | Declined:
     """Sort all elements; returns values and positions."""
-    keys = _keys(x, dim, descending, max(MAX_RANKED_ROW, ctx.options.max_sorted_row))
+    keys = _keys(x, dim, descending, max(_MAX_RANKED_ROW, ctx.options.max_sorted_row))
     if isinstance(keys, Declined):
         return keys
-    return _ranked(ctx, keys) if keys.size <= MAX_RANKED_ROW else _network_sorted(ctx, keys)
+    return _ranked(ctx, keys) if keys.size <= _MAX_RANKED_ROW else _network_sorted(ctx, keys)
 
 
 def _ranked(ctx: LoweringContext, keys: _Keys) -> tuple[Tensor, Tensor]:

@@ -15,11 +15,11 @@ from litz_lowering.expressions import formula as f
 from litz_lowering.expressions.formula import Num, where
 from litz_lowering.rules.elementwise.pointwise import row
 
-LARGE = 200
+_LARGE = 200
 """Value of ``a`` above which Stirling's series gives the gamma function, and the expansion is used within 4.5
 deviations of ``a``."""
 
-TEMME = (
+_TEMME = (
     (
         -0.3333333333333333, 0.08333333333333333, -0.014814814814814815, 0.0011574074074074073, 0.0003527336860670194,
         -0.0001787551440329218, 3.919263178522438e-05, -2.185448510679992e-06, -1.85406221071516e-06,
@@ -62,7 +62,7 @@ def _log_weight(a: Num, x: Num, distance: Num) -> Num:
     inverse = 1.0 / a
     stirling = inverse * (1 / 12 - inverse * inverse * (1 / 360))
     large = -a * distance - 0.5 * f.log(a * (2 * math.pi)) - stirling
-    return where(a > LARGE, large, a * f.log(x) - x - f.unary("lgamma")(a + 1.0))
+    return where(a > _LARGE, large, a * f.log(x) - x - f.unary("lgamma")(a + 1.0))
 
 
 def _regularised(a: Num, x: Num, *, upper: bool) -> Num:
@@ -70,7 +70,7 @@ def _regularised(a: Num, x: Num, *, upper: bool) -> Num:
     a, x = a.to(f64), x.to(f64)
     m = (x - a) / a
     distance = _less_log1p(m)
-    near = (a > LARGE) & (f.absolute(m) < 4.5 / f.sqrt(a))
+    near = (a > _LARGE) & (f.absolute(m) < 4.5 / f.sqrt(a))
     far = ~near & (x >= a) & (x > 1.1)
     # Where a branch is not selected, its arguments make it converge at once.
     series = f.binary("gamma_series")(a, where(near | far, 0, x))
@@ -100,7 +100,7 @@ def _upper_of_small(a: Num, x: Num) -> Num:
 def _temme(a: Num, m: Num, distance: Num, *, upper: bool) -> Num:
     eta = f.sqrt(2.0 * distance)
     eta = where(m < 0, -eta, eta)
-    sums = tuple(_in_powers(eta, coefficients) for coefficients in TEMME)
+    sums = tuple(_in_powers(eta, coefficients) for coefficients in _TEMME)
     correction = f.exp(-a * distance) / f.sqrt(a * (2 * math.pi)) * _in_powers(1.0 / a, sums)
     scaled = eta * f.sqrt(a * 0.5)
     if upper:

@@ -14,15 +14,15 @@ from litz_lowering.expressions import formula as f
 from litz_lowering.expressions.formula import Num, Number, where
 from litz_lowering.rules.elementwise.pointwise import PointwiseRow, lower_pointwise
 
-UNROLLED = 64
+_UNROLLED = 64
 """Highest degree whose recurrence is unrolled."""
 
-HERMITE_LIMIT = {32: 128, 64: 512}
+_HERMITE_LIMIT = {32: 128, 64: 512}
 """Eager's highest degree of Hermite polynomials by the width of the float, in bits; above it the result is NaN."""
 
 Degree = int | Num
 Polynomial = Callable[[Num, int], Num]
-Varying = Callable[[Num, Num], Num]
+_Varying = Callable[[Num, Num], Num]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def _fourth_kind(angle: Num, n: Degree, *, shifted: bool = False) -> Num:
     return where(f.unary("cos")(half).eq(1), _alternating(n) if shifted else 2 * n + 1, value)
 
 
-CHEBYSHEV = {
+_CHEBYSHEV = {
     "t": Chebyshev(1, 0, _first_kind, 6, 6, right=0, left=0),
     "u": Chebyshev(2, 0, _second_kind, 8, 6, right=1, left=1),
     "v": Chebyshev(2, -1, _third_kind, 8, 6, right=0, left=2),
@@ -138,7 +138,7 @@ def _legendre(x: Num, n: int) -> Num:
 
 
 def _varying_hermite(x: Num, n: Num, gap: int) -> Num:
-    beyond = n > HERMITE_LIMIT[x.dtype.bits]
+    beyond = n > _HERMITE_LIMIT[x.dtype.bits]
     slope = x if gap == 1 else x + x
     return where(beyond, math.nan, _term(where(beyond, 0, n), slope, 0, slope, 0, gap, 0))
 
@@ -153,7 +153,7 @@ def _varying_legendre(x: Num, n: Num) -> Num:
     return _term(where(at_end, f.fmod(n, 2), n), x, x + x, x, 0, 1, 1)
 
 
-POLYNOMIALS: dict[str, tuple[Polynomial, Varying]] = {
+_POLYNOMIALS: dict[str, tuple[Polynomial, _Varying]] = {
     "hermite_polynomial_h": (_hermite_h, partial(_varying_hermite, gap=2)),
     "hermite_polynomial_he": (_hermite_he, partial(_varying_hermite, gap=1)),
     "laguerre_polynomial_l": (_laguerre, _varying_laguerre),
@@ -163,7 +163,7 @@ POLYNOMIALS: dict[str, tuple[Polynomial, Varying]] = {
             partial(_chebyshev, kind, shifted=bool(prefix)),
             partial(_varying_chebyshev, kind, shifted=bool(prefix)),
         )
-        for name, kind in CHEBYSHEV.items()
+        for name, kind in _CHEBYSHEV.items()
         for prefix in ("", "shifted_")
     },
 }
@@ -174,11 +174,11 @@ def _whole(n: Num) -> Num:
     return where((n > -(2.0**63)) & (n < 2.0**63), f.trunc(n), n.like(-1))
 
 
-def _serve(name: str, polynomial: Polynomial, varying: Varying) -> None:
+def _serve(name: str, polynomial: Polynomial, varying: _Varying) -> None:
     def body(x: Num, n: Num | Number) -> Num:
         if isinstance(n, Num):
             return varying(x, _whole(n))
-        return polynomial(x, int(n)) if 0 <= n <= UNROLLED else varying(x, _whole(x.like(n)))
+        return polynomial(x, int(n)) if 0 <= n <= _UNROLLED else varying(x, _whole(x.like(n)))
 
     def lower_polynomial(ctx: LoweringContext, x: Tensor | Number, n: Tensor | Number) -> Tensor | Declined:
         if ctx.output is not None and ctx.output.dtype.is_low_precision:
@@ -190,5 +190,5 @@ def _serve(name: str, polynomial: Polynomial, varying: Varying) -> None:
     )
 
 
-for _name, _pair in POLYNOMIALS.items():
+for _name, _pair in _POLYNOMIALS.items():
     _serve(_name, *_pair)

@@ -30,9 +30,9 @@ class AttentionRoutine:
     """The logsumexp that is returned for a row whose keys are all masked."""
 
 
-FLASH = AttentionRoutine(aligned="last", empty=math.inf)
-EFFICIENT = AttentionRoutine(frozenset({bf16, f16, f32}), groups=False, biased=True)
-CUDNN = AttentionRoutine()
+_FLASH = AttentionRoutine(aligned="last", empty=math.inf)
+_EFFICIENT = AttentionRoutine(frozenset({bf16, f16, f32}), groups=False, biased=True)
+_CUDNN = AttentionRoutine()
 
 _OPERANDS = "query=query key=key value=value"
 _UNREAD = "unread=cum_seq_q unread=cum_seq_k unread=max_q unread=max_k"
@@ -41,14 +41,14 @@ _SEEDS = "unread=philox_seed unread=philox_offset"
 ATTENTIONS: Mapping[str, tuple[AttentionRoutine, str]] = MappingProxyType(
     {
         "aten._scaled_dot_product_flash_attention.default": (
-            FLASH, f"{_OPERANDS} dropout=dropout_p causal=is_causal debug=return_debug_mask scale=scale",
+            _FLASH, f"{_OPERANDS} dropout=dropout_p causal=is_causal debug=return_debug_mask scale=scale",
         ),
         "aten._scaled_dot_product_efficient_attention.default": (
-            EFFICIENT,
+            _EFFICIENT,
             f"{_OPERANDS} bias=attn_bias unread=compute_log_sumexp dropout=dropout_p causal=is_causal scale=scale",
         ),
         "aten._scaled_dot_product_cudnn_attention.default": (
-            CUDNN,
+            _CUDNN,
             f"{_OPERANDS} bias=attn_bias unread=compute_log_sumexp dropout=dropout_p causal=is_causal"
             " debug=return_debug_mask scale=scale",
         ),
@@ -63,17 +63,17 @@ without it.
 GRADIENTS: Mapping[str, tuple[AttentionRoutine, str]] = MappingProxyType(
     {
         "aten._scaled_dot_product_flash_attention_backward.default": (
-            FLASH,
+            _FLASH,
             f"grad_out=grad_out {_OPERANDS} out=out logsumexp=logsumexp {_UNREAD} dropout=dropout_p causal=is_causal"
             f" {_SEEDS} scale=scale",
         ),
         "aten._scaled_dot_product_efficient_attention_backward.default": (
-            EFFICIENT,
+            _EFFICIENT,
             f"grad_out=grad_out_ {_OPERANDS} bias=attn_bias out=out logsumexp=logsumexp {_SEEDS} dropout=dropout_p"
             " grad_mask=grad_input_mask causal=is_causal scale=scale",
         ),
         "aten._scaled_dot_product_cudnn_attention_backward.default": (
-            CUDNN,
+            _CUDNN,
             f"grad_out=grad_out {_OPERANDS} out=out logsumexp=logsumexp {_SEEDS} bias=attn_bias {_UNREAD}"
             " dropout=dropout_p causal=is_causal scale=scale",
         ),
@@ -81,7 +81,7 @@ GRADIENTS: Mapping[str, tuple[AttentionRoutine, str]] = MappingProxyType(
 )  # fmt: skip
 """The same for the gradients of attention. The first three results are the gradients of Q, K and V."""
 
-MAX_HEAD_DIM = 256
+_MAX_HEAD_DIM = 256
 """The largest head dimension, in elements: ATen's routines take no larger one, and a tile holds a whole head."""
 
 
@@ -192,7 +192,7 @@ def _suits(query: Value, key: Value, value: Value, routine: AttentionRoutine) ->
     if any(len(shape) != 4 or 0 in shape for shape in shapes):
         return False
     (batch, heads, _, head_dim), (_, kv_heads, keys, _), (*_, value_dim) = shapes
-    if not all(isinstance(each, int) and 1 < each <= MAX_HEAD_DIM for each in (head_dim, value_dim)):
+    if not all(isinstance(each, int) and 1 < each <= _MAX_HEAD_DIM for each in (head_dim, value_dim)):
         return False
     if shapes[1] != (batch, kv_heads, keys, head_dim) or shapes[2] != (batch, kv_heads, keys, value_dim):
         return False

@@ -12,7 +12,7 @@ from litz_ir.symbols import Size, symbol
 from litz_scheduler.library.attention.attention_calls import AttentionGradientCall
 from litz_scheduler.library.attention.attention_scores import AttentionScores, axes_of, loop
 
-ScoreTerm = Callable[[QueryKeyPoint], Expr]
+_ScoreTerm = Callable[[QueryKeyPoint], Expr]
 """A scalar for each pair of query and key, such as a softmax weight."""
 
 
@@ -84,7 +84,7 @@ class _Sums:
         sum_at_point = Load(total.name, (b, *heads.divided(h), m, d), f32)
         return self._sum(total, axes, inner, body), self._rounded(result, sum_at_point)
 
-    def of_keys(self, result: Value, term: ScoreTerm, query_value: Value) -> tuple[Operation, ...]:
+    def of_keys(self, result: Value, term: _ScoreTerm, query_value: Value) -> tuple[Operation, ...]:
         """Return the loops of the gradient of K or V: a sum over the queries of all heads that use the KV head.
 
         It adds ``term`` times the element of ``query_value`` at the query.

@@ -45,7 +45,7 @@ class BlockRange:
     @property
     def sizes(self) -> tuple[Size, ...]:
         """The extents of the summed axes: all blocks, and the positions in a block."""
-        return block_count(self.length, self.block), self.block
+        return _block_count(self.length, self.block), self.block
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class CausalKeyBlocks(BlockRange):
         """Return the key position at a point of the summed axes, for the query ``row``."""
         number, offset = inner
         end = add(mul(add(floordiv(row, self.rows), 1), self.rows), self.diagonal)
-        mask = op("lt", index(number), index(block_count(end, self.block)))
-        return block_position(add(mul(number, self.block), offset), self.length, self.block, mask)
+        mask = op("lt", index(number), index(_block_count(end, self.block)))
+        return _block_position(add(mul(number, self.block), offset), self.length, self.block, mask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +69,24 @@ class CausalQueryBlocks(BlockRange):
         number, offset = inner
         leading = add(mul(floordiv(row, self.rows), self.rows), mul(self.diagonal, -1))
         first = maximum(0, floordiv(leading, self.block))
-        remaining = add(block_count(self.length, self.block), mul(first, -1))
+        remaining = add(_block_count(self.length, self.block), mul(first, -1))
         position = add(mul(add(first, number), self.block), offset)
-        return block_position(position, self.length, self.block, op("lt", index(number), index(remaining)))
+        return _block_position(position, self.length, self.block, op("lt", index(number), index(remaining)))
 
 
-def block_count(length: Size, block: int) -> Size:
+def _block_count(length: Size, block: int) -> Size:
     """Return the number of blocks that hold ``length`` positions."""
     return floordiv(add(length, block - 1), block)
 
 
-def block_position(position: Size, length: Size, block: int, mask: Expr) -> SummedPosition:
+def _block_position(position: Size, length: Size, block: int, mask: Expr) -> SummedPosition:
     """Return a position of a block with its mask; the last block may extend beyond ``length``."""
     if isinstance(length, int) and length % block == 0:
         return SummedPosition(position, mask)
     return SummedPosition(minimum(position, add(length, -1)), mask, op("lt", index(position), index(length)))
 
 
-def block_size(length: Size) -> int:
+def _block_size(length: Size) -> int:
     """Return the positions in a block: 64 where ``length`` is a multiple of 64 but not of 128, else 128."""
     divisor = length & -length if isinstance(length, int) else 0
     return min(BLOCK, divisor) if divisor >= MIN_BLOCK else BLOCK
@@ -120,16 +120,16 @@ class AttentionScores:
     def keys(self) -> FullRange | CausalKeyBlocks:
         """Return the key positions that the loop of a query sums over."""
         length, diagonal = self.call.key.type.shape[2], self.call.diagonal
-        block = block_size(length)
-        if diagonal is None or block_count(length, block) == 1:
+        block = _block_size(length)
+        if diagonal is None or _block_count(length, block) == 1:
             return FullRange(length)
         return CausalKeyBlocks(length, block, BLOCK, diagonal)
 
     def queries(self) -> FullRange | CausalQueryBlocks:
         """Return the query positions that the loop of a key sums over."""
         length, diagonal = self.call.query.type.shape[2], self.call.diagonal
-        block = block_size(length)
-        if diagonal is None or block_count(length, block) == 1:
+        block = _block_size(length)
+        if diagonal is None or _block_count(length, block) == 1:
             return FullRange(length)
         return CausalQueryBlocks(length, block, BLOCK, diagonal)
 

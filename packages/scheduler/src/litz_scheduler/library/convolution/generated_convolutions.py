@@ -17,7 +17,7 @@ from litz_scheduler.legality.matmul import gpu_kinds
 from litz_scheduler.library.convolution.convolution_loops import ConvolutionSum, convolution_sum
 from litz_scheduler.options import SchedulerOptions
 
-OPERAND_DTYPES = (bf16, f16, f32)
+_OPERAND_DTYPES = (bf16, f16, f32)
 """The dtypes of operands that every library accumulates in f32."""
 
 
@@ -73,7 +73,7 @@ def _suits(call: ConvolutionCall, kinds: frozenset[str]) -> bool:
 
 def _is_matmul(convolution: Convolution) -> bool:
     types = (convolution.input.type, convolution.output.type, convolution.weight.type)
-    if len({type_.dtype for type_ in types}) != 1 or types[0].dtype not in OPERAND_DTYPES:
+    if len({type_.dtype for type_ in types}) != 1 or types[0].dtype not in _OPERAND_DTYPES:
         return False
     rows, columns, *_ = types[-1].shape
     return convolution.groups == 1 or (columns != 1 and rows != convolution.groups)

@@ -17,7 +17,7 @@ RANKS = (4, 5)
 """Ranks of 2-d and 3-d activations. ATen has no channels-last for fewer dimensions."""
 
 
-FEW_CHANNELS = 3
+_FEW_CHANNELS = 3
 """The channels of an RGB input, up to which an activation counts as having few."""
 
 WIDE_FILTER, WIDE_FILTER_SUMS = 3, 256
@@ -40,11 +40,11 @@ class LayoutCosts:
     are channels-last."""
 
 
-ONEDNN = LayoutCosts(activation=1, grouped=3, weight=4, wide=WIDE_FILTER_SUMS)
+_ONEDNN = LayoutCosts(activation=1, grouped=3, weight=4, wide=WIDE_FILTER_SUMS)
 """Measured on Zen 4 with f32: 0.04 ms for a megabyte of activation, 0.16 ms for one of weight. Without channels-last,
 gradients of convolutions in groups are 1.5 to 16 times slower."""
 
-CUDNN = LayoutCosts(activation=2, grouped=0, weight=4, wide=0)
+_CUDNN = LayoutCosts(activation=2, grouped=0, weight=4, wide=0)
 """Counted, not measured: tensor-core kernels read and write channels-last, so that a kernel copies every other
 activation before or after. Convolutions in groups do not use tensor cores."""
 
@@ -128,11 +128,11 @@ def _layout_costs(
     if mixed or any(value.type.device.kind != kind for value in activations):
         return None
     if kind == "cpu":
-        return ONEDNN if options.prepack_convolutions and dtype in (f32, bf16, f16) else None
+        return _ONEDNN if options.prepack_convolutions and dtype in (f32, bf16, f16) else None
     if options.channels_last == "cpu":
         return None
     low_precision = dtype in (bf16, f16) or (dtype == f32 and options.convolution_precision == "tf32")
-    return CUDNN if low_precision else None
+    return _CUDNN if low_precision else None
 
 
 def is_activation(type_: TensorType) -> bool:
@@ -149,7 +149,7 @@ def is_both_layouts(type_: TensorType) -> bool:
 def has_few_channels(type_: TensorType) -> bool:
     """Return whether libraries read an activation in either layout: its channels do not fill a vector register."""
     channels = type_.shape[1]
-    return isinstance(channels, int) and channels <= FEW_CHANNELS
+    return isinstance(channels, int) and channels <= _FEW_CHANNELS
 
 
 def is_channels_last(type_: TensorType) -> bool:

@@ -17,13 +17,13 @@ from litz_scheduler.library.layout.convolution_layouts import (
 )
 from litz_scheduler.library.layout.minimum_cut import INFINITE_COST, MinimumCut
 
-CONVERSION_COST = 3
+_CONVERSION_COST = 3
 """Bytes charged for each byte of an activation that is copied to the other layout: reads or writes are strided."""
 
-FEW_CHANNELS_CONVERSION_COST = 9
+_FEW_CHANNELS_CONVERSION_COST = 9
 """The same for activations of few channels, whose copy fills few lanes of each vector register."""
 
-MIXED_LAYOUT_COST = 2
+_MIXED_LAYOUT_COST = 2
 """The same for an activation that a loop reads in another layout than that of its results."""
 
 
@@ -116,7 +116,7 @@ class LayoutPropagation:
         results = () if costs.output is None else (costs.output.name,)
         for name in (*costs.reads, *results):
             few = has_few_channels(self._values[name].type)
-            self._same_layout(node, name, FEW_CHANNELS_CONVERSION_COST if few else CONVERSION_COST)
+            self._same_layout(node, name, _FEW_CHANNELS_CONVERSION_COST if few else _CONVERSION_COST)
 
     def _same_layout(self, node: str, activation: str, cost_per_byte: int) -> None:
         other = self._node(activation)
@@ -131,7 +131,7 @@ class LayoutPropagation:
         if not written and read and isinstance(operation, Pointwise):
             # Its results are no activations; its loop order is most likely that of eager's layout.
             for name in read:
-                self._cut.outside(name, MIXED_LAYOUT_COST * activation_bytes(self._values[name].type))
+                self._cut.outside(name, _MIXED_LAYOUT_COST * activation_bytes(self._values[name].type))
             return
         for name in (*written, *read)[1:]:
-            self._same_layout((*written, *read)[0], name, MIXED_LAYOUT_COST)
+            self._same_layout((*written, *read)[0], name, _MIXED_LAYOUT_COST)

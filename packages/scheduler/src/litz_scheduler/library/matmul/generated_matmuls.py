@@ -28,7 +28,9 @@ from litz_scheduler import reasons
 from litz_scheduler.library.matmul.grouped_gemm import grouped_gemm_loops, row_groups_of
 from litz_scheduler.options import SchedulerOptions
 
-NOTES: Mapping[str, str] = MappingProxyType({"mul_tf32": "TF32", "mul_f8": "fp8", "mul_f8_fast": "fp8, fast"})
+_NOTES: Mapping[str, str] = MappingProxyType(
+    {"mul_tf32": "TF32", "mul_f8": "fp8", "mul_f8_fast": "fp8, fast"}
+)
 """The note on precision in the explanation of a generated matmul, by the scalar operation that multiplies."""
 
 
@@ -56,7 +58,7 @@ class GeneratedMatmuls:
         for operation in data.operations:
             multiply, loops = self._loops(operation, values, devices, data.symbols)
             if loops:
-                note = NOTES.get(multiply, "")
+                note = _NOTES.get(multiply, "")
                 decision = Decision(
                     "library", operation.name, "generate", reasons.LIBRARY_GENERATED, note=note
                 )

@@ -22,7 +22,7 @@ from litz_ir.scalar import Expr, Indirect, Load, cast, const, index, masked, op,
 from litz_ir.symbols import Size, SymbolTable, add, floordiv, mod, mul, symbol
 from litz_scheduler.analysis.cost import estimate
 
-TILE_ROWS = (16, 128)
+_TILE_ROWS = (16, 128)
 """The smallest and the largest number of rows in a tile."""
 
 
@@ -102,13 +102,13 @@ def _number(at: Size) -> Expr:
 def row_groups_of(matmul: ContractionCall, call: MatmulCall, symbols: SymbolTable) -> RowGroups | None:
     """Return the row groups of a grouped GEMM; ``None`` for fewer than two groups or an unknown number of them.
 
-    A tile has the mean number of rows in a group, rounded up to a power of two and bounded by ``TILE_ROWS``.
+    A tile has the mean number of rows in a group, rounded up to a power of two and bounded by ``_TILE_ROWS``.
     """
     count, rows = call.b.type.shape[0], call.a.type.shape[0]
     if call.offsets is None or not isinstance(count, int) or count < 2:
         return None
     rows_per_group = max(1, estimate(rows, symbols) // count)
-    least, greatest = TILE_ROWS
+    least, greatest = _TILE_ROWS
     block = min(greatest, max(least, 1 << (rows_per_group - 1).bit_length()))
     return RowGroups(matmul, call.offsets, count, rows, block)
 

@@ -25,7 +25,7 @@ from litz_scheduler.analysis.graph_facts import output_names
 from litz_scheduler.legality.matmul import gpu_kinds
 from litz_scheduler.options import SchedulerOptions
 
-MAX_OVERHEAD = 16
+_MAX_OVERHEAD = 16
 """The limit on padding: a row grows by at most one part in this many. It has not been measured."""
 
 
@@ -73,15 +73,15 @@ class PadLeadingDimension:
         """Return the value with padded rows where the pass applies to it, else unchanged."""
         applicable = value.replaces is None and value.type.device.kind in kinds
         known = context.machine(value.type.device)
-        type_ = padded_type(value.type, known.model) if applicable and known is not None else None
+        type_ = _padded_type(value.type, known.model) if applicable and known is not None else None
         if type_ is None or not _read_by_matmul(value.name, readers):
             return value
         context.decide(Decision("library", value.name, "pad", reasons.LIBRARY_PADDING))
         return replace(value, type=type_)
 
 
-def padded_type(type_: TensorType, model: DeviceModel) -> TensorType | None:
-    """Return a tensor type with rows padded to cache lines, else to vectorised accesses, as ``MAX_OVERHEAD`` permits.
+def _padded_type(type_: TensorType, model: DeviceModel) -> TensorType | None:
+    """Return a tensor type with rows padded to cache lines, else to vectorised accesses, as ``_MAX_OVERHEAD`` permits.
 
     Returns ``None`` where accesses are aligned or the padding would exceed that.
     """
@@ -96,7 +96,7 @@ def padded_type(type_: TensorType, model: DeviceModel) -> TensorType | None:
         return None
     alignments = (model.line_bytes, model.vector_bytes)
     lengths = (-(-row * size // alignment) * alignment // size for alignment in alignments)
-    longer = next((length for length in lengths if MAX_OVERHEAD * (length - row) <= row), None)
+    longer = next((length for length in lengths if _MAX_OVERHEAD * (length - row) <= row), None)
     if longer is None:
         return None
     strides = contiguous((*shape[:-1], longer)).strides

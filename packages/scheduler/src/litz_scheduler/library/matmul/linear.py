@@ -15,7 +15,7 @@ from litz_scheduler.analysis.cost import estimate
 from litz_scheduler.analysis.graph_facts import VersionDeadlines
 from litz_scheduler.options import SchedulerOptions
 
-MIN_ROWS = 8
+_MIN_ROWS = 8
 """The fewest rows of A. With fewer, a matmul is bound by reading B, which takes every library the same time."""
 
 
@@ -79,7 +79,7 @@ class _LinearRewriter:
     def _pays(self, matmul: ContractionCall) -> bool:
         rows, _ = matmul.results[0].type.shape
         enough = estimate(matmul.flops, self._symbols) >= self._min_flops
-        return enough and estimate(rows, self._symbols) >= MIN_ROWS
+        return enough and estimate(rows, self._symbols) >= _MIN_ROWS
 
     def _is_matrix(self, name: str, padding: bool = True) -> bool:
         """Return whether a matrix is f32, on the CPU, not empty, and has dense rows or columns that do not overlap.
