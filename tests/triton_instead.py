@@ -1,7 +1,8 @@
 """A pytest plugin: lowering's own tests, their graphs run as Triton kernels instead of by the reference interpreter.
 
 Every graph is scheduled for a GPU and its kernels run in Triton's interpreter; what is compared with eager is what they
-computed. The kernels' compiled form is left in the folder `TRITON_INSTEAD_SOURCES`, to be compiled by another process.
+computed. The compiled form of kernels is left in the folder `TRITON_INSTEAD_SOURCES`, if one is named, for another
+process to compile.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ GPU = Capabilities(
 # Most graphs are captured on the CPU, so a GPU's traits are given to that device too.
 MACHINES = {GPU.device: GPU, CPU: dataclasses.replace(GPU, device=CPU)}
 FOLDER = tempfile.TemporaryDirectory(prefix="litz-triton-")
-SOURCES = Path(os.environ["TRITON_INSTEAD_SOURCES"])
+SOURCES = Path(os.environ.get("TRITON_INSTEAD_SOURCES") or FOLDER.name)
 
 
 def run_as_triton(

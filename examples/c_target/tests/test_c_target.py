@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from litz_ir import from_text
-from litz_ir.dtypes import f32, i64
+from litz_ir.dtypes import ALL, f32, i64
 from litz_ir.errors import CodegenError, CompileFailed, CompilerNotFound, ToolchainError
 from litz_ir.plan import Plan
 from litz_ir.scalar import OPS
@@ -26,12 +26,7 @@ from litz_target_c.target import CTarget
 PROJECT = Path(__file__).resolve().parent.parent
 RANDOM = {"random_numbers", "random_normal"}
 NARROW = {
-    "rounding_to_bf16",
-    "rounding_to_f16",
-    "rounding_to_f8e4m3fn",
-    "rounding_to_f8e5m2",
-    "rounding_to_f8e4m3fnuz",
-    "rounding_to_f8e5m2fnuz",
+    *(f"{case}_{dtype}" for case in ("rounding_to", "literal_of") for dtype in ALL if dtype.is_low_precision),
     "rounding_after_each_bf16",
     "rounding_after_each_f16",
     "sum_f32_of_bf16",
