@@ -78,7 +78,7 @@ def test_candidates_have_other_tiles_of_the_subkernels(kernel: Kernel, tmp_path:
         assert len({tiles.warps for tiles in tilings}) == 1
         for subkernel in each.subkernels:
             schedule = subkernel.kernel.schedule
-            assert isinstance(schedule, TileLoops) and each.schedule == Foreach(schedule.warps)
+            assert isinstance(schedule, TileLoops) and each.schedule == Foreach(schedule.warps, 32)
         found = triton_assembly.compiled(emitted(each), "sm_90", tmp_path)
         assert (found.spilled, found.refused) == (0, "")
 
