@@ -64,11 +64,18 @@ def run(cache: Path, cwd: Path | None = None) -> dict[str, Any]:
     return found
 
 
-def test_second_process_compiles_nothing(tmp_path: Path) -> None:
-    first = run(tmp_path / "cache")
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A cache that a process filled, and what that process counted. Tests copy the cache, so that it has moved."""
+    cache = tmp_path_factory.mktemp("filled") / "cache"
+    return cache, run(cache)
+
+
+def test_second_process_compiles_nothing(tmp_path: Path, filled: tuple[Path, dict[str, Any]]) -> None:
+    cache, first = filled
     assert first["lower"] == 2 and first["build"] >= 2
     moved = tmp_path / "elsewhere"
-    shutil.move(tmp_path / "cache", moved)
+    shutil.copytree(cache, moved)
     second = run(moved, cwd=tmp_path)
     assert {name: second[name] for name in ("lower", "schedule", "build")} == {
         "lower": 0,
@@ -79,9 +86,11 @@ def test_second_process_compiles_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate"])
-def test_damaged_entries_are_made_again(tmp_path: Path, damage: str) -> None:
+def test_damaged_entries_are_made_again(
+    tmp_path: Path, damage: str, filled: tuple[Path, dict[str, Any]]
+) -> None:
     cache = tmp_path / "cache"
-    run(cache)
+    shutil.copytree(filled[0], cache)
     for path in cache.glob("*/*/*"):
         data = path.read_bytes()
         path.write_bytes(data[: len(data) // 2] if damage == "truncate" else bytes([data[0] ^ 1]) + data[1:])
@@ -90,9 +99,8 @@ def test_damaged_entries_are_made_again(tmp_path: Path, damage: str) -> None:
     assert run(cache)["build"] == 0
 
 
-def test_nothing_on_disk_is_a_pickle(tmp_path: Path) -> None:
-    run(tmp_path / "cache")
-    files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+def test_nothing_on_disk_is_a_pickle(filled: tuple[Path, dict[str, Any]]) -> None:
+    files = [path for path in filled[0].rglob("*") if path.is_file()]
     assert files
     assert all(path.suffix in (".json", ".so") for path in files), sorted(path.name for path in files)
 
