@@ -120,6 +120,17 @@ def test_results_of_online_reductions(gpu_split_bytes: int) -> None:
     assert_same(graph, plan)
 
 
+def test_the_online_sum_of_exponentials_of_minus_infinities_is_nan() -> None:
+    graph = parse_graph("""
+        graph infinite(%x: f32[4, 40] fixed) -> (%total) {
+          %m = reduce.max f32[i: 4, j: 1 | r: 40] { log(%x[i, r] * 0.0) }
+          %total = reduce.sum f32[i: 4 | r: 40] fixed { exp(log(%x[i, r] * 0.0) - %m[i, 0]) }
+        }""")
+    plan = plan_of(graph, GPU_LIKE, SchedulerOptions(long_row=32))
+    assert "merge.online" in [each.reason.key for each in plan.decisions]
+    assert_same(graph, plan)
+
+
 @pytest.mark.parametrize("machine", [CPU_LIKE, GPU_LIKE], ids=lambda machine: machine.name)
 def test_every_stage_of_a_softmax(machine: object, golden: Golden) -> None:
     assert machine in (CPU_LIKE, GPU_LIKE)

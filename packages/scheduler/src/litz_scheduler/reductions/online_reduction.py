@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import inf, nan
 
 from litz_ir.dtypes import f32, f64
 from litz_ir.fused import Decision
 from litz_ir.loops import Axis, LoopGraph, NamedCombiner, Operation, Pointwise, Reduction, Value
 from litz_ir.passes import PassContext
-from litz_ir.scalar import Const, Expr, Load, Op, const, op, substitute_expr
+from litz_ir.scalar import Const, Expr, Load, Op, const, op, substitute_expr, where
 from litz_ir.symbols import Size, substitute, symbol
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import estimate, points
@@ -114,7 +115,7 @@ class _Merger:
                 merged = replace(
                     first, results=(*first.results, total), combiner=NamedCombiner("online_softmax")
                 )
-                return _Pair(first, (merged,), _read_result(second, total, first))
+                return _Pair(first, (merged,), _read_sum_of_exponentials(second, total, first))
         return None
 
     def _variance(self, second: Reduction, difference: Expr) -> _Pair | None:
@@ -188,7 +189,27 @@ def _load(value: Value, axes: tuple[Axis, ...]) -> Load:
 
 def _read_result(second: Reduction, value: Value, first: Reduction) -> Pointwise:
     """Return the loop that computes the result of ``second`` from ``value``, whose dimensions are axes of ``first``."""
+    return _pointwise(second, _corresponding(second, value, first))
+
+
+def _read_sum_of_exponentials(second: Reduction, total: Value, first: Reduction) -> Pointwise:
+    """Return the loop that computes ``second`` from the results of the online softmax that replaces ``first``.
+
+    That sum is 0 if all elements are minus infinity, where the difference of an element and the maximum is NaN.
+    """
+    maximum = _corresponding(second, first.results[0], first)
+    lowest, undefined = const(-inf, maximum.dtype), const(nan, total.type.dtype)
+    return _pointwise(
+        second, where(op("eq", maximum, lowest), undefined, _corresponding(second, total, first))
+    )
+
+
+def _corresponding(second: Reduction, value: Value, first: Reduction) -> Load:
+    """Return the element of ``value``, whose dimensions are axes of ``first``, for a result of ``second``."""
     indices = iter([symbol(axis.name) for axis in second.axes if axis.size != 1])
     index: tuple[Size, ...] = tuple(0 if axis.size == 1 else next(indices) for axis in first.axes)
-    body = Load(value.name, index, value.type.dtype)
+    return Load(value.name, index, value.type.dtype)
+
+
+def _pointwise(second: Reduction, body: Expr) -> Pointwise:
     return Pointwise(results=second.results, axes=second.axes, bodies=(body,), origin=second.origin)
