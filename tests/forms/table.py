@@ -442,7 +442,7 @@ def _scans() -> Iterator[Form]:
             0,
             dtypes,
             look_back=part,
-            options={"force": f"look_back={part[0]}"},
+            options={"force": f"lookback={part[0]}"},
         )
     yield Form(
         "sort_rows",
