@@ -22,6 +22,7 @@ FILES: Mapping[str, int] = {
     "pointwise-operator": 3,
     "scalar-operation": 6,
     "pass": 4,
+    "reduction-kind": 6,
     "dtype": 6,
 }
 """Most files that the example of a page changes, changelogs aside where a package has one line of them each."""
