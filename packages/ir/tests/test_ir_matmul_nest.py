@@ -12,8 +12,8 @@ from litz_ir.contraction import (
     matmul_nest,
     narrow_float,
     operands,
-    uncast,
 )
+from litz_ir.contraction.multiplied_operands import uncast
 from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i16, i32, u8
 from litz_ir.loops.nodes import Axis, Combiner, NamedCombiner, Reduction
 from litz_ir.scalar.node import Expr
