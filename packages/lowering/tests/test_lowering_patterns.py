@@ -17,8 +17,8 @@ from litz_lowering.fx_passes.patterns import (
     Match,
     Mismatch,
     NumberPattern,
+    OptionalSteps,
     Row,
-    StepChain,
     find,
 )
 
@@ -52,30 +52,30 @@ def test_arguments_are_swapped_where_the_operator_commutes() -> None:
 
 def test_steps_are_in_order_and_optional() -> None:
     found = nodes(lambda x, y: y + (y + x.sin() * 2) * 3)
-    pattern = StepChain("steps", (SCALED, MOVED), SINE)
+    pattern = OptionalSteps("steps", (SCALED, MOVED), SINE)
     match = find(pattern, found["add_1"])
     assert isinstance(match, Match)
-    assert [(step.row, step.inner.name) for step in match.chain("steps")] == [
+    assert [(step.row, step.inner.name) for step in match.steps_of("steps")] == [
         ("move", "mul_1"), ("scale", "add"), ("move", "mul"), ("scale", "sin"),
     ]  # fmt: skip
-    assert [step.bound.get("by") for step in match.chain("steps")] == [None, 3, None, 2]
+    assert [step.bound.get("by") for step in match.steps_of("steps")] == [None, 3, None, 2]
     alone = find(pattern, found["sin"])
-    assert isinstance(alone, Match) and alone.chain("steps") == ()
+    assert isinstance(alone, Match) and alone.steps_of("steps") == ()
 
 
 def test_other_users_stop_a_pattern_with_once() -> None:
     found = nodes(lambda x, y: (x.sin() * 2, x.sin().cos() + x.sin() * y))
     shared = nodes(lambda x, y: (lambda s: (s * 2, s.cos()))(x.sin()))
-    pattern = StepChain("steps", (SCALED,), SINE)
+    pattern = OptionalSteps("steps", (SCALED,), SINE)
     assert isinstance(find(pattern, found["mul"]), Match)
     assert find(pattern, shared["mul"]) == Mismatch(shared["sin"], readers=True)
-    relaxed = StepChain("steps", (SCALED,), CallPattern(SINE.targets, SINE.arguments, once=False))
+    relaxed = OptionalSteps("steps", (SCALED,), CallPattern(SINE.targets, SINE.arguments, once=False))
     assert isinstance(find(relaxed, shared["mul"]), Match)
 
 
 def test_the_node_that_stopped_the_furthest_attempt_is_named() -> None:
     found = nodes(lambda x, y: x.cos() * 2 + y)
-    mismatch = find(StepChain("steps", (SCALED, MOVED), SINE), found["add"])
+    mismatch = find(OptionalSteps("steps", (SCALED, MOVED), SINE), found["add"])
     assert mismatch == Mismatch(found["cos"])
 
 

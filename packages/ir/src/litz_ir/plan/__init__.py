@@ -2,7 +2,7 @@
 
 from litz_ir.plan.accessed_ranges import AccessRange, access_ranges
 from litz_ir.plan.buffer_uses import (
-    alias_chain,
+    alias_path,
     kernel_devices,
     launched_on,
     memory_root,
@@ -112,7 +112,7 @@ __all__ = [
     "TileLoops",
     "TileRequest",
     "can_use_cluster",
-    "alias_chain",
+    "alias_path",
     "zeroed_words",
     "cluster_size",
     "cpu_loops",

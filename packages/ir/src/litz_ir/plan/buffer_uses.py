@@ -82,7 +82,7 @@ def written_buffers(plan: Plan, mutates: Callable[[str], bool] = lambda target: 
     return frozenset(memory_root(name, placements) for name in names)
 
 
-def alias_chain(name: str, placements: Mapping[str, Placement]) -> Iterator[str]:
+def alias_path(name: str, placements: Mapping[str, Placement]) -> Iterator[str]:
     """Yield a buffer, the base whose memory it shares, that base's own base, and so on."""
     at: str | None = name
     while at is not None:
@@ -93,7 +93,7 @@ def alias_chain(name: str, placements: Mapping[str, Placement]) -> Iterator[str]
 
 def memory_root(name: str, placements: Mapping[str, Placement]) -> str:
     """The last buffer of the alias chain of ``name``: the one that has memory of its own."""
-    *_, last = alias_chain(name, placements)
+    *_, last = alias_path(name, placements)
     return last
 
 

@@ -7,13 +7,13 @@ from litz_ir.symbols.extrema import maximum, minimum
 from litz_ir.symbols.nodes import FloorDiv, Max, Min, Mod, Product, Sum
 from litz_ir.symbols.polynomials import (
     add,
-    addends,
     coefficient,
     mul,
     multiply,
     product,
     shifted,
     subtract,
+    summands,
 )
 from litz_ir.symbols.proofs import Predicate, Prover, known_divides, known_equal, known_le, known_lt, prove
 from litz_ir.symbols.quotients import cdiv, floordiv, mod
@@ -51,7 +51,7 @@ __all__ = [
     "SymbolTable",
     "Term",
     "add",
-    "addends",
+    "summands",
     "bounds",
     "cdiv",
     "coefficient",

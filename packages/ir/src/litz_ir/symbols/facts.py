@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from litz_ir.symbols.nodes import FloorDiv, Max, Min, Mod, Sum, monomial
-from litz_ir.symbols.polynomials import add, addends, common_factor, divide, mul, without
+from litz_ir.symbols.polynomials import add, common_factor, divide, mul, summands, without
 from litz_ir.symbols.ranges import ANY, Interval, interval_bounds
 from litz_ir.symbols.term import Atom, Range, Size, Symbol, Term
 
@@ -44,7 +44,7 @@ def _implied(ranges: Mapping[str, Range]) -> Iterator[tuple[Term, int]]:
         if least >= 1:
             content = common_factor(limit, limit)
             rest = divide(limit, content)[0]
-            parts = [factor for factors, _ in addends(content) for factor in factors]
+            parts = [factor for factors, _ in summands(content) for factor in factors]
             if isinstance(rest, Term):
                 parts.append(rest)
             lows = [interval_bounds(part, ranges, memo)[0] for part in parts]
@@ -120,7 +120,7 @@ class Facts:
 
     def _by_cases(self, x: Term, depth: int) -> bool:
         """Prove a sign by replacing one minimum or maximum by all its arguments, or by one that is a worse case."""
-        for factors, _ in addends(x):
+        for factors, _ in summands(x):
             for factor in factors:
                 if not isinstance(factor, (Min, Max)) or (split := linear_in(x, factor)) is None:
                     continue
@@ -167,7 +167,7 @@ class Facts:
     def _quantities(self, x: Size) -> list[Term]:
         """Terms in `x` that may be replaced: first those that depend on indices, then indices, then sizes."""
         found: dict[Term, int] = {}
-        for factors, _ in addends(x):
+        for factors, _ in summands(x):
             for factor in factors:
                 if isinstance(factor, Symbol):
                     known = self.ranges.get(factor.name, ANY)
@@ -224,7 +224,7 @@ class Facts:
     def _nonnegative_from_lows(self, x: Size) -> bool:
         """True if no coefficient is negative once every factor counts from its lowest value."""
         shifted: list[Size] = []
-        for factors, scale in addends(x):
+        for factors, scale in summands(x):
             lows = [self.interval(factor)[0] for factor in factors]
             if None in lows or any(isinstance(factor, Sum) for factor in factors):
                 return False
@@ -233,7 +233,7 @@ class Facts:
         # A sum among the factors (a product too long to expand) would hide the signs inside it.
         return all(
             scale >= 0 and not any(isinstance(factor, Sum) for factor in factors)
-            for factors, scale in addends(add(*shifted))
+            for factors, scale in summands(add(*shifted))
         )
 
 
@@ -244,7 +244,7 @@ def linear_in(x: Size, quantity: Term) -> tuple[Size, Size] | None:
     """
     slope: list[Size] = []
     rest: list[Size] = []
-    for factors, scale in addends(x):
+    for factors, scale in summands(x):
         others = without(factors, (quantity,))
         if others is None:
             rest.append(mul(monomial(factors), scale))

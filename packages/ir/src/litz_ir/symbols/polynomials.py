@@ -54,7 +54,7 @@ def multiply(a: Size, b: Size) -> Size:
         return _scale(a, b)
     if type(a) is not Sum and type(b) is not Sum:
         return monomial(factors_of(a) + factors_of(b))
-    left, right = addends(a), addends(b)
+    left, right = summands(a), summands(b)
     if len(left) * len(right) > _MAX_EXPANDED_TERMS:
         return monomial(factors_of(a) + factors_of(b))
     gathered: dict[Term, int] = {}
@@ -102,7 +102,7 @@ def factors_of(term: Term) -> Factors:
     return term.factors if type(term) is Product else (term,)
 
 
-def addends(x: Size) -> list[tuple[Factors, int]]:
+def summands(x: Size) -> list[tuple[Factors, int]]:
     """`x` as a list of (factors, coefficient); a constant has no factors and comes last."""
     if isinstance(x, int):
         return [((), x)] if x else []
@@ -139,14 +139,14 @@ def divide(a: Size, b: Size) -> tuple[Size, Size]:
         return divmod(a, b) if isinstance(a, int) else _divide_by_int(a, b)
     if isinstance(a, int):
         return 0, a
-    divisor = addends(b)
+    divisor = summands(b)
     if len(divisor) > 1:
         return _long_division(a, b, divisor)
     lead, scale = divisor[0]
     quotient: dict[Term, int] = {}
     rest: dict[Term, int] = {}
     whole = constant = 0
-    for factors, coefficient in addends(a):
+    for factors, coefficient in summands(a):
         if coefficient % scale or (reduced := without(factors, lead)) is None:
             constant += gather(rest, monomial(factors), coefficient)
         else:
@@ -171,7 +171,7 @@ def _long_division(a: Size, b: Size, divisor: list[tuple[Factors, int]]) -> tupl
     quotient: Size = 0
     rest = a
     for _ in range(_MAX_EXPANDED_TERMS):
-        for factors, coefficient in addends(rest):
+        for factors, coefficient in summands(rest):
             reduced = without(factors, lead)
             if reduced is not None and coefficient % scale == 0:
                 share = multiply(monomial(reduced), coefficient // scale)
@@ -180,14 +180,14 @@ def _long_division(a: Size, b: Size, divisor: list[tuple[Factors, int]]) -> tupl
             break
         quotient = add(quotient, share)
         rest = add(rest, mul(share, b, -1))
-    return (quotient, rest) if len(addends(rest)) < len(addends(a)) else (0, a)
+    return (quotient, rest) if len(summands(rest)) < len(summands(a)) else (0, a)
 
 
 def common_factor(a: Size, b: Size) -> Size:
-    """The greatest monomial, with a positive coefficient, that divides all addends of both; 1 for zeros."""
+    """The greatest monomial, with a positive coefficient, that divides all summands of both; 1 for zeros."""
     scale = 0
     shared: Factors | None = None
-    for factors, coefficient in addends(a) + addends(b):
+    for factors, coefficient in summands(a) + summands(b):
         scale = gcd(scale, coefficient)
         if shared is None:
             shared = factors
@@ -209,7 +209,7 @@ def coefficient(x: Size, name: str) -> Size | None:
     if isinstance(x, int) or name not in x.free_symbols:
         return 0
     total: Size = 0
-    for factors, scale in addends(x):
+    for factors, scale in summands(x):
         touched = [factor for factor in factors if name in factor.free_symbols]
         if not touched:
             continue

@@ -12,7 +12,7 @@ from math import gcd
 from typing import Literal, TypeAlias, assert_never
 
 from litz_ir.symbols.nodes import Mod, monomial
-from litz_ir.symbols.polynomials import add, addends, divide, mul
+from litz_ir.symbols.polynomials import add, divide, mul, summands
 from litz_ir.symbols.quotients import floordiv, mod
 from litz_ir.symbols.simplification import Simplifier
 from litz_ir.symbols.substitution import substitute
@@ -85,7 +85,7 @@ class Prover:
             return True
         constant = difference - _variable_part(difference)
         assert isinstance(constant, int)
-        if constant % gcd(*[scale for factors, scale in addends(difference) if factors]):
+        if constant % gcd(*[scale for factors, scale in summands(difference) if factors]):
             return False
         above, below = self._never_negative(difference), self._never_negative(mul(difference, -1))
         if above and below:
@@ -115,7 +115,7 @@ class Prover:
 
 
 def _variable_part(x: Size) -> Size:
-    return add(*[mul(monomial(factors), scale) for factors, scale in addends(x) if factors])
+    return add(*[mul(monomial(factors), scale) for factors, scale in summands(x) if factors])
 
 
 def _without_mods(x: Size) -> Size:
@@ -126,7 +126,7 @@ def _without_mods(x: Size) -> Size:
     if isinstance(x, int) or x.is_polynomial:
         return x
     parts: list[Size] = []
-    for factors, scale in addends(x):
+    for factors, scale in summands(x):
         expanded: list[Size] = [
             _as_difference(factor) if isinstance(factor, Mod) else factor for factor in factors
         ]

@@ -7,13 +7,13 @@ from math import gcd
 from litz_ir.symbols.nodes import FloorDiv, Mod, Sum, monomial, ordered_sum, quotient
 from litz_ir.symbols.polynomials import (
     add,
-    addends,
     common_factor,
     divide,
     gather,
     mul,
     multiply,
     sum_of,
+    summands,
     without,
 )
 from litz_ir.symbols.term import Size, Term
@@ -93,7 +93,7 @@ def _without_inner_mods(a: Size, b: Size) -> Size:
     gathered: dict[Term, int] = {}
     constant = 0
     changed = False
-    for factors, coefficient in addends(a):
+    for factors, coefficient in summands(a):
         reduced_addend = multiply(monomial(factors), coefficient)
         for factor in factors:
             if type(factor) is Mod:

@@ -13,7 +13,7 @@ from math import gcd
 from litz_ir.symbols.extrema import maximum, minimum
 from litz_ir.symbols.facts import Facts, linear_in
 from litz_ir.symbols.nodes import FloorDiv, Max, Min, Mod, Product, Sum, monomial
-from litz_ir.symbols.polynomials import add, addends, common_factor, divide, mul
+from litz_ir.symbols.polynomials import add, common_factor, divide, mul, summands
 from litz_ir.symbols.quotients import floordiv, mod
 from litz_ir.symbols.term import Range, Size, Symbol, Term
 
@@ -152,9 +152,9 @@ class Simplifier:
         if isinstance(a, int):
             return []
         if isinstance(b, int):
-            shared = {gcd(scale, b) for factors, scale in addends(a) if factors}
+            shared = {gcd(scale, b) for factors, scale in summands(a) if factors}
             return [step for step in sorted(shared, reverse=True) if 1 < step < b]
-        steps = {common_factor(mul(monomial(factors), scale), b) for factors, scale in addends(a) if factors}
+        steps = {common_factor(mul(monomial(factors), scale), b) for factors, scale in summands(a) if factors}
         steps -= {1, b}
         return sorted(steps, key=lambda step: (-_degree(step), str(step)))
 
@@ -209,15 +209,15 @@ class Simplifier:
 
 
 def _degree(step: Size) -> int:
-    return max((len(factors) for factors, _ in addends(step)), default=0)
+    return max((len(factors) for factors, _ in summands(step)), default=0)
 
 
 def _divisions(x: Size) -> list[FloorDiv | Mod]:
     """The distinct quotients and remainders among the factors of a sum."""
-    factors = dict.fromkeys([factor for factors, _ in addends(x) for factor in factors])
+    factors = dict.fromkeys([factor for factors, _ in summands(x) for factor in factors])
     return [factor for factor in factors if isinstance(factor, (FloorDiv, Mod))]
 
 
 def _cost(x: Size) -> tuple[int, int]:
-    """Number of divisions in a sum, then of addends; combining has to lower it."""
-    return len(_divisions(x)), len(addends(x))
+    """Number of divisions in a sum, then of summands; combining has to lower it."""
+    return len(_divisions(x)), len(summands(x))

@@ -112,7 +112,7 @@ class GraphBuilder:
         owner = self.owner(tensor)[0].type
         return (owner.shape, owner.layout.strides) != (tensor.shape, tensor.type.layout.strides)
 
-    def has_recorded_offset(self, name: str) -> bool:
+    def has_traced_offset(self, name: str) -> bool:
         """True for a value made by a rule whose storage offset was recorded by :meth:`record_offset`."""
         return name in self._offsets and name in self._producers
 

@@ -114,7 +114,7 @@ def output_memory_copy(builder: GraphBuilder, returned: Tensor) -> Mapping[str, 
     regenerates output views.
     """
     owner, start = builder.owner(returned)
-    if not builder.has_recorded_offset(owner.name):
+    if not builder.has_traced_offset(owner.name):
         return {}
     layout = replace(owner.type.layout, offset=builder.symbols.size(start))
     return {owner.name: fixed(replace(owner.type, layout=layout))}

@@ -54,14 +54,14 @@ class CallPattern:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kind of optional step: a call with :data:`HERE` as the argument that continues the chain."""
+    """One kind of optional step: a call with :data:`HERE` as the argument that continues the steps."""
 
     name: str
     call: CallPattern
 
 
 @dataclass(frozen=True, slots=True)
-class StepChain:
+class OptionalSteps:
     """A maximal sequence of steps, each one of ``rows``, down to ``inner``. A match stores them under ``name``."""
 
     name: str
@@ -76,7 +76,7 @@ class Either:
     of: tuple[Pattern, ...]
 
 
-Pattern = AnyNode | NumberPattern | CallPattern | StepChain | Either
+Pattern = AnyNode | NumberPattern | CallPattern | OptionalSteps | Either
 
 HERE = AnyNode("")
 """Marker of the argument of a step that is the next step, or the inner pattern."""
@@ -84,7 +84,7 @@ HERE = AnyNode("")
 
 @dataclass(frozen=True, slots=True)
 class MatchedStep:
-    """A step of a chain: name of its row, its node, the node that it continues to, and the nodes under the row's
+    """An optional step: name of its row, its node, the node that it continues to, and the nodes under the row's
     names."""
 
     row: str
@@ -95,7 +95,7 @@ class MatchedStep:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A match: calls from the result upwards, nodes by name, and steps of chains from the result upwards."""
+    """A match: calls from the result upwards, nodes by name, and optional steps from the result upwards."""
 
     calls: tuple[Node, ...] = ()
     bound: NamedNodes = field(default_factory=lambda: MappingProxyType({}))
@@ -107,8 +107,8 @@ class Match:
         assert isinstance(found, Node), f"{name} is bound to a number"
         return found
 
-    def chain(self, name: str) -> tuple[MatchedStep, ...]:
-        """Steps of a chain; empty also for a chain on an alternative that did not match."""
+    def steps_of(self, name: str) -> tuple[MatchedStep, ...]:
+        """Optional steps by name; empty also for steps on an alternative that did not match."""
         return self.steps.get(name, ())
 
 
@@ -146,8 +146,8 @@ class _Attempt:
                     yield _with(found, name, value)
             case CallPattern():
                 yield from self._call(pattern, value, found)
-            case StepChain():
-                yield from self._chain(pattern, value, found)
+            case OptionalSteps():
+                yield from self._optional_steps(pattern, value, found)
             case Either(of):
                 for each in of:
                     yield from self.match(each, value, found)
@@ -175,15 +175,15 @@ class _Attempt:
         for first in self.match(patterns[0], values[0], found):
             yield from self._arguments(patterns[1:], values[1:], first)
 
-    def _chain(self, chain: StepChain, value: object, found: Match) -> Iterator[Match]:
-        for row in chain.rows:
+    def _optional_steps(self, repeated: OptionalSteps, value: object, found: Match) -> Iterator[Match]:
+        for row in repeated.rows:
             for own in self._call(row.call, value, Match(calls=found.calls)):
                 inner = own.node(HERE.name)
                 bound = {name: each for name, each in own.bound.items() if name != HERE.name}
-                steps = (*found.chain(chain.name), MatchedStep(row.name, own.calls[-1], inner, bound))
-                further = replace(found, calls=own.calls, steps={**found.steps, chain.name: steps})
-                yield from self._chain(chain, inner, further)
-        yield from self.match(chain.inner, value, found)
+                steps = (*found.steps_of(repeated.name), MatchedStep(row.name, own.calls[-1], inner, bound))
+                further = replace(found, calls=own.calls, steps={**found.steps, repeated.name: steps})
+                yield from self._optional_steps(repeated, inner, further)
+        yield from self.match(repeated.inner, value, found)
 
     def _is_called(self, pattern: CallPattern, node: Node, depth: int) -> bool:
         fits = (

@@ -24,7 +24,7 @@ from litz_ir.plan import (
     RegionStep,
     Step,
     Storage,
-    alias_chain,
+    alias_path,
     memory_root,
     touched_by,
     verify_plan,
@@ -150,7 +150,7 @@ def _aliased_results(plan: Plan) -> Iterator[str]:
     )
     own = {name for name in results if placements[name].base is not None}
     for name in placements:
-        if not own.isdisjoint(alias_chain(name, placements)):
+        if not own.isdisjoint(alias_path(name, placements)):
             yield name
 
 
@@ -199,7 +199,7 @@ class _Division:
     def _under(self, names: Iterable[str]) -> Iterator[str]:
         """Yield buffers and all buffers that they are views of."""
         for name in names:
-            yield from alias_chain(name, self.placements)
+            yield from alias_path(name, self.placements)
 
     def _roots(self, names: Iterable[str]) -> list[str]:
         """Return the memory roots of buffers, each once."""

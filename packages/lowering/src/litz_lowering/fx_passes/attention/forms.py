@@ -11,9 +11,9 @@ from litz_lowering.fx_passes.patterns import (
     CallPattern,
     Either,
     NumberPattern,
+    OptionalSteps,
     Pattern,
     Row,
-    StepChain,
 )
 
 SCORES, WEIGHTS = "scores", "weights"
@@ -82,7 +82,9 @@ _MASKED = (
 )
 """Masks: added to the scores, or filled in where a condition is true or false (``fill_inverted``)."""
 
-OPERAND: Pattern = StepChain("operand", (*_rearranged(once=False), *_scaled(once=False)), AnyNode("source"))
+OPERAND: Pattern = OptionalSteps(
+    "operand", (*_rearranged(once=False), *_scaled(once=False)), AnyNode("source")
+)
 """Steps from which an operand of a matmul is computed. The caller decides which of them it can look through."""
 
 _PRODUCT = Either(
@@ -96,13 +98,13 @@ _PRODUCT = Either(
 
 SOFTMAX: Pattern = CallPattern(
     ("aten._softmax.default", "aten._safe_softmax.default"),
-    (StepChain(SCORES, (*_rearranged(once=True), *_scaled(once=True), *_MASKED), _PRODUCT),),
+    (OptionalSteps(SCORES, (*_rearranged(once=True), *_scaled(once=True), *_MASKED), _PRODUCT),),
     where=_over_the_last_dimension,
     name="softmax",
 )
 """Softmax of attention scores."""
 
 ATTENTION: Pattern = CallPattern(
-    ("aten.bmm.default",), (StepChain(WEIGHTS, _rearranged(once=True), SOFTMAX), AnyNode("value"))
+    ("aten.bmm.default",), (OptionalSteps(WEIGHTS, _rearranged(once=True), SOFTMAX), AnyNode("value"))
 )
 """Attention: softmax weights times values."""

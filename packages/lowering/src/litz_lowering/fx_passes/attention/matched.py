@@ -83,7 +83,7 @@ def attention_of(match: Match, constants: KnownTensors) -> Attention | Refused:
     query = operand(match.node("query"), lead, constants)
     value = operand(match.node("value"), lead)
     key = operand(match.node("key"), lead, constants, transposed=True)
-    steps = match.chain(SCORES)
+    steps = match.steps_of(SCORES)
     scaled = _scale(steps, constants)
     if isinstance(scaled, Refused):
         return scaled
@@ -123,7 +123,7 @@ def _refused(values: Sequence[torch.Tensor | None]) -> Refused | None:
 def _has_kernel_order(match: Match, rows: int, columns: int) -> bool:
     """True when every step between the matmuls has queries before keys, and heads in the matmul's batch order."""
     for name, start in ((SCORES, "product"), (WEIGHTS, "softmax")):
-        steps, shape = match.chain(name), _shape(match.node(start))
+        steps, shape = match.steps_of(name), _shape(match.node(start))
         for position, step in enumerate(steps):
             if step.row in ("add", "fill", "fill_inverted") or position == 0:
                 shown = shown_by(steps[position:], shape)

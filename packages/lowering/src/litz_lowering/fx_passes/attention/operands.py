@@ -40,7 +40,7 @@ def operand(
     wanted = (*lead, rows, columns)
     found = AttentionOperand(node, wanted, transposed)
     match = find(OPERAND, node)
-    steps = match.chain("operand") if isinstance(match, Match) else ()
+    steps = match.steps_of("operand") if isinstance(match, Match) else ()
     for candidate in _candidates(node, steps, wanted, constants, transposed):
         if _has_rows(candidate):
             found = candidate

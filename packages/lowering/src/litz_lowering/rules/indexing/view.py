@@ -263,7 +263,7 @@ def _of_call(
     ctx: LoweringContext, x: Tensor, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None
 ) -> Tensor | Declined:
     """View of a call's result: made by ATen, or by the host for a view of memory that starts elsewhere in eager."""
-    if not ctx.builder.has_recorded_offset(ctx.builder.root(x.name)):
+    if not ctx.builder.has_traced_offset(ctx.builder.root(x.name)):
         return Declined("as_strided of the result of a call")
     start = ctx.builder.symbols.size(storage_start(ctx, x))
     offset = 0 if storage_offset is None else add(storage_offset, mul(start, -1))

@@ -11,7 +11,7 @@ from typing import Any
 from litz_ir.dtypes import DType, compute_dtype, i64
 from litz_ir.loops import TensorType
 from litz_ir.scalar import Expr, build
-from litz_ir.symbols import Size, Term, add, addends, mul, product
+from litz_ir.symbols import Size, Term, add, mul, product, summands
 from litz_lowering.contexts.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.contexts.registry import rule
 from litz_lowering.expressions.index_maps import flatten
@@ -248,7 +248,7 @@ def _divisor(
         return build.const(given, dtype)
     counts = [count_of(o, w, padded) for w, o in zip(windows, outer, strict=True)]
     # Terms are expanded. In three dimensions of symbolic sizes that is a sum of 64 products, a megabyte of code.
-    if prod(len(addends(each)) for each in counts) <= _MAX_DIVISOR_TERMS:
+    if prod(len(summands(each)) for each in counts) <= _MAX_DIVISOR_TERMS:
         return ctx.number(product(counts), dtype)
     return build.cast(reduce(partial(build.op, "mul"), map(build.index, counts)), dtype)
 
