@@ -51,6 +51,6 @@ ALTERNATIVES: tuple[Alternative, ...] = (
     Alternative("matmul by ATen", "library for matmul", "linear_flops=0"),
     Alternative("matmul by linear", "library for matmul", "linear_flops=1"),
     Alternative("convolutions by ATen", "library for convolutions", "prepack_convolutions=0"),
-    Alternative("images as in eager", "layout of images", "channels_last=eager"),
+    Alternative("images as in eager", "layout of images", "channels_last=0"),
     Alternative("weights as they are", "prepacked weights", prepack_weights=False),
 )

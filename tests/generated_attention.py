@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
@@ -49,7 +50,7 @@ EVERY = SchedulerOptions(generated_matmuls=frozenset({"all"}))
 Run = Callable[[Plan, Sequence[Any]], list[Any]]
 """Runs a plan on its inputs."""
 
-_SERIAL = re.compile(r"^ *nested(_\d+)? = tl\.full", re.MULTILINE)
+SERIAL = re.compile(r"^ *nested(_\d+)? = tl\.full", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,9 @@ class Planned:
     def __call__(
         self, function: Callable[..., Any], *operands: Tensor, dynamic: bool = False
     ) -> list[Tensor]:
-        gm = make_fx(function, decomposition_table=decompositions())(*types_of(operands, dynamic))
+        fakes = types_of(operands, dynamic)
+        with detect_fake_mode(fakes):
+            gm = make_fx(function, decomposition_table=decompositions())(*fakes)
         lowered = lower(gm, options=LoweringOptions(nested_reductions=frozenset({"cpu"}), fallback="error"))
         plan = schedule_plan(schedule(lowered.graph, PassContext({CPU: MACHINE}), self.options), MACHINE)
         self.plans.append(plan)
@@ -244,7 +247,7 @@ def main(folder: Path, names: Sequence[str]) -> None:
         for number, source in enumerate(sources):
             text = json.dumps(dataclasses.asdict(dataclasses.replace(source, grid_size=0)))
             (folder / f"{title}_{number}.json").write_text(text)
-        serial = sum(bool(_SERIAL.search(source.text)) for source in sources)
+        serial = sum(bool(SERIAL.search(source.text)) for source in sources)
         calls = [step.target for plan in planned.plans for step in plan.steps if isinstance(step, CallStep)]
         line = {"case": title, "difference": difference, "kernels": len(sources), "serial": serial}
         print(json.dumps(line | {"calls": calls}), flush=True)

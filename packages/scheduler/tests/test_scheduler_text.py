@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scheduler_builder import CPU_LIKE, GPU_LIKE, verify_stage
+from scheduler_builder import CPU_LIKE, GPU_LIKE, verify_stage, with_numbers
 from text_tests import Case, Command, cases, titles
 
 from litz_ir.device import CPU, Device
@@ -27,6 +27,7 @@ GPU = Device("cuda")
 MACHINES = {
     "cpu": {CPU: CPU_LIKE},
     "gpu": {CPU: replace(GPU_LIKE, nested_reductions=True)},
+    "tensor_cores": {CPU: with_numbers(GPU_LIKE, matrix_rate=989e12, memory_rate=4.8e12)},
     "horizontal": {CPU: replace(GPU_LIKE, max_subkernels=16)},
     "mixed": {CPU: CPU_LIKE, GPU: replace(GPU_LIKE, device=GPU)},
 }

@@ -9,7 +9,6 @@ from litz_ir.scalar import HEAVY
 
 Lanes = Literal["best", "inner", "outer", "none"]
 Precision = Literal["ieee", "tf32"]
-ChannelsLastMode = Literal["propagate", "cpu", "eager"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +83,8 @@ class SchedulerOptions:
     """``tf32`` where the operands of generated f32 matmuls may be rounded to TF32."""
     convolution_precision: Precision = "ieee"
     """``tf32`` where a GPU's library may round the operands of f32 convolutions to TF32."""
-    channels_last: ChannelsLastMode = "cpu"
-    """Devices whose convolutions layout propagation may convert to channels-last: all (``propagate``), ``cpu`` alone,
-    because costs on GPUs have not been measured, or none (``eager``)."""
-    pad_leading_dimension: bool = False
-    """True to pad the leading dimension of matmul operands that loops write to multiples of 128 bytes on a GPU.
-
-    Off until it has been measured: libraries read padded matrices faster, loops over them may not.
-    """
+    channels_last: bool = True
+    """True where layout propagation may convert convolutions to channels-last; false leaves all in eager's layout."""
 
     def generates(self, *names: str) -> bool:
         """Return whether ``generated_matmuls`` has one of these names, or ``all``."""

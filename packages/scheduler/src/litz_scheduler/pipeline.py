@@ -21,15 +21,18 @@ from litz_scheduler.build_plan import (
 from litz_scheduler.fusion import HorizontalFusion, StorageClasses, VerticalFusion
 from litz_scheduler.graph_partition import PartitionGraph, Routines
 from litz_scheduler.library import (
+    AlignMatmuls,
     FreezeParameterLoops,
+    FuseAttention,
     GeneratedAttention,
     GeneratedConvolutions,
     GeneratedMatmuls,
     LinearMatmuls,
-    PadLeadingDimension,
     PrepackConvolutions,
     PropagateChannelsLast,
+    RowMajorActivations,
     UnfuseBias,
+    UnfuseConvolutionBias,
 )
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.realise import Inline
@@ -51,7 +54,9 @@ DEFAULT_OPTIONS = SchedulerOptions()
 def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph, LoopGraph], ...]:
     """Return the passes over the loop graph, in order."""
     return (
+        FuseAttention(),
         DeadCode(),
+        AlignMatmuls(options),
         ComposeViews(),
         SinkConstants(),
         GeneratedMatmuls(options),
@@ -59,6 +64,7 @@ def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph, LoopGraph],
         GeneratedAttention(options),
         LinearMatmuls(options),
         UnfuseBias(),
+        UnfuseConvolutionBias(),
         UnitReductions(),
         CommonSubexpressions(),
         Inline(options),
@@ -66,11 +72,11 @@ def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph, LoopGraph],
         FreezeParameterLoops(),
         PrepackConvolutions(options),
         PropagateChannelsLast(options),
+        RowMajorActivations(),
         OnlineReductions(options),
         SplitReductions(options),
         SplitScans(options),
         NestedReductionPrecision(options),
-        PadLeadingDimension(options),
     )
 
 

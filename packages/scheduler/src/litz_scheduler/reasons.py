@@ -83,10 +83,24 @@ LIBRARY_BIAS = Reason(
     "library.bias",
     "its readers add the bias in their loops, and a matmul without bias has more library routines",
 )
+LIBRARY_ATTENTION = Reason(
+    "library.attention",
+    "one loop over the keys computes scores, softmax and weighted sum, and stores no scores",
+)
+LIBRARY_UNALIGNED = Reason(
+    "library.unaligned",
+    "library routines are slow where rows are no multiple of a vector, and the graph returns the rows as they are",
+)
+LIBRARY_CONVOLUTION_BIAS = Reason(
+    "library.convolution_bias",
+    "the library adds a bias and sums its gradient in kernels of their own, loops fuse both with their neighbours",
+)
 LIBRARY_GENERATED = Reason(
     "library.generated", "it was chosen to run as a loop, which its prologue and epilogue can be fused into"
 )
-LIBRARY_PADDING = Reason("library.padding", "library routines read rows faster that start at a cache line")
+LIBRARY_ALIGNED = Reason(
+    "library.aligned", "library routines load several elements at a time where rows are multiples of them"
+)
 LIBRARY_CONVOLUTION = Reason(
     "library.convolution",
     "its weight is prepacked once, and the host's routine is fastest on channels-last data",
@@ -94,6 +108,9 @@ LIBRARY_CONVOLUTION = Reason(
 LIBRARY_CHANNELS_LAST = Reason(
     "library.channels_last",
     "channels-last saves its routine more reordering than the conversions around it cost",
+)
+LIBRARY_ROW_MAJOR = Reason(
+    "library.row_major", "most loops around it read and write row-major, and its rows are reduced"
 )
 LIBRARY_FROZEN = Reason(
     "library.frozen",

@@ -43,6 +43,10 @@ class DeviceModel:
     """``f32`` operations per second without matrix units. Source: data sheets for GPUs; a guess for CPUs, cautious by
     default."""
 
+    matrix_rate: float = 0
+    """Operations per second of matrix units on ``bf16`` operands, without sparsity; 0 without such units. Source: data
+    sheets."""
+
     launch_seconds: float = 2e-6
     """Seconds that one launch of a kernel costs. Source: estimates of the targets."""
 

@@ -1,26 +1,32 @@
 """Passes that choose how contractions run: library routines or generated loops, layouts, frozen parameters."""
 
 from litz_scheduler.library.attention.attention_calls import ATTENTIONS, GRADIENTS
+from litz_scheduler.library.attention.composed_attention import FuseAttention
 from litz_scheduler.library.attention.generated_attention import GeneratedAttention
 from litz_scheduler.library.constants.freeze import FreezeParameterLoops
+from litz_scheduler.library.convolution.convolution_bias import UnfuseConvolutionBias
 from litz_scheduler.library.convolution.generated_convolutions import GeneratedConvolutions
 from litz_scheduler.library.convolution.prepacked_convolutions import PrepackConvolutions
 from litz_scheduler.library.layout.channels_last import PropagateChannelsLast
+from litz_scheduler.library.layout.row_major import RowMajorActivations
+from litz_scheduler.library.matmul.aligned_matmuls import AlignMatmuls
 from litz_scheduler.library.matmul.bias import UnfuseBias
 from litz_scheduler.library.matmul.generated_matmuls import GeneratedMatmuls
-from litz_scheduler.library.matmul.leading_dimension import PadLeadingDimension
 from litz_scheduler.library.matmul.linear import LinearMatmuls
 
 __all__ = [
     "ATTENTIONS",
     "GRADIENTS",
+    "FuseAttention",
+    "AlignMatmuls",
     "UnfuseBias",
+    "UnfuseConvolutionBias",
     "PrepackConvolutions",
     "GeneratedAttention",
     "GeneratedConvolutions",
     "GeneratedMatmuls",
     "PropagateChannelsLast",
+    "RowMajorActivations",
     "FreezeParameterLoops",
-    "PadLeadingDimension",
     "LinearMatmuls",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from litz_ir.contraction import Convolution, ConvolutionCall, convolution_call
 from litz_ir.dtypes import bf16, f16, f32
@@ -14,6 +14,7 @@ from litz_ir.scalar import Expr, Load, cast, const, masked, op
 from litz_ir.symbols import Size, symbol
 from litz_scheduler import reasons
 from litz_scheduler.legality.matmul import gpu_kinds
+from litz_scheduler.library.convolution.convolution_bias import channel_sums
 from litz_scheduler.library.convolution.convolution_loops import ConvolutionSum, convolution_sum
 from litz_scheduler.options import SchedulerOptions
 
@@ -61,7 +62,7 @@ class GeneratedConvolutions:
             sum_ = convolution_sum(each, "mul_tf32" if rounded else "mul")
             operations.extend(_sum_loops(sum_, each.result, call.bias, origin))
         if call.bias_gradient is not None:
-            operations.extend(_channel_sums(*call.bias_gradient, origin))
+            operations.extend(channel_sums(*call.bias_gradient, origin))
         return tuple(operations)
 
 
@@ -125,24 +126,6 @@ def _rounded(total: Expr, bias: Value | None, channel: Size, type_: TensorType) 
     if bias is not None:
         total = op("add", total, cast(Load(bias.name, (channel,), bias.type.dtype), f32))
     return cast(total, type_.dtype)
-
-
-def _channel_sums(result: Value, source: Value, origin: Origin) -> tuple[Operation, ...]:
-    """Return the loops of a bias gradient: the f32 sum over each channel of ``source``, rounded once."""
-    batch, _, *rest = source.type.shape
-    axes = _axes(result.type)
-    summed = (Axis("n", batch), *(Axis(f"y{k}", size) for k, size in enumerate(rest)))
-    point = (symbol("n"), symbol(axes[0].name), *(symbol(axis.name) for axis in summed[1:]))
-    dtype = result.type.dtype
-    total = result if dtype == f32 else Value(f"{result.name}.sum", replace(result.type, dtype=f32))
-    reduction = Reduction(
-        results=(total,), axes=axes, reduce_axes=summed, combiner=NamedCombiner("sum"),
-        bodies=(cast(Load(source.name, point, source.type.dtype), f32),), origin=origin,
-    )  # fmt: skip
-    if total is result:
-        return (reduction,)
-    body = cast(Load(total.name, (symbol(axes[0].name),), f32), dtype)
-    return reduction, Pointwise(results=(result,), axes=axes, bodies=(body,), origin=origin)
 
 
 def _axes(type_: TensorType) -> tuple[Axis, ...]:

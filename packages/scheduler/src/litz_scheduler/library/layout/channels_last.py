@@ -41,14 +41,14 @@ class PropagateChannelsLast:
     """
 
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
-    """``channels_last`` turns the pass off, or restricts it to the CPU."""
+    """``channels_last`` turns the pass off."""
     name: str = "propagate-channels-last"
     """The name of the pass."""
     ulp: int = 64
     """The bound on changed results, in ULP."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        if self.options.channels_last == "eager":
+        if not self.options.channels_last:
             return data
         values = data.values()
         calls = {

@@ -38,15 +38,19 @@ class LayoutCosts:
     wide: int
     """For each byte of the gradient of a weight in groups whose filter is wider than ``WIDE_FILTER``, where activations
     are channels-last."""
+    follows: bool = False
+    """True where the routine reads the weight in the layout of the activations, and else reorders it in every call.
+    False where it keeps its weights in a format of its own."""
 
 
 _ONEDNN = LayoutCosts(activation=1, grouped=3, weight=4, wide=WIDE_FILTER_SUMS)
 """Measured on Zen 4 with f32: 0.04 ms for a megabyte of activation, 0.16 ms for one of weight. Without channels-last,
 gradients of convolutions in groups are 1.5 to 16 times slower."""
 
-_CUDNN = LayoutCosts(activation=2, grouped=0, weight=4, wide=0)
-"""Counted, not measured: tensor-core kernels read and write channels-last, so that a kernel copies every other
-activation before or after. Convolutions in groups do not use tensor cores."""
+_CUDNN = LayoutCosts(activation=2, grouped=0, weight=0, wide=0, follows=True)
+"""Counted: tensor-core kernels read and write channels-last, so that a kernel copies every other activation before or
+after. On an H100, inference in bf16 takes 0.63 (MobileNetV3) to 0.95 (a diffusion U-Net) of its device time in eager's
+layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,8 @@ class ConvolutionLayoutCost:
     call: ContractionCall
     """The call."""
     reads: tuple[str, ...]
-    """The activations that it reads: the gradient of the output, if any, and the input."""
+    """The values that it reads in the layout of the call: the gradient of the output, if any, the input, and the weight
+    where the library has no format of its own for it."""
     output: Value | None
     """The activation that it computes: the output, or the gradient of the input."""
     weight: Value | None
@@ -104,6 +109,8 @@ def convolution_layout_cost(
         and max(map(_known, weight.shape[2:])) > WIDE_FILTER
     ):
         weight_cost += costs.wide
+    if costs.follows:
+        reads = (*reads, arguments.weight.name)
     return ConvolutionLayoutCost(
         operation, reads, output, weight_gradient, per_byte * moved, weight_cost * activation_bytes(weight)
     )
@@ -129,8 +136,6 @@ def _layout_costs(
         return None
     if kind == "cpu":
         return _ONEDNN if options.prepack_convolutions and dtype in (f32, bf16, f16) else None
-    if options.channels_last == "cpu":
-        return None
     low_precision = dtype in (bf16, f16) or (dtype == f32 and options.convolution_precision == "tf32")
     return _CUDNN if low_precision else None
 

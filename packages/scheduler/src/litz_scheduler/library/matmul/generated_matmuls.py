@@ -82,7 +82,7 @@ class GeneratedMatmuls:
             return "", ()
         multiply = self._multiplication(call, device)
         if call.offsets is None:
-            return multiply, _matmul_loops(operation, call, multiply)
+            return multiply, matmul_loops(operation, call, multiply)
         groups = row_groups_of(operation, call, symbols)
         return multiply, () if groups is None else grouped_gemm_loops(groups, call, multiply)
 
@@ -97,7 +97,7 @@ class GeneratedMatmuls:
         return "mul_tf32" if dtype == f32 and self.options.matmul_precision == "tf32" else "mul"
 
 
-def _matmul_loops(operation: ContractionCall, call: MatmulCall, multiply: str) -> tuple[Operation, ...]:
+def matmul_loops(operation: ContractionCall, call: MatmulCall, multiply: str) -> tuple[Operation, ...]:
     """Return the sum over K, and the loop that applies the epilogue and rounds once."""
     type_, epilogue = call.result.type, call.epilogue
     layout = replace(type_.layout, fixed=False)

@@ -1,0 +1,58 @@
+"""Attention spelt as matmuls and a softmax as loops for a GPU: values, kernels and cubins, and what stays matmuls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import composed_attention
+import pytest
+from generated_attention import Planned
+from interpreted import lines_by_case, sources_of
+
+from litz_codegen_triton.capabilities import chip_model
+from litz_codegen_triton.runtime import compile_source
+from litz_ir.plan import CallStep
+
+CASES = composed_attention.CASES
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sources")
+
+
+@pytest.fixture(scope="module")
+def found(sources: Path) -> Mapping[str, dict[str, Any]]:
+    """Return the program's line for each case, whose kernels it leaves in ``sources``."""
+    return lines_by_case(composed_attention.__file__, str(sources), seconds=300)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", CASES)
+def test_one_loop_computes_what_the_matmuls_and_the_softmax_compute(
+    name: str, found: Mapping[str, dict[str, Any]]
+) -> None:
+    seen = found[name]
+    assert seen["difference"] == ""
+    assert (seen["kernels"], seen["serial"], seen["calls"]) == (CASES[name].kernels, 0, [])
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("name", ["math_merged", "math_mask", "hand_written_f16", "capped"])
+def test_kernels_compile(
+    name: str, chip: str, found: Mapping[str, dict[str, Any]], sources: Path, tmp_path: Path
+) -> None:
+    for source in sources_of(sources, name, found[name]["kernels"]):
+        compiled = compile_source(source, chip, tmp_path)
+        assert compiled.shared_bytes <= chip_model(chip).shared_bytes
+
+
+@pytest.mark.parametrize("name", composed_attention.LEFT)
+def test_what_only_looks_like_attention_stays_matmuls(name: str) -> None:
+    case = composed_attention.LEFT[name]
+    planned = Planned(lambda plan, inputs: [], composed_attention.DEFAULT)
+    planned(case.function, *case.operands())
+    (plan,) = planned.plans
+    assert sum(isinstance(step, CallStep) for step in plan.steps) >= 2
