@@ -7,8 +7,6 @@ kernels there are, those that run a nested reduction point by point, and the rem
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import math
 import sys
 from collections.abc import Callable, Mapping
@@ -16,12 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from generated_attention import SERIAL, Planned
+from generated_attention import Planned, report
 from torch import Tensor
 
-from litz_codegen_triton.emit import emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
-from litz_ir.plan import CallStep
 from litz_scheduler import SchedulerOptions
 
 DEFAULT = SchedulerOptions()
@@ -44,14 +40,20 @@ class Case:
     mask: tuple[int, ...] = ()
     hidden: int = 0
     merged: bool = True
+    odd: float | None = None
     kernels: int = 1
 
     def operands(self) -> tuple[Tensor, ...]:
-        """Return queries, keys, values and the mask, true where keys are seen, whose first rows see none."""
+        """Return queries, keys, values and the mask, true where keys are seen, whose first rows see none.
+
+        An ``odd`` number stands in one element each of a query, a key and a value, in different heads.
+        """
         (queries, keys), (width, wide) = self.lengths, self.widths
         q, k, v = (
             self._laid_out(length, size) for length, size in ((queries, width), (keys, width), (keys, wide))
         )
+        if self.odd is not None:
+            q[0, 0, 1, 2] = k[0, 1, 3, 0] = v[1, 0, 5, 1] = self.odd
         if not self.mask:
             return q, k, v
         seen = _normal(*self.mask) > -1
@@ -163,6 +165,9 @@ CASES: Mapping[str, Case] = {
     "hand_written_f16": Case(hand_written, dtype=F16, widths=(72, 72)),
     "causal": Case(causal, lengths=(40, 40)),
     "capped": Case(capped, mask=(2, 2, 32, 48), lengths=(32, 48), kernels=2),
+    "nan": Case(math_attention, odd=math.nan),
+    "infinite": Case(math_attention, odd=math.inf),
+    "infinite_by_hand": Case(hand_written, odd=-math.inf),
     "flat": Case(flat, heads=(3,), merged=False),
     "transformed": Case(transformed, kernels=3),
 }
@@ -204,14 +209,7 @@ def main(folder: Path) -> None:
             difference = differs(case, planned)
         except Exception as error:
             difference = f"{type(error).__name__}: {error}"
-        sources = [emit_kernel(kernel) for plan in planned.plans for kernel in plan.kernels]
-        for number, source in enumerate(sources):
-            text = json.dumps(dataclasses.asdict(dataclasses.replace(source, grid_size=0)))
-            (folder / f"{name}_{number}.json").write_text(text)
-        serial = sum(bool(SERIAL.search(source.text)) for source in sources)
-        calls = [step.target for plan in planned.plans for step in plan.steps if isinstance(step, CallStep)]
-        line = {"case": name, "difference": difference, "kernels": len(sources), "serial": serial}
-        print(json.dumps(line | {"calls": calls}), flush=True)
+        report(name, difference, planned.plans, folder)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ EVERY = SchedulerOptions(generated_matmuls=frozenset({"all"}))
 Run = Callable[[Plan, Sequence[Any]], list[Any]]
 """Runs a plan on its inputs."""
 
-SERIAL = re.compile(r"^ *nested(_\d+)? = tl\.full", re.MULTILINE)
+_SERIAL = re.compile(r"^ *nested(_\d+)? = tl\.full", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -242,15 +242,19 @@ def main(folder: Path, names: Sequence[str]) -> None:
             difference = differs(CASES[name], planned, gradients)
         except Exception as error:
             difference = f"{type(error).__name__}: {error}"
-        title = f"{name}_backward" if gradients else name
-        sources = [emit_kernel(kernel) for plan in planned.plans for kernel in plan.kernels]
-        for number, source in enumerate(sources):
-            text = json.dumps(dataclasses.asdict(dataclasses.replace(source, grid_size=0)))
-            (folder / f"{title}_{number}.json").write_text(text)
-        serial = sum(bool(SERIAL.search(source.text)) for source in sources)
-        calls = [step.target for plan in planned.plans for step in plan.steps if isinstance(step, CallStep)]
-        line = {"case": title, "difference": difference, "kernels": len(sources), "serial": serial}
-        print(json.dumps(line | {"calls": calls}), flush=True)
+        report(f"{name}_backward" if gradients else name, difference, planned.plans, folder)
+
+
+def report(title: str, difference: str, plans: Sequence[Plan], folder: Path) -> None:
+    """Print the line of a case, and leave the kernels of its plans in a folder."""
+    sources = [emit_kernel(kernel) for plan in plans for kernel in plan.kernels]
+    for number, source in enumerate(sources):
+        text = json.dumps(dataclasses.asdict(dataclasses.replace(source, grid_size=0)))
+        (folder / f"{title}_{number}.json").write_text(text)
+    serial = sum(bool(_SERIAL.search(source.text)) for source in sources)
+    calls = [step.target for plan in plans for step in plan.steps if isinstance(step, CallStep)]
+    line = {"case": title, "difference": difference, "kernels": len(sources), "serial": serial}
+    print(json.dumps(line | {"calls": calls}), flush=True)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from interpreted import lines_by_case, sources_of
 from litz_codegen_triton.capabilities import chip_model
 from litz_codegen_triton.runtime import compile_source
 from litz_ir.plan import CallStep
+from litz_scheduler import SchedulerOptions
 
 CASES = composed_attention.CASES
 
@@ -56,3 +57,11 @@ def test_what_only_looks_like_attention_stays_matmuls(name: str) -> None:
     planned(case.function, *case.operands())
     (plan,) = planned.plans
     assert sum(isinstance(step, CallStep) for step in plan.steps) >= 2
+
+
+def test_nothing_is_fused_without_fusion() -> None:
+    case = CASES["math"]
+    planned = Planned(lambda plan, inputs: [], SchedulerOptions(fuse=False))
+    planned(case.function, *case.operands())
+    (plan,) = planned.plans
+    assert sum(isinstance(step, CallStep) for step in plan.steps) == 2

@@ -54,7 +54,7 @@ DEFAULT_OPTIONS = SchedulerOptions()
 def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph, LoopGraph], ...]:
     """Return the passes over the loop graph, in order."""
     return (
-        FuseAttention(),
+        FuseAttention(options),
         DeadCode(),
         AlignMatmuls(options),
         ComposeViews(),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Collection, Hashable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import replace
 
 from litz_ir.loops import (
@@ -88,6 +88,20 @@ def axes_of(operation: Operation) -> tuple[Axis, ...]:
         case Pointwise() | Scatter() | View():
             return operation.axes
     return ()
+
+
+def element_axes(type_: TensorType) -> tuple[Axis, ...]:
+    """Return axes ``i0``, ``i1``, ... over the elements of a tensor."""
+    return tuple(Axis(f"i{k}", size) for k, size in enumerate(type_.shape))
+
+
+def readers_by_value(graph: LoopGraph) -> Mapping[str, list[Operation]]:
+    """Return the operations that read each value, in program order; an empty list for a value without any."""
+    found: dict[str, list[Operation]] = defaultdict(list)
+    for operation in graph.operations:
+        for name in dict.fromkeys(operation.reads):
+            found[name].append(operation)
+    return found
 
 
 def axis_ranges(axes: Iterable[Axis], symbols: SymbolTable) -> dict[str, Range]:

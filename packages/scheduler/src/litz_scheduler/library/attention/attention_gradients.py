@@ -9,8 +9,9 @@ from litz_ir.dtypes import f32
 from litz_ir.loops import Axis, NamedCombiner, Operation, Reduction, TensorType, Value, tensor_type
 from litz_ir.scalar import Expr, Load, QueryKeyPoint, cast, const, op, where
 from litz_ir.symbols import Size, symbol
+from litz_scheduler.analysis.graph_facts import element_axes
 from litz_scheduler.library.attention.attention_calls import AttentionGradientCall
-from litz_scheduler.library.attention.attention_scores import AttentionScores, axes_of, loop
+from litz_scheduler.library.attention.attention_scores import AttentionScores, loop
 
 _ScoreTerm = Callable[[QueryKeyPoint], Expr]
 """A scalar for each pair of query and key, such as a softmax weight."""
@@ -50,7 +51,7 @@ class _Sums:
         It is the mean of the gradients of a row's softmax weights under these weights, which the gradient of the
         softmax subtracts.
         """
-        call, axes = self.gradient_call, axes_of(self.mean.type)
+        call, axes = self.gradient_call, element_axes(self.mean.type)
         inner = Axis("r0", call.out.type.shape[3])
         at = (*(symbol(axis.name) for axis in axes), symbol(inner.name))
         operands = (cast(Load(each.name, at, each.type.dtype), f32) for each in (call.out, call.grad_out))
@@ -73,7 +74,7 @@ class _Sums:
         heads, keys = self.scores.heads(), self.scores.keys()
         batch, _, queries, width = result.type.shape
         total = Value(f"{result.name}.sum", self._kind(batch, *heads.sizes, queries, width))
-        axes = axes_of(total.type)
+        axes = element_axes(total.type)
         inner = _summed(keys.sizes)
         b, *indices, m, d = (symbol(axis.name) for axis in axes)
         head, kv_head = heads.at(indices)
@@ -92,7 +93,7 @@ class _Sums:
         heads, queries = self.scores.heads(), self.scores.queries()
         grouped = heads.group_size != 1
         total = Value(f"{result.name}.sum", self._kind(*result.type.shape))
-        axes = axes_of(total.type)
+        axes = element_axes(total.type)
         inner = _summed((*((heads.group_size,) if grouped else ()), *queries.sizes))
         b, kv_head, n, d = (symbol(axis.name) for axis in axes)
         at = tuple(symbol(axis.name) for axis in inner)

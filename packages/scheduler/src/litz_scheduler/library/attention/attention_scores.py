@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from litz_ir.dtypes import f32
-from litz_ir.loops import Axis, Operation, Pointwise, TensorType, Value
+from litz_ir.loops import Operation, Pointwise, Value
 from litz_ir.scalar import (
     Expr,
     FullRange,
@@ -23,6 +23,7 @@ from litz_ir.scalar import (
     where,
 )
 from litz_ir.symbols import Size, add, floordiv, maximum, minimum, mul, symbol
+from litz_scheduler.analysis.graph_facts import element_axes
 from litz_scheduler.library.attention.attention_calls import AttentionCall
 
 BLOCK, MIN_BLOCK = 128, 64
@@ -92,14 +93,9 @@ def _block_size(length: Size) -> int:
     return min(BLOCK, divisor) if divisor >= MIN_BLOCK else BLOCK
 
 
-def axes_of(type_: TensorType) -> tuple[Axis, ...]:
-    """Return axes ``i0``, ``i1``, ... over the elements of a tensor."""
-    return tuple(Axis(f"i{k}", size) for k, size in enumerate(type_.shape))
-
-
 def loop(call: Operation, result: Value, body: Expr) -> Pointwise:
     """Return the pointwise loop that computes one result of a call from the body of its elements."""
-    return Pointwise(results=(result,), axes=axes_of(result.type), bodies=(body,), origin=call.origin)
+    return Pointwise(results=(result,), axes=element_axes(result.type), bodies=(body,), origin=call.origin)
 
 
 @dataclass(frozen=True, slots=True)

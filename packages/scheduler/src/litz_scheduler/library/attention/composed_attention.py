@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from litz_ir.contraction import MATMULS, MatmulCall, matmul_call
 from litz_ir.dtypes import bf16, f16, f32
@@ -42,10 +41,13 @@ from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import (
     VersionDeadlines,
     axis_ranges,
+    element_axes,
     named,
     output_names,
+    readers_by_value,
     viewed,
 )
+from litz_scheduler.options import SchedulerOptions
 
 _NARROW = (bf16, f16)
 """The dtypes of queries, keys and values: tensor cores multiply them exactly and sum in f32."""
@@ -69,6 +71,8 @@ class FuseAttention:
     strides; bf16 and f16 are multiplied exactly in f32. Applies where nothing else reads scores or weights.
     """
 
+    options: SchedulerOptions = field(default_factory=SchedulerOptions)
+    """``fuse`` turns the pass off."""
     name: str = "fuse-attention"
     """The name of the pass."""
     ulp: int = 64
@@ -80,7 +84,7 @@ class FuseAttention:
             for device, known in context.capabilities.items()
             if known.is_gpu and known.nested_reductions
         }
-        if not kinds:
+        if not kinds or not self.options.fuse:
             return data
         finder: _Finder | None = None
         replaced: dict[str, tuple[Operation, ...]] = {}
@@ -147,10 +151,7 @@ class _Finder:
         self._symbols = graph.symbols
         self._values = graph.values()
         self._producers = {value.name: o for o in graph.operations for value in o.results}
-        self._readers: dict[str, list[Operation]] = defaultdict(list)
-        for operation in graph.operations:
-            for name in dict.fromkeys(operation.reads):
-                self._readers[name].append(operation)
+        self._readers = readers_by_value(graph)
         self._returned = output_names(graph)
         self._versions = VersionDeadlines(graph)
 
@@ -193,14 +194,9 @@ class _Finder:
 
     def _simplifier(self, weighting: MatmulCall) -> Simplifier:
         batch, rows, columns = weighting.result.type.shape
-        axes = [
-            Axis("i0", batch),
-            Axis("i1", rows),
-            Axis("i2", columns),
-            Axis(_SUMMED, weighting.a.type.shape[2]),
-        ]
-        axes.append(Axis(_DEPTH, _MAX_HEAD))
-        return Simplifier(axis_ranges(axes, self._symbols))
+        keys = weighting.a.type.shape[2]
+        sizes = {"i0": batch, "i1": rows, "i2": columns, _SUMMED: keys, _DEPTH: _MAX_HEAD}
+        return Simplifier(axis_ranges((Axis(*each) for each in sizes.items()), self._symbols))
 
     def _is_readable(self, name: str, position: int) -> bool:
         """Return whether a value is not yet overwritten at a position of the graph."""
@@ -235,10 +231,10 @@ class _Finder:
         They run over the axes of a view of the result where only that is read, such as batches and heads.
         """
         result, view = weighting.result, self._only_view(weighting.result)
-        axes = _axes(result.type)
+        axes = element_axes(result.type)
         if view is not None:
             result, axes = view.results[0], view.axes
-            points = named(_axes(weighting.result.type), view.index)
+            points = named(element_axes(weighting.result.type), view.index)
             ranges = axis_ranges((*axes, Axis(_SUMMED, weighting.a.type.shape[2])), self._symbols)
             simplify = Simplifier(ranges).simplify
             score, value = (
@@ -293,9 +289,11 @@ class _Search:
 
     def softmax(self, weighting: MatmulCall) -> _Softmax | None:
         """Return the softmax that the first operand of a matmul is; ``None`` for other operands."""
-        shape = weighting.a.type.shape
-        size = _known_size(weighting.a.type)
-        if size is None or not _suits(weighting.result.type.shape[2]) or int(shape[2]) < _MIN_KEYS:  # type: ignore[arg-type]  # known
+        shape, size = weighting.a.type.shape, _known_size(weighting.a.type)
+        keys = shape[2]
+        if size is None or not isinstance(keys, int) or keys < _MIN_KEYS:
+            return None
+        if not _suits(weighting.result.type.shape[2]):
             return None
         self._size = size
         self.axes = tuple(Axis(name, extent) for name, extent in zip(("i0", "i1", _SUMMED), shape))
@@ -449,7 +447,3 @@ def _known_size(type_: TensorType) -> int | None:
 def _suits(head: Size) -> bool:
     """Return whether a tile holds a head of this size."""
     return isinstance(head, int) and 1 < head <= _MAX_HEAD
-
-
-def _axes(type_: TensorType) -> tuple[Axis, ...]:
-    return tuple(Axis(f"i{k}", size) for k, size in enumerate(type_.shape))

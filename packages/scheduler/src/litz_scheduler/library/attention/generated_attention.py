@@ -22,6 +22,7 @@ from litz_ir.passes import PassContext
 from litz_ir.scalar import Load, QueryKeyPoint, cast, const, index, masked, normalized, op, where
 from litz_ir.symbols import Size, symbol
 from litz_scheduler import reasons
+from litz_scheduler.analysis.graph_facts import element_axes
 from litz_scheduler.library.attention.attention_calls import (
     ATTENTIONS,
     GRADIENTS,
@@ -30,7 +31,7 @@ from litz_scheduler.library.attention.attention_calls import (
     gradient_call,
 )
 from litz_scheduler.library.attention.attention_gradients import attention_gradient_loops
-from litz_scheduler.library.attention.attention_scores import AttentionScores, axes_of, loop
+from litz_scheduler.library.attention.attention_scores import AttentionScores, loop
 from litz_scheduler.options import SchedulerOptions
 
 
@@ -116,7 +117,7 @@ class _SoftmaxLoops:
     def reduction(self) -> Reduction:
         """Return the reduction to the maximum, total and softmax-weighted sum of V of each row of scores."""
         scores, keys = self.scores, self.scores.keys()
-        axes = axes_of(self.weighted.type)
+        axes = element_axes(self.weighted.type)
         summed = tuple(Axis(f"r{k}", size) for k, size in enumerate(keys.sizes))
         b, *indices, m, d = (symbol(axis.name) for axis in axes)
         head, kv_head = self.heads.at(indices)
@@ -131,7 +132,7 @@ class _SoftmaxLoops:
 
     def values(self, result: Value) -> Pointwise:
         """Return the loop of the output: the weighted sum over the total, rounded; zero in rows without keys."""
-        axes = axes_of(result.type)
+        axes = element_axes(result.type)
         b, h, m, d = (symbol(axis.name) for axis in axes)
         at = (b, *self.heads.divided(h), m)
         body = normalized(Load(self.weighted.name, (*at, d), f32), Load(self.total.name, (*at, 0), f32))
@@ -139,7 +140,7 @@ class _SoftmaxLoops:
 
     def logsumexp(self, result: Value) -> Pointwise:
         """Return the loop of the logsumexp; infinity in rows that only pad the tensor."""
-        axes = axes_of(result.type)
+        axes = element_axes(result.type)
         b, h, m, *_ = (symbol(axis.name) for axis in axes)
         at = (b, *self.heads.divided(h), m, 0)
         maximum, total = (Load(each.name, at, f32) for each in (self.maximum, self.total))

@@ -17,7 +17,6 @@ from litz_ir.loops import (
     Operation,
     Pointwise,
     Reduction,
-    TensorType,
     Value,
 )
 from litz_ir.origin import Origin
@@ -25,6 +24,7 @@ from litz_ir.passes import PassContext
 from litz_ir.scalar import Load, cast, op
 from litz_ir.symbols import symbol
 from litz_scheduler import reasons
+from litz_scheduler.analysis.graph_facts import element_axes
 from litz_scheduler.legality.matmul import gpu_kinds
 
 _DTYPES = (bf16, f16, f32, f64)
@@ -71,7 +71,7 @@ def _unfused(
 
 def _sum_unfused(call: ContractionCall, result: Value, bias: str) -> tuple[Operation, ...]:
     convolved, type_ = Value(f"{call.name}.convolved", result.type), result.type
-    axes = _axes(type_)
+    axes = element_axes(type_)
     points = tuple(symbol(axis.name) for axis in axes)
     body = op("add", Load(convolved.name, points, type_.dtype), Load(bias, points[1:2], type_.dtype))
     x, weight, _, *geometry = call.arguments
@@ -97,22 +97,23 @@ def _gradient_unfused(
 
 
 def channel_sums(result: Value, source: Value, origin: Origin) -> tuple[Operation, ...]:
-    """Return the loops of a bias gradient: the f32 sum over each channel of ``source``, rounded once."""
+    """Return the loops of a bias gradient: the sum over each channel of ``source``, in f32 or f64, rounded once."""
     batch, _, *rest = source.type.shape
-    axes = _axes(result.type)
+    axes = element_axes(result.type)
     summed = (Axis("n", batch), *(Axis(f"y{k}", size) for k, size in enumerate(rest)))
     point = (symbol("n"), symbol(axes[0].name), *(symbol(axis.name) for axis in summed[1:]))
     dtype = result.type.dtype
-    total = result if dtype == f32 else Value(f"{result.name}.sum", replace(result.type, dtype=f32))
+    accumulator = f64 if dtype == f64 else f32
+    total = (
+        result
+        if dtype == accumulator
+        else Value(f"{result.name}.sum", replace(result.type, dtype=accumulator))
+    )
     reduction = Reduction(
         results=(total,), axes=axes, reduce_axes=summed, combiner=NamedCombiner("sum"),
-        bodies=(cast(Load(source.name, point, source.type.dtype), f32),), origin=origin,
+        bodies=(cast(Load(source.name, point, source.type.dtype), accumulator),), origin=origin,
     )  # fmt: skip
     if total is result:
         return (reduction,)
-    body = cast(Load(total.name, (symbol(axes[0].name),), f32), dtype)
+    body = cast(Load(total.name, (symbol(axes[0].name),), accumulator), dtype)
     return reduction, Pointwise(results=(result,), axes=axes, bodies=(body,), origin=origin)
-
-
-def _axes(type_: TensorType) -> tuple[Axis, ...]:
-    return tuple(Axis(f"i{k}", size) for k, size in enumerate(type_.shape))

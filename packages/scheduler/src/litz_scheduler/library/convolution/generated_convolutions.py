@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from litz_ir.contraction import Convolution, ConvolutionCall, convolution_call
 from litz_ir.dtypes import bf16, f16, f32
 from litz_ir.fused import Decision
-from litz_ir.loops import Axis, LoopGraph, NamedCombiner, Operation, Pointwise, Reduction, TensorType, Value
+from litz_ir.loops import LoopGraph, NamedCombiner, Operation, Pointwise, Reduction, TensorType, Value
 from litz_ir.origin import Origin
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, cast, const, masked, op
 from litz_ir.symbols import Size, symbol
 from litz_scheduler import reasons
+from litz_scheduler.analysis.graph_facts import element_axes
 from litz_scheduler.legality.matmul import gpu_kinds
 from litz_scheduler.library.convolution.convolution_bias import channel_sums
 from litz_scheduler.library.convolution.convolution_loops import ConvolutionSum, convolution_sum
@@ -88,7 +89,7 @@ def _sum_loops(
     The rounding runs over the axes of the sum where these differ from the elements of the result.
     """
     type_, points = result.type, tuple(symbol(axis.name) for axis in sum_.axes)
-    axes = _axes(type_)
+    axes = element_axes(type_)
     own = tuple(symbol(axis.name) for axis in axes)
     unchanged = bias is None and type_.dtype == f32
     total = Value(f"{result.name}.sum", sum_.type_of(type_, f32))
@@ -126,7 +127,3 @@ def _rounded(total: Expr, bias: Value | None, channel: Size, type_: TensorType) 
     if bias is not None:
         total = op("add", total, cast(Load(bias.name, (channel,), bias.type.dtype), f32))
     return cast(total, type_.dtype)
-
-
-def _axes(type_: TensorType) -> tuple[Axis, ...]:
-    return tuple(Axis(f"i{k}", size) for k, size in enumerate(type_.shape))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -29,7 +28,7 @@ from litz_ir.scalar import Expr, Load, const, index, logical_and, masked, op
 from litz_ir.symbols import Size, symbol
 from litz_ir.target import DeviceModel
 from litz_scheduler import reasons
-from litz_scheduler.analysis.graph_facts import output_names
+from litz_scheduler.analysis.graph_facts import element_axes, output_names, readers_by_value
 from litz_scheduler.library.matmul.generated_matmuls import matmul_loops
 from litz_scheduler.options import SchedulerOptions
 
@@ -143,10 +142,7 @@ class _Padding:
         """True once a matmul has been padded or generated."""
         self._values = graph.values()
         self._producers = {value.name: o for o in graph.operations for value in o.results}
-        self._readers: dict[str, list[Operation]] = defaultdict(list)
-        for operation in graph.operations:
-            for name in dict.fromkeys(operation.reads):
-                self._readers[name].append(operation)
+        self._readers = readers_by_value(graph)
         self._returned = output_names(graph) - set(graph.saved)
         self._made: dict[tuple[str, tuple[int, ...]], str] = {}
 
@@ -216,7 +212,7 @@ class _Padding:
             self.operations.append(call)
             return
         whole = Value(f"{result.name}.aligned", replace(type_, shape=(m, n), layout=_fixed((m, n))))
-        axes = _axes(type_)
+        axes = element_axes(type_)
         layout = replace(type_.layout, strides=(n, 1), fixed=self._is_returned(result.name))
         view = View(
             results=(replace(result, type=replace(type_, layout=layout)),), base=whole.name, axes=axes,
@@ -294,10 +290,6 @@ def _is_transpose(view: View, base: TensorType) -> bool:
     points: Sequence[Size] = [symbol(axis.name) for axis in reversed(view.axes)]
     shape = tuple(axis.size for axis in reversed(view.axes))
     return len(shape) == 2 and base.shape == shape and tuple(view.index) == tuple(points)
-
-
-def _axes(type_: TensorType) -> tuple[Axis, ...]:
-    return tuple(Axis(f"i{k}", size) for k, size in enumerate(type_.shape))
 
 
 def _fixed(shape: tuple[int, ...]) -> Layout:

@@ -10,14 +10,12 @@ from litz_ir.contraction import F8, MATMULS, MatmulCall, matmul_call
 from litz_ir.dtypes import f32
 from litz_ir.fused import Decision
 from litz_ir.loops import (
-    Axis,
     ContractionCall,
     LoopGraph,
     NamedCombiner,
     Operation,
     Pointwise,
     Reduction,
-    TensorType,
     Value,
 )
 from litz_ir.passes import PassContext
@@ -25,6 +23,7 @@ from litz_ir.scalar import Expr, Load, cast, const, op
 from litz_ir.symbols import Size, SymbolTable, symbol
 from litz_ir.target import Capabilities
 from litz_scheduler import reasons
+from litz_scheduler.analysis.graph_facts import element_axes
 from litz_scheduler.library.matmul.grouped_gemm import grouped_gemm_loops, row_groups_of
 from litz_scheduler.options import SchedulerOptions
 
@@ -104,7 +103,7 @@ def matmul_loops(operation: ContractionCall, call: MatmulCall, multiply: str) ->
     total = Value(f"{operation.name}.sum", replace(type_, dtype=call.accumulator, layout=layout))
     if epilogue.is_identity and type_.dtype == call.accumulator:
         return (_sum(operation, call, call.result, multiply),)
-    axes = _axes(type_)
+    axes = element_axes(type_)
     points = tuple(symbol(axis.name) for axis in axes)
     body: Expr = Load(total.name, points, call.accumulator)
     if epilogue.alpha != 1:
@@ -127,10 +126,6 @@ def _sum(operation: ContractionCall, call: MatmulCall, total: Value, multiply: s
         results=(total,), axes=nest.outer, reduce_axes=nest.k, combiner=NamedCombiner("sum"), bodies=(nest.summand,),
         origin=operation.origin,
     )  # fmt: skip
-
-
-def _axes(type_: TensorType) -> tuple[Axis, ...]:
-    return tuple(Axis(f"i{k}", size) for k, size in enumerate(type_.shape))
 
 
 def _broadcast(value: Value, points: tuple[Size, ...]) -> Expr:
