@@ -6,15 +6,14 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from litz.artifact import Artifact
-from litz.cuda_graphs.cuda_graph import capture_of
 from litz.cuda_graphs.eligibility import ROUTINES, overwritten, shared_with_inputs
-from litz.cuda_graphs.runner import CudaGraphRunner
 from litz.devices import gpu, is_gpu
 from litz.host.emit.source import host_program
 from litz.host.program import HostProgram
@@ -33,6 +32,9 @@ from litz_scheduler import replay_passes
 from litz_scheduler.graph_partition import GraphPartition
 
 log = logging.getLogger("litz")
+
+_CUDA_GRAPH, _RUNNER = "litz.cuda_graphs.cuda_graph", "litz.cuda_graphs.runner"
+"""Modules loaded where a graph is captured: programs on a CPU do not need them."""
 
 _FAILED = "it runs without being replayed"
 """Consequence of a failure to capture a graph, in log lines and in ``litz.explain``."""
@@ -171,10 +173,11 @@ class Loader:
 
     def _captured(self, plan: Plan, call: HostFunction) -> HostFunction:
         """Return a call that captures and replays a whole plan as a CUDA graph."""
-        capture = capture_of(gpu.current_device())
+        capture = import_module(_CUDA_GRAPH).capture_of(gpu.current_device())
         assert isinstance(plan.peak, int), "sizes are fixed where calls are captured"
         shared = shared_with_inputs(plan)
-        return CudaGraphRunner(call, capture, plan.peak, overwritten(plan), shared, failures=self.failures)
+        make: Callable[..., HostFunction] = import_module(_RUNNER).CudaGraphRunner
+        return make(call, capture, plan.peak, overwritten(plan), shared, failures=self.failures)
 
 
 def loader_of(
