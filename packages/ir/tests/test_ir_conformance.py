@@ -23,10 +23,10 @@ from litz_ir.plan.kernel import Accumulate, Kernel, ScanStore, Store
 from litz_ir.plan.program import Plan
 from litz_ir.scalar.expr import Op, walk
 from litz_ir.scalar.ops_table import OPS
+from litz_ir.target import LaunchFunction, SourceUnit, Target
 from litz_ir.target.capabilities import Capabilities
 from litz_ir.target.conformance import Report, conformance_cases, lacking, run_conformance
 from litz_ir.target.device_model import DeviceModel
-from litz_ir.target.protocol import LaunchFunction, SourceUnit, Target
 
 
 class RememberingMemory(NumpyMemory):

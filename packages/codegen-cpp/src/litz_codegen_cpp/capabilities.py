@@ -69,9 +69,7 @@ def cpu_model(vector_bytes: int, threads: int) -> DeviceModel:
     return DeviceModel(
         threads=threads,
         vector_bytes=vector_bytes,
-        l1_bytes=caches.get(1, typical.l1_bytes),
         l2_bytes=caches.get(2, typical.l2_bytes),
-        l3_bytes=caches.get(3, typical.l3_bytes),
         memory_rate=min(_MEMORY_RATE, _MEMORY_RATE_PER_THREAD * threads),
         flop_rate=_FLOPS_PER_LANE * (vector_bytes // 4) * threads,
         launch_seconds=PARALLEL_LAUNCH_SECONDS if threads > 1 else LAUNCH_SECONDS,

@@ -18,7 +18,6 @@ CUDA = Device("cuda")
 
 NVIDIA = DeviceModel(
     vector_bytes=16,
-    l3_bytes=0,
     line_bytes=128,
     sector_bytes=32,
     launch_seconds=4e-6,
@@ -36,27 +35,27 @@ _CHIPS: Mapping[str, DeviceModel] = MappingProxyType(
     {
         # A100 80GB
         "sm_80": replace(
-            NVIDIA, sm_count=108, l1_bytes=192 << 10, l2_bytes=40 << 20, memory_rate=2.0e12, flop_rate=19.5e12,
+            NVIDIA, sm_count=108, l2_bytes=40 << 20, memory_rate=2.0e12, flop_rate=19.5e12,
             matrix_rate=312e12, shared_bytes=163 << 10,
         ),
         # RTX A6000, with the rate of operations of an RTX 3090
         "sm_86": replace(
-            NVIDIA, sm_count=84, l1_bytes=128 << 10, l2_bytes=6 << 20, memory_rate=0.77e12, flop_rate=35e12,
+            NVIDIA, sm_count=84, l2_bytes=6 << 20, memory_rate=0.77e12, flop_rate=35e12,
             matrix_rate=155e12, shared_bytes=99 << 10,
         ),
         # RTX 4090
         "sm_89": replace(
-            NVIDIA, sm_count=128, l1_bytes=128 << 10, l2_bytes=72 << 20, memory_rate=1.0e12, flop_rate=82e12,
+            NVIDIA, sm_count=128, l2_bytes=72 << 20, memory_rate=1.0e12, flop_rate=82e12,
             matrix_rate=165e12, shared_bytes=99 << 10,
         ),
         # H200
         "sm_90": replace(
-            NVIDIA, sm_count=132, l1_bytes=256 << 10, l2_bytes=50 << 20, memory_rate=4.8e12, flop_rate=67e12,
+            NVIDIA, sm_count=132, l2_bytes=50 << 20, memory_rate=4.8e12, flop_rate=67e12,
             matrix_rate=989e12, shared_bytes=227 << 10, max_cluster_size=8, tensor_descriptors=True,
         ),
         # B200
         "sm_100": replace(
-            NVIDIA, sm_count=148, l1_bytes=256 << 10, l2_bytes=126 << 20, memory_rate=8.0e12, flop_rate=75e12,
+            NVIDIA, sm_count=148, l2_bytes=126 << 20, memory_rate=8.0e12, flop_rate=75e12,
             matrix_rate=2250e12, shared_bytes=227 << 10, max_cluster_size=8, tensor_descriptors=True,
         ),
     }

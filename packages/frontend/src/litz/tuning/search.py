@@ -24,7 +24,7 @@ from litz.tuning.benchmark_launch import benchmark_buffers
 from litz.tuning.tunable_kernels import TunableKernel
 from litz_ir.errors import KernelError
 from litz_ir.plan import Kernel, Schedule, schedules_of
-from litz_ir.target import LaunchFunction, PreparedTarget, SourceUnit, Target, TunableTarget
+from litz_ir.target import LaunchFunction, PreparedTarget, SourceUnit, Target, TunableTarget, address_function
 
 log = logging.getLogger("litz")
 
@@ -142,7 +142,8 @@ class TileSearch:
 
     def _load(self, kernel: Kernel, unit: SourceUnit, binary: Path) -> LaunchFunction:
         """Load one candidate."""
-        return self._target.load([unit], [binary], {kernel.name: kernel}).function(kernel.name)
+        module = self._target.load([unit], [binary], {kernel.name: kernel})
+        return address_function(module.function(kernel.name), kernel.name)
 
     # --- timing ---------------------------------------------------------------------------------------------
 

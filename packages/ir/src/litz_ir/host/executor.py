@@ -10,6 +10,7 @@ import numpy as np
 
 from litz_ir.errors import GraphError, asserted
 from litz_ir.host.externs import ExternTable
+from litz_ir.host.launch import BufferFunction, Launcher
 from litz_ir.host.memory import Memory, NumpyMemory
 from litz_ir.interp.bind import bind_inputs, bind_result
 from litz_ir.interp.body import with_origin
@@ -46,9 +47,6 @@ from litz_ir.plan.program import (
 from litz_ir.scalar.expr import loads
 from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size, Term, evaluate
-
-Launcher = Callable[[Sequence[int], Sequence[int | float]], None]
-"""A function that runs a kernel on buffer addresses and symbol values (``litz_ir.target.protocol.LaunchFunction``)."""
 
 
 class Executor:
@@ -225,12 +223,19 @@ class _Execution:
         if self.executor.launchers is None:
             self.interpret(kernel, step, values)
             return
-        addresses = []
-        for name in step.buffers:
-            type_ = self.type(name)
-            start = self.size(type_.layout.offset) * type_.dtype.itemsize
-            addresses.append(self.memory.address(self.tensor(name)) - start)
-        self.executor.launchers[kernel.name](addresses, values)
+        launcher = self.executor.launchers[kernel.name]
+        if isinstance(launcher, BufferFunction):
+            extents = ((name, *self.extent(name)) for name in step.buffers)
+            launcher.run([self.memory.buffer(self.tensor(name), -a, n) for name, a, n in extents], values)
+        else:
+            starts = ((name, self.extent(name)[0]) for name in step.buffers)
+            launcher([self.memory.address(self.tensor(name)) - start for name, start in starts], values)
+
+    def extent(self, name: str) -> tuple[int, int]:
+        """Bytes of a buffer before its tensor's first element, and all bytes that its type spans."""
+        type_ = self.type(name)
+        elements = 0 if 0 in map(self.size, type_.shape) else self.size(span(type_.shape, type_.layout))
+        return self.size(type_.layout.offset) * type_.dtype.itemsize, elements * type_.dtype.itemsize
 
     def symbol_value(self, term: Size) -> Any:
         return evaluate(term, self.symbols) if isinstance(term, Term) else term
@@ -239,10 +244,9 @@ class _Execution:
         """Run a kernel in the reference interpreter, on its buffers as flat arrays from their start."""
         flats, arrays = {}, {}
         for parameter, name in zip(kernel.parameters, step.buffers, strict=True):
-            type_ = self.type(name)
-            start = self.size(type_.layout.offset) * type_.dtype.itemsize
-            extent = self.size(span(type_.shape, type_.layout)) if 0 not in map(self.size, type_.shape) else 0
-            flat = self.memory.view(self.tensor(name), parameter.dtype, (extent,), (1,), -start)
+            start, nbytes = self.extent(name)
+            elements = nbytes // parameter.dtype.itemsize
+            flat = self.memory.view(self.tensor(name), parameter.dtype, (elements,), (1,), -start)
             flats[parameter.name] = flat
             arrays[parameter.name] = self.memory.read(flat, parameter.dtype)
         run_kernel(kernel, arrays, {info.name: v for info, v in zip(kernel.symbols, values, strict=True)})

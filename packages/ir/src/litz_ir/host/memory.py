@@ -8,8 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from litz_ir.device import STORAGE_ALIGNMENT, Device
-from litz_ir.dtypes import DType
+from litz_ir.dtypes import DType, u8
 from litz_ir.errors import GraphError
+from litz_ir.host.launch import BufferArgument
 from litz_ir.interp.bind import numpy_geometry
 from litz_ir.interp.encoding import Array, storage_dtype
 
@@ -31,6 +32,9 @@ class Memory(Protocol):
 
     def address(self, tensor: Any) -> int:
         """The address of a tensor's first element."""
+
+    def buffer(self, tensor: Any, start: int, nbytes: int) -> BufferArgument:
+        """``nbytes`` bytes of the memory of a tensor, from ``start`` bytes after its first element (or before it)."""
 
     def geometry(self, tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Shape and strides of a tensor, in elements."""
@@ -76,6 +80,10 @@ class NumpyMemory:
         """The address of an array's first element."""
         address: int = tensor.__array_interface__["data"][0]
         return address
+
+    def buffer(self, tensor: Any, start: int, nbytes: int) -> BufferArgument:
+        """An array of these bytes, which keeps the memory alive."""
+        return BufferArgument(np.asarray(_Span(tensor, u8, (nbytes,), (1,), start)), 0, nbytes)
 
     def geometry(self, tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Shape and strides, in elements; raises :class:`GraphError` unless ``tensor`` is an array."""

@@ -1,12 +1,12 @@
 """Targets: the protocol of code generators, their capabilities and discovery, and their conformance suite."""
 
+from litz_ir.host.launch import BufferArgument, BufferFunction, Launcher, LaunchFunction, address_function
 from litz_ir.target.capabilities import Capabilities
 from litz_ir.target.device_model import DeviceModel
 from litz_ir.target.protocol import (
     ByteRange,
     FailureCallback,
     KernelModule,
-    LaunchFunction,
     LazyModule,
     PreparedTarget,
     SchedulingTarget,
@@ -14,15 +14,20 @@ from litz_ir.target.protocol import (
     SourceUnit,
     Target,
     TunableTarget,
+    missing_members,
     raise_failure,
 )
 from litz_ir.target.registry import find_target, load_target, made_target, target_entries
+from litz_ir.target.requirements import Requirements, requirements_of
 
 __all__ = [
     "Capabilities",
     "DeviceModel",
+    "BufferArgument",
+    "BufferFunction",
     "ByteRange",
     "LaunchFunction",
+    "Launcher",
     "LazyModule",
     "KernelModule",
     "PreparedTarget",
@@ -32,9 +37,13 @@ __all__ = [
     "Target",
     "FailureCallback",
     "TunableTarget",
+    "address_function",
     "find_target",
     "load_target",
     "made_target",
+    "missing_members",
     "raise_failure",
+    "Requirements",
+    "requirements_of",
     "target_entries",
 ]

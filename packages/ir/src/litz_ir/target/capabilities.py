@@ -35,14 +35,27 @@ class Capabilities:
     """Dtypes that kernels can load, store and compute with."""
     atomics: frozenset[DType] = frozenset()
     """Dtypes of which a combining store may be atomic."""
-    contraction_templates: frozenset[str] = frozenset()
-    """Kinds of contractions that the code generator writes itself."""
+    operations: frozenset[str] | None = None
+    """Scalar operations that kernels compute, names of ``litz_ir.scalar.OPS``; ``None`` for all of them."""
+    combiners: frozenset[str] | None = None
+    """Kinds of reductions that kernels combine by, names of ``litz_ir.loops.REDUCTION_KINDS``, and ``user`` for
+    combiners given by expressions; ``None`` for all of them."""
+    index_bits: int = 64
+    """Bits of the integers that kernels index memory and count loops with: 64 or 32."""
     fp8_matmul: bool = False
     """True if the device multiplies 8-bit floats at its own precision (``mul_f8``)."""
     nested_reductions: bool = False
     """True if bodies may contain nested reductions."""
     max_sorted_row: int = 0
     """Longest row that a scan may sort; 0 for a target without sorting scans."""
+
+    def computes(self, operation: str) -> bool:
+        """Return whether kernels compute a scalar operation."""
+        return self.operations is None or operation in self.operations
+
+    def combines(self, combiner: str) -> bool:
+        """Return whether kernels combine by a kind of reductions, or by ``user`` combiners."""
+        return self.combiners is None or combiner in self.combiners
 
     @property
     def is_gpu(self) -> bool:

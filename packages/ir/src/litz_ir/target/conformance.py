@@ -15,19 +15,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from litz_ir.errors import KernelError, LitzError
+from litz_ir.errors import KernelError, LitzError, TargetError
+from litz_ir.host.launch import BufferFunction, Launcher
 from litz_ir.host.memory import Memory, NumpyMemory
 from litz_ir.interp.kernel import run_kernel
 from litz_ir.loops.nodes import Input, ScalarInput, Value, tensor_type
 from litz_ir.plan.horizontal_fusion import invocations_of, schedules_of, with_schedules
-from litz_ir.plan.kernel import Kernel, Store
+from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Launch, Placement, Plan
 from litz_ir.plan.schedule import CpuLoops, Schedule, TileRequest, cpu_loops
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import evaluate, symbol
 from litz_ir.target.capabilities import Capabilities
 from litz_ir.target.cases import Case, all_cases
-from litz_ir.target.protocol import LaunchFunction, SchedulingTarget, Target
+from litz_ir.target.protocol import SchedulingTarget, Target, missing_members
+from litz_ir.target.requirements import requirements_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,13 @@ def run_conformance(
     """Run the suite, or ``cases``, on ``target`` and report the results.
 
     Sources are built in ``folder``; ``memory`` is the device's, by default NumPy's. Errors of a case are reported, not
-    raised.
+    raised. Raises :class:`TargetError` if the target lacks a member of :class:`Target`, with the list of those.
     """
+    lacks = missing_members(target)
+    if lacks:
+        raise TargetError(
+            f"{type(target).__name__} lacks {', '.join(lacks)}", hint="see litz_ir.target.protocol.Target"
+        )
     capabilities = target.capabilities()
     passed, failed, skipped = [], [], []
     for case in conformance_cases() if cases is None else cases:
@@ -79,9 +86,9 @@ def run_conformance(
 
 def lacking(case: Case, capabilities: Capabilities) -> str:
     """The capability that the case needs and the device lacks; empty if there is none."""
-    missing = sorted(dtype.name for dtype in case.dtypes - capabilities.dtypes)
+    missing = requirements_of(case.kernel).lacking(capabilities)
     if missing:
-        return f"needs {', '.join(missing)}"
+        return f"needs {missing}"
     scratch = sum(
         evaluate(array.size, {name: int(value) for name, value in case.symbols.items()})
         * array.dtype.itemsize
@@ -89,8 +96,6 @@ def lacking(case: Case, capabilities: Capabilities) -> str:
     )
     if scratch > capabilities.scratch_bytes:
         return f"needs {scratch} bytes of scratch arrays per outer point"
-    if case.nested_reductions and not capabilities.nested_reductions:
-        return "needs nested reductions"
     longest = evaluate(case.sorted_row, {})
     if longest > capabilities.max_sorted_row:
         return f"needs sorts of {longest} elements"
@@ -98,13 +103,6 @@ def lacking(case: Case, capabilities: Capabilities) -> str:
         return "needs fp8 matmuls"
     if len(invocations_of(case.kernel)) > capabilities.max_subkernels:
         return "needs horizontal fusion"
-    if capabilities.max_tile_elements:
-        for phase in case.kernel.phases:
-            for statement in phase.statements:
-                if isinstance(statement, Store) and statement.mode != "set":
-                    dtype = case.kernel.parameter(statement.buffer).dtype
-                    if dtype not in capabilities.atomics:
-                        return f"needs atomic {statement.mode} of {dtype}"
     return ""
 
 
@@ -183,7 +181,7 @@ def _attempt(target: Target, case: Case, folder: Path, memory: Memory) -> str:
 def _compare(
     case: Case,
     kernel: Kernel,
-    launch: LaunchFunction,
+    launch: Launcher,
     memory: Memory,
     plan: Plan,
     expected: Mapping[str, Any],
@@ -196,7 +194,11 @@ def _compare(
         memory.write(tensors[parameter.name], content)
     symbols = [case.symbols[info.name] for info in kernel.symbols]
     try:
-        launch([memory.address(tensor) for tensor in tensors.values()], symbols)
+        if isinstance(launch, BufferFunction):
+            sizes = ((tensor, case.buffers[name].nbytes) for name, tensor in tensors.items())
+            launch.run([memory.buffer(tensor, 0, nbytes) for tensor, nbytes in sizes], symbols)
+        else:
+            launch([memory.address(tensor) for tensor in tensors.values()], symbols)
     except KernelError as error:
         return "" if case.fails else f"{type(error).__name__}: {error}"
     if case.fails:

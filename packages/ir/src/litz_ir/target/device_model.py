@@ -20,15 +20,9 @@ class DeviceModel:
     """Most bytes that one instruction of a thread loads: a vector register of a CPU (source: its instruction set), the
     widest access of a GPU's thread (NVIDIA: CUDA C++ Programming Guide, device memory accesses); 0 without vectors."""
 
-    l1_bytes: int = 32 << 10
-    """Bytes of L1 cache of a core, or of an SM with its shared memory. Source: Linux's list of caches, NVIDIA's guide;
-    the default is a typical x86 core's."""
-
     l2_bytes: int = 1 << 20
-    """Bytes of L2 cache: of a CPU core, or of a GPU in total. Source: Linux's list of caches, NVIDIA's data sheets."""
-
-    l3_bytes: int = 16 << 20
-    """Bytes of L3 cache of a core. Source: Linux's list of caches."""
+    """Bytes of L2 cache: of a CPU core, or of a GPU in total. Source: Linux's list of caches, NVIDIA's data sheets; the
+    default is a typical x86 core's."""
 
     line_bytes: int = 64
     """Bytes of a cache line. Source: the default is that of x86 and most Arm cores; NVIDIA's best practices guide."""

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from litz_ir.host.launch import Launcher
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Plan
 from litz_ir.symbols.term import Size
 from litz_ir.target.capabilities import Capabilities
-
-LaunchFunction = Callable[[Sequence[int], Sequence[int | float]], None]
-"""A function that runs a kernel on buffer addresses and symbol values; raises ``KernelError`` for an error code."""
 
 FailureCallback = Callable[[Exception, str], None]
 """A function that is called with a failure inside a call and the fallback that replaces the work; it may raise
@@ -50,8 +48,8 @@ class SourceUnit:
 class KernelModule(Protocol):
     """Loaded kernels, ready to launch."""
 
-    def function(self, kernel: str) -> LaunchFunction:
-        """The launch function of a kernel; raises ``KeyError``."""
+    def function(self, kernel: str) -> Launcher:
+        """The launch function of a kernel, on addresses or on buffers; raises ``KeyError``."""
 
 
 class NativeCall(Protocol):
@@ -150,3 +148,24 @@ class Target(Protocol):
         self, units: Sequence[SourceUnit], binaries: Sequence[Path], kernels: Mapping[str, Kernel]
     ) -> KernelModule:
         """Load built binaries; raises ``ToolchainError``."""
+
+
+_MEMBERS = ("name", "capabilities", "seconds", "emit", "build", "load")
+"""Members of :class:`Target`; all but the first are methods."""
+
+
+def missing_members(target: object) -> tuple[str, ...]:
+    """Return the members of :class:`Target` that an object lacks, each with what belongs there.
+
+    Besides absent members that is a ``name`` that is no string or is empty, and a method that cannot be called.
+    """
+    found = []
+    for member in _MEMBERS:
+        value = getattr(target, member, None)
+        if member == "name":
+            if not isinstance(value, str) or not value:
+                found.append("name (a string: the name of the entry point)")
+        elif not callable(value):
+            described = (getattr(Target, member).__doc__ or "").partition(";")[0].partition(".")[0]
+            found.append(f"{member} (a method: {described[0].lower()}{described[1:]})")
+    return tuple(found)

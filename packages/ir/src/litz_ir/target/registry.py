@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 
 from litz_ir.errors import TargetError
-from litz_ir.target.protocol import Target
+from litz_ir.target.protocol import Target, missing_members
 
 _GROUP = "litz.targets"
 """Group of the entry points."""
@@ -53,9 +53,11 @@ def made_target(entry: EntryPoint, options: Mapping[str, object] | None = None) 
     factory = entry.load()
     accepted = inspect.signature(factory).parameters
     target = factory(**{key: value for key, value in (options or {}).items() if key in accepted})
-    if not isinstance(target, Target):
+    lacks = missing_members(target)
+    if lacks or not isinstance(target, Target):
         raise TargetError(
-            f"{_owner(entry)} offers {entry.value}, which is not a Target", hint="see litz_ir.target.protocol"
+            f"{_owner(entry)} offers {entry.value}, which is not a Target: it lacks {', '.join(lacks)}",
+            hint="see litz_ir.target.protocol.Target",
         )
     return target
 

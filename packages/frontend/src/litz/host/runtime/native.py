@@ -21,6 +21,7 @@ from litz_ir.target import (
     LazyModule,
     SegmentModule,
     SourceUnit,
+    address_function,
     raise_failure,
 )
 
@@ -102,7 +103,7 @@ def _launcher(module: KernelModule, kernel: str, ranges: Sequence[ByteRange | No
     """Return the launcher of one kernel of a segment."""
     if isinstance(module, SegmentModule):
         return module.segment([kernel], extents=ranges).run
-    return module.function(kernel)
+    return address_function(module.function(kernel), kernel)
 
 
 def _one_call(

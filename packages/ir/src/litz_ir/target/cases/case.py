@@ -56,15 +56,6 @@ class Case:
     """True if the kernel must report an index out of range."""
 
     @property
-    def dtypes(self) -> frozenset[DType]:
-        """Every dtype that the kernel stores or computes with."""
-        found = {parameter.dtype for parameter in self.kernel.parameters}
-        found |= {array.dtype for array in self.kernel.scratch}
-        for statement in self._statements():
-            found |= {node.dtype for node in walk(*_values(statement))}
-        return frozenset(found)
-
-    @property
     def nested_reductions(self) -> bool:
         """True if a body contains a nested reduction."""
         return any(nested_reductions(*_values(each)) for each in self._statements())
