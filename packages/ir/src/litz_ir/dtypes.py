@@ -6,6 +6,7 @@ Complex numbers are pairs of scalars on a last dimension of two, so there is no 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -64,6 +65,10 @@ class DType:
     """True for a float without negative zero, whose code is the only NaN."""
     complex_name: str = field(default="", compare=False)
     """Name of torch's complex dtype with such parts; empty where there is none."""
+
+    def __reduce__(self) -> tuple[Callable[[str], DType], tuple[str]]:
+        """The constant of this name, also in copies and other processes."""
+        return dtype, (self.name,)
 
     @property
     def itemsize(self) -> int:

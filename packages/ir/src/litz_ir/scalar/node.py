@@ -7,11 +7,12 @@ printed, compared, hashed and shared.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from hashlib import blake2b
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from litz_ir.dtypes import DType
+from litz_ir.errors import GraphError
 from litz_ir.symbols.term import Atom, Size, Term, free_symbols
 
 E = TypeVar("E", bound="Expr")
@@ -37,7 +38,14 @@ class Expr:
     def _make(cls: type[E], dtype: DType, *fields: Hashable) -> E:
         kind: Any = cls
         key: tuple[Hashable, ...] = (kind, dtype, *fields)
-        found: E | None = Expr._table.get(key)
+        try:
+            found: E | None = Expr._table.get(key)
+        except TypeError as error:
+            unhashable = [each for each in fields if not isinstance(each, Hashable)] or fields
+            raise GraphError(
+                f"{kind.__name__} has immutable fields, got {unhashable[0]!r:.60}: {error}",
+                hint="give tuples for lists",
+            ) from None
         if found is not None:
             return found
         self = object.__new__(cls)
@@ -50,6 +58,13 @@ class Expr:
         put(self, "_below", None)
         interned: E = Expr._table.setdefault(key, self)
         return interned
+
+    def __reduce__(self) -> tuple[Callable[..., Expr], tuple[Any, ...]]:
+        """The function that makes the node, and its arguments."""
+        return _made, (type(self), self.dtype, *self.fields)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable")
@@ -124,6 +139,11 @@ class Expr:
     def rebuild(self, children: tuple[Expr, ...], terms: tuple[Size, ...]) -> Expr:
         """The same node with other children and terms."""
         return self
+
+
+def _made(cls: type[Expr], dtype: DType, *fields: Hashable) -> Expr:
+    """Return the node of a class with these fields, which :meth:`Expr.__reduce__` names."""
+    return cls._make(dtype, *fields)
 
 
 class ExprAtom(Atom):

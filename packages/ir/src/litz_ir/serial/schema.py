@@ -1,7 +1,8 @@
 """Serial form of each dataclass, derived from the types of its fields, for a fixed list of classes.
 
 A dataclass is the list of its fields. In a field that may have several types, a value that is not plain JSON is a pair
-of a tag and the data: ``["t", 3]`` is a term, ``["Ref", ["x"]]`` a reference. Reading checks every type.
+of a tag and the data: ``["t", 3]`` is a term, ``["Ref", ["x"]]`` a reference. Reading checks every type, and so does
+:func:`check_fields` of data in memory, which Python lets anyone build with wrong ones.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from litz_ir.origin import Origin
 from litz_ir.plan import kernel, program
 from litz_ir.plan import schedule as forms
 from litz_ir.scalar.node import Expr
+from litz_ir.serial.field_checks import Misfit, check_device, check_expr, check_term, exactly, with_path
 from litz_ir.serial.nodes import Json, NodeReader, NodeWriter, expect
 from litz_ir.symbols.table import SymbolInfo, SymbolTable
 from litz_ir.symbols.term import Term
@@ -67,8 +69,18 @@ class Codec:
     """Function from a value to JSON."""
     decode: Callable[[Json, NodeReader], Any]
     """Function from JSON to a value."""
+    check: Callable[[Any], None]
+    """Function that raises :class:`Misfit` for a value of another type."""
     tag: str
     """Tag of the type where several types are possible; "" for plain JSON."""
+
+
+def check_fields(data: Any) -> None:
+    """Check the type of every field of a graph, plan or kernel, down to its terms and expressions.
+
+    Raises :class:`Misfit` with the path of the field.
+    """
+    codec_of(type(data)).check(data)
 
 
 def codec_of(hint: Any) -> Codec:
@@ -97,7 +109,7 @@ def _codec_of(hint: Any) -> Codec:
 
 
 def _plain(kind: type) -> Codec:
-    return Codec(lambda value, writer: value, lambda data, reader: expect(data, kind), "")
+    return Codec(lambda value, writer: value, lambda data, reader: expect(data, kind), exactly(kind), "")
 
 
 _PLAIN: Mapping[Any, Codec] = MappingProxyType(
@@ -106,18 +118,32 @@ _PLAIN: Mapping[Any, Codec] = MappingProxyType(
         float: Codec(
             lambda value, writer: float(value).hex(),
             lambda data, reader: float.fromhex(expect(data, str)),
+            exactly(float),
             "f",
         ),
         complex: Codec(
             lambda value, writer: [value.real.hex(), value.imag.hex()],
             lambda data, reader: complex(*[float.fromhex(expect(each, str)) for each in expect(data, list)]),
+            exactly(complex),
             "z",
         ),
-        Term: Codec(lambda value, writer: writer.term(value), lambda data, reader: reader.term(data), "t"),
-        Expr: Codec(lambda value, writer: writer.expr(value), lambda data, reader: reader.expr(data), "e"),
-        DType: Codec(lambda value, writer: value.name, lambda data, reader: dtype(expect(data, str)), "d"),
+        Term: Codec(
+            lambda value, writer: writer.term(value), lambda data, reader: reader.term(data), check_term, "t"
+        ),
+        Expr: Codec(
+            lambda value, writer: writer.expr(value), lambda data, reader: reader.expr(data), check_expr, "e"
+        ),
+        DType: Codec(
+            lambda value, writer: value.name,
+            lambda data, reader: dtype(expect(data, str)),
+            exactly(DType),
+            "d",
+        ),
         Device: Codec(
-            lambda value, writer: [value.kind, value.index], lambda data, reader: _device(*data), "v"
+            lambda value, writer: [value.kind, value.index],
+            lambda data, reader: _device(*data),
+            check_device,
+            "v",
         ),
     }
 )
@@ -132,6 +158,7 @@ def _later(name: str) -> Codec:
     return Codec(
         lambda value, writer: codec_of(_RECURSIVE[name]).encode(value, writer),
         lambda data, reader: codec_of(_RECURSIVE[name]).decode(data, reader),
+        lambda value: codec_of(_RECURSIVE[name]).check(value),
         name,
     )
 
@@ -144,14 +171,25 @@ def _choice(words: Sequence[Any]) -> Codec:
             raise SerialError(f"expected one of {', '.join(map(str, words))}, found {data!r:.60}")
         return data
 
-    return Codec(lambda value, writer: value, decode, "")
+    def check(value: Any) -> None:
+        if type(value) is not str or value not in allowed:
+            raise Misfit(f"one of {', '.join(map(repr, words))}", value)
+
+    return Codec(lambda value, writer: value, decode, check, "")
 
 
 def _sequence(item: Codec) -> Codec:
     encode, decode = item.encode, item.decode
+
+    def check(value: Any) -> None:
+        exactly(tuple)(value)
+        for position, each in enumerate(value):
+            with_path(item.check, each, f"[{position}]")
+
     return Codec(
         lambda value, writer: [encode(each, writer) for each in value],
         lambda data, reader: tuple([decode(each, reader) for each in expect(data, list)]),
+        check,
         "l",
     )
 
@@ -159,6 +197,12 @@ def _sequence(item: Codec) -> Codec:
 def _record(hints: Sequence[Any]) -> Codec:
     """The codec of a tuple of fixed length."""
     items = [codec_of(hint) for hint in hints]
+
+    def check(value: Any) -> None:
+        if type(value) is not tuple or len(value) != len(items):
+            raise Misfit(f"a tuple of {len(items)}", value)
+        for position, (item, each) in enumerate(zip(items, value, strict=True)):
+            with_path(item.check, each, f"[{position}]")
 
     def decode(data: Json, reader: NodeReader) -> Any:
         return tuple(
@@ -168,6 +212,7 @@ def _record(hints: Sequence[Any]) -> Codec:
     return Codec(
         lambda value, writer: [item.encode(each, writer) for item, each in zip(items, value, strict=True)],
         decode,
+        check,
         "l",
     )
 
@@ -199,21 +244,35 @@ def _dataclass(cls: type) -> Codec:
         values = [decode_field(each, reader) for decode_field, each in zip(decoders(), data)]
         return cls(**dict(zip(names, values))) if keywords else cls(*values)
 
-    return Codec(encode, decode, cls.__name__)
+    @cache
+    def checks() -> list[tuple[str, Callable[[Any], None]]]:
+        hints = get_type_hints(cls)
+        return [(name, codec_of(hints[name]).check) for name in names]
+
+    def check(value: Any) -> None:
+        exactly(cls)(value)
+        for name, check_field in checks():
+            with_path(check_field, getattr(value, name), f".{name}")
+
+    return Codec(encode, decode, check, cls.__name__)
 
 
 def _union(hints: Sequence[Any]) -> Codec:
     codecs = {hint: codec_of(hint) for hint in hints}
     by_tag = {codec.tag: codec for codec in codecs.values() if codec.tag}
     by_json = {hint: codec for hint, codec in codecs.items() if not codec.tag}
-    by_type: dict[type, Codec] = {get_origin(hint) or hint: codec for hint, codec in codecs.items()}
+    by_type: dict[type, Codec] = {
+        str if get_origin(hint) is Literal else get_origin(hint) or hint: codec
+        for hint, codec in codecs.items()
+    }
+    names = " or ".join(getattr(kind, "__name__", str(kind)) for kind in by_type)
 
     @cache
     def codec_for(kind: Any) -> Codec:
         for base in kind.__mro__:
             if base in by_type:
                 return by_type[base]
-        raise TypeError(f"a {kind.__name__} where {' or '.join(t.__name__ for t in by_type)} is expected")
+        raise TypeError(f"a {kind.__name__} where {names} is expected")
 
     def encode(value: Any, writer: SchemaWriter) -> Json:
         kind: Any = type(value)
@@ -227,4 +286,11 @@ def _union(hints: Sequence[Any]) -> Codec:
             return by_tag[tag].decode(inner, reader)
         return by_json[type(data)].decode(data, reader)
 
-    return Codec(encode, decode, "u")
+    def check(value: Any) -> None:
+        for base in type(value).__mro__:
+            if base in by_type and (by_type[base].tag or type(value) is base):
+                by_type[base].check(value)
+                return
+        raise Misfit(names, value)
+
+    return Codec(encode, decode, check, "u")

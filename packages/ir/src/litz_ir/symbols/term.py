@@ -102,6 +102,12 @@ class Term(Interned):
     def __repr__(self) -> str:
         return f"<{self._text(SUM)}>"
 
+    def __bool__(self) -> bool:
+        raise SymbolError(
+            f"the term {self} has no truth value: its symbols have no values",
+            hint="compare it with 0, prove a relation by litz_ir.symbols.proofs, or evaluate it",
+        )
+
     def __add__(self, other: Size) -> Size:
         if type(other) is int:
             return self.arithmetic.shift(self, other)

@@ -10,7 +10,7 @@ from litz_ir.loops.combiners import SORT, Combiner, NamedCombiner
 from litz_ir.loops.nodes import Operation, Pointwise, Reduction, Scan, Scatter
 from litz_ir.plan.horizontal_fusion import leaf_kernels
 from litz_ir.plan.kernel import Accumulate, Kernel, ScanStore, Statement, Store
-from litz_ir.scalar.expr import Op, indirects_in, nested_reductions, walk
+from litz_ir.scalar.expr import Index, Op, indirects_in, nested_reductions, walk
 from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size
 from litz_ir.target.capabilities import Capabilities
@@ -69,7 +69,8 @@ def requirements_of(part: Operation | Kernel) -> Requirements:
 
 def _of_kernel(kernel: Kernel) -> Requirements:
     statements = [each for leaf in leaf_kernels(kernel) for phase in leaf.phases for each in phase.statements]
-    dtypes = [each.dtype for leaf in leaf_kernels(kernel) for each in (*leaf.parameters, *leaf.scratch)]
+    dtypes = [each.dtype for leaf in leaf_kernels(kernel) for each in leaf.parameters]
+    dtypes += [each.dtype for leaf in leaf_kernels(kernel) for each in leaf.scratch]
     bodies = [body for each in statements for body in _bodies(each)]
     modes = [
         (each.mode, each.value.dtype) for each in statements if isinstance(each, Store) and each.mode != "set"
@@ -90,7 +91,8 @@ def _required(
             roots += (*combiner.body, *combiner.identity, *combiner.finish)
     nodes = list(walk(*roots))
     return Requirements(
-        frozenset(dtypes) | {node.dtype for node in nodes},
+        # Indices are integers of the device's own width.
+        frozenset(dtypes) | {node.dtype for node in nodes if not isinstance(node, Index)},
         frozenset(node.name for node in nodes if isinstance(node, Op)),
         # Devices that sort say so by the length of the rows.
         frozenset(_combiner_name(each) for each in combiners if each != SORT),
