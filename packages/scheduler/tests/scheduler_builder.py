@@ -55,7 +55,12 @@ Terms = tuple[Size, ...]
 
 CPU_LIKE = Capabilities("avx512", CPU, DeviceModel(vector_bytes=64, threads=2), scratch_bytes=16 << 10)
 GPU_LIKE = Capabilities(
-    "sm_90", CPU, DeviceModel(sm_count=4, vector_bytes=16, line_bytes=128), max_tile_elements=1024
+    "sm_90",
+    CPU,
+    DeviceModel(sm_count=4, vector_bytes=16, line_bytes=128),
+    atomics=frozenset({f32, f64, i64}),
+    max_tile_elements=1024,
+    nested_reductions=True,
 )
 CRAMPED = Capabilities("cramped", CPU, max_statements=12)
 MACHINES = (CPU_LIKE, GPU_LIKE, CRAMPED)

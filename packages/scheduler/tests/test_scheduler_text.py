@@ -26,9 +26,11 @@ CASES = cases(Path(__file__).parent / "text")
 GPU = Device("cuda")
 MACHINES = {
     "cpu": {CPU: CPU_LIKE},
-    "gpu": {CPU: replace(GPU_LIKE, nested_reductions=True)},
+    "gpu": {CPU: GPU_LIKE},
     "tensor_cores": {CPU: with_numbers(GPU_LIKE, matrix_rate=989e12, memory_rate=4.8e12)},
     "horizontal": {CPU: replace(GPU_LIKE, max_subkernels=16)},
+    "sums_alone": {CPU: replace(CPU_LIKE, combiners=frozenset({"sum", "user"}))},
+    "narrow": {CPU: replace(CPU_LIKE, index_bits=32)},
     "mixed": {CPU: CPU_LIKE, GPU: replace(GPU_LIKE, device=GPU)},
 }
 DEFAULT = SchedulerOptions()

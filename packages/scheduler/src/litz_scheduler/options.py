@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from litz_ir.errors import ConfigError
 from litz_ir.scalar import HEAVY
+
+_POWER_OF_TWO = ("lookback",)
+"""Options that are 0 or a power of two."""
+
+_POSITIVE = ("unroll", "max_cluster_size")
+"""Options that are at least 1; other numbers are at least 0."""
 
 Lanes = Literal["best", "inner", "outer", "none"]
 Precision = Literal["ieee", "tf32"]
@@ -86,6 +95,39 @@ class SchedulerOptions:
     channels_last: bool = True
     """True where layout propagation may convert convolutions to channels-last; false leaves all in eager's layout."""
 
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            _check(each.name, getattr(self, each.name), _HINTS[each.name])
+
     def generates(self, *names: str) -> bool:
         """Return whether ``generated_matmuls`` has one of these names, or ``all``."""
         return not self.generated_matmuls.isdisjoint(("all", *names))
+
+
+_HINTS: Mapping[str, Any] = MappingProxyType(get_type_hints(SchedulerOptions))
+"""The type of each option."""
+
+
+def _check(name: str, value: object, hint: Any) -> None:
+    """Check one option; raises ``ConfigError`` for a value of another type or outside its range."""
+    if hint is int:
+        low = 1 if name in _POSITIVE else 0
+        if type(value) is not int or value < low:
+            raise _wrong(name, value, f"an int of at least {low}")
+        if name in _POWER_OF_TWO and value & (value - 1):
+            raise _wrong(name, value, "0 or a power of two")
+    elif hint is bool:
+        if type(value) is not bool:
+            raise _wrong(name, value, "True or False")
+    elif get_origin(hint) is Literal:
+        if not isinstance(value, str) or value not in get_args(hint):
+            raise _wrong(name, value, f"one of {', '.join(map(repr, get_args(hint)))}")
+    elif not isinstance(value, frozenset) or not all(isinstance(each, str) for each in value):
+        raise _wrong(name, value, "a frozenset of strings")
+
+
+def _wrong(name: str, value: object, expected: str) -> ConfigError:
+    return ConfigError(
+        f"{name} is {value!r:.60}, but {expected} belongs there",
+        hint="see litz_scheduler.SchedulerOptions for units and defaults",
+    )

@@ -20,6 +20,7 @@ from litz_scheduler.build_plan import (
 )
 from litz_scheduler.fusion import HorizontalFusion, StorageClasses, VerticalFusion
 from litz_scheduler.graph_partition import PartitionGraph, Routines
+from litz_scheduler.legality.device_support import DeviceSupport, KernelSupport
 from litz_scheduler.library import (
     AlignMatmuls,
     FreezeParameterLoops,
@@ -77,6 +78,7 @@ def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph, LoopGraph],
         SplitReductions(options),
         SplitScans(options),
         NestedReductionPrecision(options),
+        DeviceSupport(),
     )
 
 
@@ -103,6 +105,7 @@ def plan_passes(
         OrderSteps(),
         FuseLaunches(options, names),
         PlanMemory(),
+        KernelSupport(),
     )
 
 

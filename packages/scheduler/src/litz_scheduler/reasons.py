@@ -32,6 +32,10 @@ FUSE_HORIZONTAL = Reason(
     "fuse.horizontal", "the kernels are independent and move too few bytes for a launch each"
 )
 
+WRITE_OUT_COMBINER = Reason(
+    "write_out.combiner", "the device has no combiner of that name, so it is written out"
+)
+
 REFUSE_DOMAIN = Reason("refuse.domain", "the loops do not run over the same points")
 REFUSE_ORDER = Reason("refuse.order", "fusing them would create a dependency cycle")
 REFUSE_INDEX = Reason("refuse.index", "it reads another element of a value that the group computes")

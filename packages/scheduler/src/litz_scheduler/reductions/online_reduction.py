@@ -56,6 +56,8 @@ class OnlineReductions:
         machine = context.machine(operation.results[0].type.device)
         if machine is None or not machine.is_gpu or operation.results[0].type.dtype not in (f32, f64):
             return False
+        if not machine.combines("online_softmax") or not machine.combines("welford"):
+            return False
         inner = estimate(points(operation.reduce_axes), graph.symbols)
         options = self.options
         return inner > (options.tall_column if reads_columns(operation, graph) else options.long_row)

@@ -81,6 +81,8 @@ class SplitReductions:
         machine = context.machine(operation.results[0].type.device)
         if machine is None or not isinstance(operation.combiner, NamedCombiner):
             return ()
+        if not operation.combiner.kind.merges_states and not machine.combines("user"):
+            return ()  # partial results merge by an expression
         matmul = matmul_of(operation, gpu_kinds(context))
         if matmul is not None and matmul.nested:
             limit = _split_k(matmul, graph, machine.model.sm_count)
