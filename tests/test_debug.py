@@ -54,6 +54,8 @@ def test_options_change_no_value(options: dict[str, Any]) -> None:
 
 def test_check_names_the_pass_that_changed_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
     passes = pipeline.graph_passes
-    monkeypatch.setattr(pipeline, "graph_passes", lambda options: (*passes(options), Spoil()))
+    monkeypatch.setattr(
+        pipeline, "graph_passes", lambda options, costs=None: (*passes(options, costs), Spoil())
+    )
     with pytest.raises(Exception, match="spoil"):
         run(check=True)

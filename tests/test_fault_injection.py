@@ -40,13 +40,9 @@ from litz.tuning import tuned_graph as tuned
 from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_cpp.toolchain import BuildOptions
 from litz_ir.errors import InternalError, LitzError
-from litz_ir.loops import LoopGraph
-from litz_ir.plan import Plan
-from litz_ir.text import parse_graph
 from litz_lowering.contexts import registry
-from litz_scheduler import SchedulerOptions
 from litz_scheduler import pipeline as scheduler
-from litz_scheduler.build_plan import KernelNames, PlanMemory
+from litz_scheduler.build_plan import PlanMemory
 from litz_scheduler.fusion import VerticalFusion
 from litz_scheduler.graph_partition import PartitionGraph
 
@@ -228,16 +224,7 @@ def test_a_stage_that_raises(
         assert not records
 
 
-def no_subgraph(graph: LoopGraph) -> Plan:
-    raise AssertionError("nothing is planned")
-
-
-OPTIONS = SchedulerOptions()
-BUILDING = scheduler.plan_passes(OPTIONS, parse_graph("graph none() -> () { }"), KernelNames(), no_subgraph)
-PASSES = {
-    each.name: type(each)
-    for each in (*scheduler.graph_passes(OPTIONS), *scheduler.fusion_passes(OPTIONS), *BUILDING)
-}
+PASSES = {each.name: type(each) for each in scheduler.default_passes().all()}
 
 
 @pytest.mark.usefixtures("built")

@@ -16,8 +16,7 @@ from litz_ir.fused import FusedGraph, verify_fused
 from litz_ir.loops import ContractionCall, LoopGraph
 from litz_ir.passes import PassContext, Pipeline
 from litz_ir.plan import CallStep, CheckStep, Launch, Plan, verify_plan
-from litz_scheduler import SchedulerOptions, plan_passes, schedule
-from litz_scheduler.build_plan import KernelNames
+from litz_scheduler import SchedulerOptions, SchedulingContext, plan_passes, schedule
 from litz_scheduler.order.candidates import WorkBlock, depth_first, freeing_first
 from litz_scheduler.order.dependencies import dependencies
 
@@ -80,11 +79,8 @@ def plan_in_order(fused: FusedGraph, order: Sequence[int]) -> Plan:
     moved = replace(fused, groups=tuple(fused.groups[number] for number in order))
     verify_fused(moved)
 
-    def no_branch(subgraph: LoopGraph) -> Plan:
-        raise AssertionError("the graph has no control flow")
-
-    build = Pipeline[FusedGraph, Plan]("plan", plan_passes(OPTIONS, fused.graph, KernelNames(), no_branch))
-    plan = build.apply(moved, PassContext({CPU: CPU_LIKE}))
+    build = Pipeline[FusedGraph, Plan]("plan", plan_passes(OPTIONS))
+    plan = build.apply(moved, SchedulingContext({CPU: CPU_LIKE}))
     verify_plan(plan)
     return plan
 

@@ -15,12 +15,9 @@ from scheduler_builder import CPU_LIKE, GPU_LIKE, verify_stage, with_numbers
 from text_tests import Case, Command, cases, titles
 
 from litz_ir.device import CPU, Device
-from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext, run_passes
-from litz_ir.plan import Plan
 from litz_ir.text import parse_graph, to_text
 from litz_scheduler import SchedulerOptions, fusion_passes, graph_passes, plan_passes, schedule
-from litz_scheduler.build_plan import KernelNames
 
 CASES = cases(Path(__file__).parent / "text")
 GPU = Device("cuda")
@@ -86,15 +83,10 @@ def described(context: PassContext) -> str:
     return "".join(f"# {decision.describe()}\n" for decision in context.decisions)
 
 
-def no_subplan(graph: LoopGraph) -> Plan:
-    raise AssertionError(f"{graph.name}: no case has control flow")
-
-
-PLAN_PASSES = plan_passes(DEFAULT, parse_graph("graph empty() -> () {}"), KernelNames(), no_subplan)
 COMMANDS: Mapping[str, Command] = {
     **{item.name: partial(run_pass, item.name) for item in graph_passes(DEFAULT)},
     **{item.name: run_fusion for item in fusion_passes(DEFAULT)},
-    **{item.name: run_all for item in PLAN_PASSES},
+    **{item.name: run_all for item in plan_passes(DEFAULT)},
 }
 
 

@@ -148,7 +148,11 @@ class Stages:
     def schedule(self, lowered: LoweredGraph) -> Plan:
         """Schedule a loop graph: return its plan."""
         context, hooks = PassContext(self.targets.capabilities()), hooks_for(self.config)
-        plan = self.timed("schedule", lambda: schedule(lowered.graph, context, self.options(), hooks=hooks))
+        # What lowering makes is verified by its tests and, on request, by a hook.
+        plan = self.timed(
+            "schedule",
+            lambda: schedule(lowered.graph, context, self.options(), verified=True, hooks=hooks),
+        )
         return replace(plan, decisions=(*lowered.decisions, *plan.decisions))
 
     def schedule_kernels(self, plan: Plan) -> Plan:

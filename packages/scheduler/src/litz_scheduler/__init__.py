@@ -1,16 +1,43 @@
-"""Scheduler of litz: turns a loop graph into a fused graph and a plan, and explains its decisions. No torch needed."""
+"""Scheduler of litz: turns a loop graph into a fused graph and a plan, and explains its decisions. No torch needed.
 
-from litz_scheduler.explain import PlanReport, explain_plan
-from litz_scheduler.options import Precision, SchedulerOptions
-from litz_scheduler.pipeline import fusion_passes, graph_passes, plan_passes, replay_passes, schedule
+Names are imported from their modules on first use, so `import litz_scheduler` is cheap. `docs/architecture.md` in
+the repository of litz follows a graph through it.
+"""
 
-__version__ = "0.1.0"
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from litz_scheduler.analysis.cost_model import CostModel, ReductionWork, ThresholdCosts
+    from litz_scheduler.build_plan.scheduling import KernelNames, SchedulingContext
+    from litz_scheduler.explain import PlanReport, explain_plan
+    from litz_scheduler.options import Precision, SchedulerOptions
+    from litz_scheduler.passes import PassList
+    from litz_scheduler.pipeline import (
+        default_passes,
+        fusion_passes,
+        graph_passes,
+        plan_passes,
+        replay_passes,
+        schedule,
+    )
+
+__version__ = "0.2.0"
 
 __all__ = [
+    "CostModel",
+    "KernelNames",
+    "PassList",
     "PlanReport",
     "Precision",
+    "ReductionWork",
     "SchedulerOptions",
+    "SchedulingContext",
+    "ThresholdCosts",
     "__version__",
+    "default_passes",
     "explain_plan",
     "fusion_passes",
     "graph_passes",
@@ -18,3 +45,32 @@ __all__ = [
     "replay_passes",
     "schedule",
 ]
+
+_MODULES = {
+    "CostModel": "litz_scheduler.analysis.cost_model",
+    "KernelNames": "litz_scheduler.build_plan.scheduling",
+    "PassList": "litz_scheduler.passes",
+    "PlanReport": "litz_scheduler.explain",
+    "Precision": "litz_scheduler.options",
+    "ReductionWork": "litz_scheduler.analysis.cost_model",
+    "SchedulerOptions": "litz_scheduler.options",
+    "SchedulingContext": "litz_scheduler.build_plan.scheduling",
+    "ThresholdCosts": "litz_scheduler.analysis.cost_model",
+    "default_passes": "litz_scheduler.pipeline",
+    "explain_plan": "litz_scheduler.explain",
+    "fusion_passes": "litz_scheduler.pipeline",
+    "graph_passes": "litz_scheduler.pipeline",
+    "plan_passes": "litz_scheduler.pipeline",
+    "replay_passes": "litz_scheduler.pipeline",
+    "schedule": "litz_scheduler.pipeline",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from the module that defines it."""
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(
+            f"module 'litz_scheduler' has no attribute {name!r}; it has {', '.join(__all__)}"
+        )
+    return getattr(import_module(module), name)

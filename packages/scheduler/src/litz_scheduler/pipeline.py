@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from litz_ir.errors import LitzError
@@ -10,13 +10,15 @@ from litz_ir.fused import FusedGraph
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import Hook, Pass, PassContext, Pipeline, Timings, run_pass, run_passes
 from litz_ir.plan import Plan
+from litz_ir.verifier import verify
+from litz_scheduler.analysis.cost_model import CostModel, ThresholdCosts
 from litz_scheduler.build_plan import (
     BuildSteps,
     FuseLaunches,
-    KernelNames,
     NameKernels,
     OrderSteps,
     PlanMemory,
+    SchedulingContext,
 )
 from litz_scheduler.fusion import HorizontalFusion, StorageClasses, VerticalFusion
 from litz_scheduler.graph_partition import PartitionGraph, Routines
@@ -36,6 +38,7 @@ from litz_scheduler.library import (
     UnfuseConvolutionBias,
 )
 from litz_scheduler.options import SchedulerOptions
+from litz_scheduler.passes import PassList
 from litz_scheduler.realise import Inline
 from litz_scheduler.reductions.nested_reduction_precision import NestedReductionPrecision
 from litz_scheduler.reductions.online_reduction import OnlineReductions
@@ -52,8 +55,11 @@ from litz_scheduler.simplification.sink_constants import SinkConstants
 DEFAULT_OPTIONS = SchedulerOptions()
 
 
-def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph, LoopGraph], ...]:
+def graph_passes(
+    options: SchedulerOptions, costs: CostModel | None = None
+) -> tuple[Pass[LoopGraph, LoopGraph], ...]:
     """Return the passes over the loop graph, in order."""
+    costs = costs or ThresholdCosts(options)
     return (
         FuseAttention(options),
         DeadCode(),
@@ -68,45 +74,48 @@ def graph_passes(options: SchedulerOptions) -> tuple[Pass[LoopGraph, LoopGraph],
         UnfuseConvolutionBias(),
         UnitReductions(),
         CommonSubexpressions(),
-        Inline(options),
+        Inline(costs),
         DeadCode(name="dead-code-2"),
         FreezeParameterLoops(),
         PrepackConvolutions(options),
         PropagateChannelsLast(options),
         RowMajorActivations(),
-        OnlineReductions(options),
-        SplitReductions(options),
+        OnlineReductions(costs),
+        SplitReductions(costs),
         SplitScans(options),
         NestedReductionPrecision(options),
         DeviceSupport(),
     )
 
 
-def fusion_passes(options: SchedulerOptions) -> tuple[Pass[Any, Any], ...]:
+def fusion_passes(options: SchedulerOptions, costs: CostModel | None = None) -> tuple[Pass[Any, Any], ...]:
     """Return the passes from the loop graph to the fused graph, in order."""
+    costs = costs or ThresholdCosts(options)
     return (
-        VerticalFusion(options),
+        VerticalFusion(options, costs),
         HorizontalFusion(options),
-        StorageClasses(options),
+        StorageClasses(costs),
     )
 
 
-def plan_passes(
-    options: SchedulerOptions, source: LoopGraph, names: KernelNames, subplan: Callable[[LoopGraph], Plan]
-) -> tuple[Pass[Any, Any], ...]:
-    """Return the passes from the fused graph to the plan, in order.
-
-    ``source`` is the original graph, whose operations are the origins of launches. ``names`` has the kernels made
-    before. ``subplan`` makes the plans of subgraphs of higher-order operators.
-    """
+def plan_passes(options: SchedulerOptions) -> tuple[Pass[Any, Any], ...]:
+    """Return the passes from the fused graph to the plan, in order. Their context is a :class:`SchedulingContext`."""
     return (
-        BuildSteps(options, source),
-        NameKernels(names, subplan),
+        BuildSteps(options),
+        NameKernels(),
         OrderSteps(),
-        FuseLaunches(options, names),
+        FuseLaunches(options),
         PlanMemory(),
         KernelSupport(),
     )
+
+
+def default_passes(options: SchedulerOptions = DEFAULT_OPTIONS, costs: CostModel | None = None) -> PassList:
+    """Return the passes that :func:`schedule` runs, to be edited by name.
+
+    ``costs`` answers where several programs are right; by default it compares with the thresholds of ``options``.
+    """
+    return PassList(graph_passes(options, costs), fusion_passes(options, costs), plan_passes(options))
 
 
 def replay_passes(routines: Routines) -> tuple[Pass[Any, Any], ...]:
@@ -122,33 +131,49 @@ def schedule(
     context: PassContext,
     options: SchedulerOptions = DEFAULT_OPTIONS,
     *,
+    passes: PassList | None = None,
+    verified: bool = False,
     hooks: Sequence[Hook] = (),
     timings: Timings | None = None,
     fuel: int | None = None,
 ) -> Plan:
     """Return the plan of ``graph`` for the devices whose capabilities are in ``context``.
 
-    ``hooks`` are called after every pass with its name, input and output, also for subgraphs of higher-order operators.
-    The fusion passes together are also the pass ``fuse``, and those of the plan ``plan``. ``fuel`` limits the number of
-    graph passes. Raises :class:`litz_ir.errors.ScheduleError`.
+    ``passes`` are by default ``default_passes(options)``. The graph and, with passes of others, the plan are verified
+    unless ``verified`` says that they need not be. ``hooks`` are called after every pass with its name, input and
+    output, also for subgraphs of higher-order operators. The fusion passes together are also the pass ``fuse``, and
+    those of the plan ``plan``. ``fuel`` limits the number of graph passes.
+
+    Raises :class:`litz_ir.errors.ScheduleError` for what the devices cannot run, and
+    :class:`litz_ir.errors.VerifyError` for a malformed graph.
     """
-    watched = PassContext(context.capabilities, context.decisions, hooks, timings)
-    return _schedule(graph, watched, options, KernelNames(), fuel)
+    if not verified:
+        verify(graph)
+    watched = SchedulingContext(context.capabilities, context.decisions, hooks, timings, source=graph)
+    plan = _schedule(graph, watched, passes or default_passes(options), fuel)
+    if passes is not None and not verified:
+        verify(plan)
+    return plan
 
 
-def _schedule(
-    graph: LoopGraph, context: PassContext, options: SchedulerOptions, names: KernelNames, fuel: int | None
-) -> Plan:
-    def branch(subgraph: LoopGraph) -> Plan:
-        inner = PassContext(context.capabilities, hooks=context.hooks, timings=context.timings)
+def _schedule(graph: LoopGraph, context: SchedulingContext, passes: PassList, fuel: int | None) -> Plan:
+    def subplan(subgraph: LoopGraph) -> Plan:
+        inner = SchedulingContext(
+            context.capabilities,
+            hooks=context.hooks,
+            timings=context.timings,
+            source=subgraph,
+            names=context.names,
+        )
         try:
-            return _schedule(subgraph, inner, options, names, fuel)
+            return _schedule(subgraph, inner, passes, fuel)
         except LitzError as error:
             # A name in a subgraph may also occur in the graph around it, so that the error names the subgraph too.
             error.node = f"{subgraph.name}.{error.node}"
             raise
 
-    loops = run_passes(graph_passes(options), graph, context, fuel=fuel)
-    fuse = Pipeline[LoopGraph, FusedGraph]("fuse", fusion_passes(options))
-    plan = Pipeline[FusedGraph, Plan]("plan", plan_passes(options, graph, names, branch))
+    context.subplan = subplan
+    loops = run_passes(passes.graph, graph, context, fuel=fuel)
+    fuse = Pipeline[LoopGraph, FusedGraph]("fuse", passes.fusion)
+    plan = Pipeline[FusedGraph, Plan]("plan", passes.plan)
     return run_pass(plan, run_pass(fuse, loops, context), context)

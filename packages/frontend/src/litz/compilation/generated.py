@@ -78,7 +78,7 @@ def _faster_matmuls(stages: Stages, graph: LoopGraph, sample: Timer, end: float)
 
     def planned(graph: LoopGraph, generated: frozenset[str]) -> Plan:
         options = comparison_options(scheduler_options(stages.config, targets), generated)
-        return targets.scheduled(schedule(graph, PassContext(targets.capabilities()), options))
+        return targets.scheduled(schedule(graph, PassContext(targets.capabilities()), options, verified=True))
 
     def loader(plan: Plan, config: Config) -> Loader:
         jobs = stages.emit(plan)

@@ -2,12 +2,13 @@
 
 from litz_scheduler.build_plan.foreach import FuseLaunches
 from litz_scheduler.build_plan.forms import UnnamedSteps, UnplacedPlan
-from litz_scheduler.build_plan.kernel_names import KernelNames, NameKernels
+from litz_scheduler.build_plan.kernel_names import NameKernels
 from litz_scheduler.build_plan.memory_planning import PlanMemory
 from litz_scheduler.build_plan.ordering import OrderSteps
+from litz_scheduler.build_plan.scheduling import KernelNames, SchedulingContext
 from litz_scheduler.build_plan.steps import BuildSteps
 
 __all__ = [
-    "BuildSteps", "FuseLaunches", "KernelNames", "NameKernels", "OrderSteps", "PlanMemory", "UnnamedSteps",
-    "UnplacedPlan",
+    "BuildSteps", "FuseLaunches", "KernelNames", "NameKernels", "OrderSteps", "PlanMemory",
+    "SchedulingContext", "UnnamedSteps", "UnplacedPlan",
 ]  # fmt: skip

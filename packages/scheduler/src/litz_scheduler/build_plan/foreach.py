@@ -16,7 +16,7 @@ from litz_scheduler import reasons
 from litz_scheduler.build_plan.forms import UnplacedPlan
 from litz_scheduler.build_plan.fusion_limits import FusionLimit, early_buffer_limits, live_buffer_limits
 from litz_scheduler.build_plan.horizontal_fusion import HorizontalFuser, HorizontallyFused
-from litz_scheduler.build_plan.kernel_names import KernelNames
+from litz_scheduler.build_plan.scheduling import scheduling
 from litz_scheduler.memory.planner import MemoryPlan
 from litz_scheduler.options import SchedulerOptions
 
@@ -30,8 +30,6 @@ class FuseLaunches:
     """Fuse independent launches where this raises the modelled peak by at most ``horizontal_fusion_peak`` bytes."""
 
     options: SchedulerOptions
-    names: KernelNames
-    """The names of kernels so far, to which those of foreach kernels are added."""
     name: str = "fuse-launches"
     ulp: int = 0
 
@@ -39,7 +37,7 @@ class FuseLaunches:
         """Return the plan with foreach kernels and its memory plan, or the given plan where nothing fuses."""
         symbols = data.fused.graph.symbols
         fuser = HorizontalFuser(
-            data.kernels, data.placements, symbols, context.machine, self.options, self.names
+            data.kernels, data.placements, symbols, context.machine, self.options, scheduling(context).names
         )
         made = fuser.of(data.steps)
         if not made.kernels:

@@ -40,7 +40,7 @@ from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import body_size, estimate, type_bytes
 from litz_scheduler.analysis.loop_order import bodies_of
 from litz_scheduler.build_plan.isomorphic_kernels import KernelTemplate, kernel_template, subkernel_of
-from litz_scheduler.build_plan.kernel_names import KernelNames
+from litz_scheduler.build_plan.scheduling import KernelNames
 from litz_scheduler.options import SchedulerOptions
 
 _MAX_BUFFERS = 256

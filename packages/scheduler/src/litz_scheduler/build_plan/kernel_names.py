@@ -2,51 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from litz_ir.fused import Decision
-from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext
 from litz_ir.plan import Kernel, Launch, Plan, Step
 from litz_scheduler import reasons
 from litz_scheduler.analysis.canonical import kernel_title
 from litz_scheduler.build_plan.forms import Item, Subgraph, UnnamedLaunch, UnnamedSteps, UnplacedPlan
-
-
-class KernelNames:
-    """Names of the kernels of a plan and all its subplans, unique within one compilation.
-
-    Kernels that are equal, for one kind of device, share a name.
-    """
-
-    def __init__(self) -> None:
-        self._names: dict[tuple[str, Kernel], str] = {}
-
-    def known(self, kind: str, kernel: Kernel) -> str | None:
-        """Return the name given to an equal kernel for the same ``kind`` of device, or None."""
-        return self._names.get((kind, kernel))
-
-    def add(self, kind: str, kernel: Kernel, called: str) -> str:
-        """Return a new name for an unnamed kernel: its number, then ``called``."""
-        name = self._names[kind, kernel] = f"k{len(self._names)}_{called}"
-        return name
+from litz_scheduler.build_plan.scheduling import SchedulingContext, scheduling
 
 
 @dataclass(frozen=True, slots=True)
 class NameKernels:
     """Name kernels in the order of their launches, after the operations that they fuse."""
 
-    names: KernelNames
-    """The names given so far, shared with subplans."""
-    subplan: Callable[[LoopGraph], Plan]
-    """A function from a subgraph of a higher-order operator to its plan."""
     name: str = "name-kernels"
     ulp: int = 0
 
     def apply(self, data: UnnamedSteps, context: PassContext) -> UnplacedPlan:
         """Return the steps with each kernel once, and the plans of subgraphs."""
-        named = _NamedSteps(self.names, self.subplan, context)
+        named = _NamedSteps(scheduling(context))
         first = named.steps(data.first)
         groups: list[range] = []
         steps = [*first]
@@ -65,13 +42,9 @@ class NameKernels:
 class _NamedSteps:
     """Named kernels and subplans, collected while items become steps."""
 
-    def __init__(
-        self, names: KernelNames, subplan: Callable[[LoopGraph], Plan], context: PassContext
-    ) -> None:
+    def __init__(self, context: SchedulingContext) -> None:
         self.kernels: dict[str, Kernel] = {}
         self.subplans: list[Plan] = []
-        self._names = names
-        self._subplan = subplan
         self._context = context
 
     def steps(self, items: Sequence[Item]) -> list[Step]:
@@ -82,7 +55,7 @@ class _NamedSteps:
                 case UnnamedLaunch():
                     steps.append(Launch(self._name(item), item.buffers, item.symbols, item.origins))
                 case Subgraph():
-                    self.subplans.append(replace(self._subplan(item.graph), name=item.name))
+                    self.subplans.append(replace(self._context.subplan(item.graph), name=item.name))
                 case Decision():
                     self._context.decide(item)
                 case _:
@@ -91,9 +64,9 @@ class _NamedSteps:
 
     def _name(self, launch: UnnamedLaunch) -> str:
         """Return the name of a launch's kernel, and record where an equal kernel is reused."""
-        name = self._names.known(launch.kind, launch.kernel)
+        name = self._context.names.known(launch.kind, launch.kernel)
         if name is None:
-            name = self._names.add(launch.kind, launch.kernel, kernel_title(launch.operations))
+            name = self._context.names.add(launch.kind, launch.kernel, kernel_title(launch.operations))
         else:
             self._context.decide(
                 Decision("plan", launch.group, "share", reasons.SHARE_KERNEL, note=f"as {name}")

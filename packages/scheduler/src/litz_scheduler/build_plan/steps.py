@@ -28,6 +28,7 @@ from litz_scheduler.analysis.graph_facts import InlinedOperations, viewed
 from litz_scheduler.build_plan.calls import Calls
 from litz_scheduler.build_plan.forms import Item, UnnamedSteps
 from litz_scheduler.build_plan.launches import LaunchBuilder, machine_of
+from litz_scheduler.build_plan.scheduling import scheduling
 from litz_scheduler.build_plan.sizes import Sizes
 from litz_scheduler.build_plan.values import ValuePlacements
 from litz_scheduler.options import SchedulerOptions
@@ -38,14 +39,13 @@ class BuildSteps:
     """Build the steps of each group and its kernels, for the devices given."""
 
     options: SchedulerOptions
-    source: LoopGraph
-    """The loop graph before scheduling, whose operations are the origins of launches."""
     name: str = "build-steps"
     ulp: int = 64
 
     def apply(self, data: FusedGraph, context: PassContext) -> UnnamedSteps:
         """Return the steps of the groups in order; raises ``ScheduleError``."""
-        return _Builder(data, context, self.options, self.source).steps()
+        source = scheduling(context).source or data.graph
+        return _Builder(data, context, self.options, source).steps()
 
 
 class _Builder:

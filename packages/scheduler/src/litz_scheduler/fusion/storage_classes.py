@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from litz_ir.fused import FusedGraph, Group, Member, StorageClass
 from litz_ir.loops import LoopGraph, Value
 from litz_ir.passes import PassContext
-from litz_scheduler.analysis.cost import body_cost
+from litz_scheduler.analysis.cost_model import CostModel, ThresholdCosts
 from litz_scheduler.analysis.fusion_candidate import FusionCandidate, ScheduledNode
 from litz_scheduler.analysis.graph_facts import Materialization
 from litz_scheduler.fusion.groups import FusionGroups
-from litz_scheduler.options import SchedulerOptions
 
 
 @dataclass(frozen=True, slots=True)
 class StorageClasses:
     """Finish the groups in the order that they run, with a storage class for each value that they define."""
 
-    options: SchedulerOptions
+    costs: CostModel = field(default_factory=ThresholdCosts)
     name: str = "storage-classes"
     ulp: int = 0
 
     def apply(self, data: FusionGroups, context: PassContext) -> FusedGraph:
         """Return the fused graph."""
-        made = _Groups(data.graph, tuple(data.ordered()), self.options)
+        made = _Groups(data.graph, tuple(data.ordered()), self.costs)
         groups = tuple(made.group(f"g{k}", candidate) for k, candidate in enumerate(made.candidates))
         return FusedGraph(data.graph, groups, tuple(context.decisions))
 
@@ -33,11 +32,9 @@ class StorageClasses:
 class _Groups:
     """Construction of groups from the candidates of a graph."""
 
-    def __init__(
-        self, graph: LoopGraph, candidates: tuple[FusionCandidate, ...], options: SchedulerOptions
-    ) -> None:
+    def __init__(self, graph: LoopGraph, candidates: tuple[FusionCandidate, ...], costs: CostModel) -> None:
         self.candidates = candidates
-        self.scratch_cost = options.scratch_cost
+        self.costs = costs
         self.memory = Materialization(graph).memory
         self.names = list(graph.named())
         self.readers: dict[str, set[int]] = {}
@@ -73,7 +70,7 @@ class _Groups:
     ) -> StorageClass:
         """Return the storage class of a value.
 
-        It is scratch where a later phase reads the value and recomputation costs at least ``scratch_cost``.
+        It is scratch where a later phase reads the value and the cost model finds that cheaper than to recompute it.
         """
         elsewhere = self.readers.get(value.name, set()) - {candidate.number}
         if value.name in self.memory or elsewhere or value.replaces is not None or not node.bodies:
@@ -81,6 +78,5 @@ class _Groups:
         if node.reduces:
             return "register"
         later = last_read.get(value.name, 0) > node.phase
-        return (
-            "scratch" if later and node.inner and body_cost(*node.bodies) >= self.scratch_cost else "inline"
-        )
+        kept = later and node.inner and self.costs.keeps_in_scratch(node.bodies)
+        return "scratch" if kept else "inline"

@@ -7,7 +7,7 @@ which it is computed (or is a finished reduction), no version is overwritten too
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from litz_ir.device import CPU, Device
 from litz_ir.fused import Reason
@@ -15,6 +15,7 @@ from litz_ir.loops import LoopGraph, Operation, Pointwise, Reduction
 from litz_ir.passes import PassContext
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import body_size, estimate, type_bytes
+from litz_scheduler.analysis.cost_model import CostModel, ThresholdCosts
 from litz_scheduler.analysis.fusion_candidate import FusionCandidate, ScheduledNode, new_candidate
 from litz_scheduler.fusion.groups import BUFFERS, FusionGroups, Merger
 from litz_scheduler.fusion.vertical import FusedCandidate, try_fuse
@@ -23,10 +24,6 @@ from litz_scheduler.legality.matmul import gpu_kinds, has_nested_reductions, is_
 from litz_scheduler.legality.precedence import Precedence
 from litz_scheduler.options import SchedulerOptions
 
-_MIN_SHARED_FRACTION = 8
-"""Siblings above ``sibling_bytes`` are fused only if the common buffers are at least 1/8 of the bytes that the
-operation moves."""
-
 
 @dataclass(frozen=True, slots=True)
 class VerticalFusion:
@@ -34,12 +31,13 @@ class VerticalFusion:
     ``litz_scheduler.realise``)."""
 
     options: SchedulerOptions
+    costs: CostModel = field(default_factory=ThresholdCosts)
     name: str = "vertical-fusion"
     ulp: int = 0
 
     def apply(self, data: LoopGraph, context: PassContext) -> FusionGroups:
         """Return the operations of the graph in fusion candidates."""
-        walk = _Walk(data, context, self.options)
+        walk = _Walk(data, context, self.options, self.costs)
         for position, operation in enumerate(data.operations):
             walk.add(position, operation)
         return walk.groups
@@ -48,9 +46,12 @@ class VerticalFusion:
 class _Walk:
     """Traversal of a graph in program order, with the groups made so far."""
 
-    def __init__(self, graph: LoopGraph, context: PassContext, options: SchedulerOptions) -> None:
+    def __init__(
+        self, graph: LoopGraph, context: PassContext, options: SchedulerOptions, costs: CostModel
+    ) -> None:
         self.graph = graph
         self.options = options
+        self.costs = costs
         self.values = graph.values()
         self.needs = DependencyTracker(graph)
         self.order = Precedence()
@@ -132,7 +133,7 @@ class _Walk:
             return True
         names = (*operation.reads, *(value.name for value in operation.results))
         moved = sum(estimate(type_bytes(self.values[name].type), self.graph.symbols) for name in names)
-        return moved <= self.options.sibling_bytes or _MIN_SHARED_FRACTION * stake >= moved
+        return self.costs.fuses_siblings(moved, stake)
 
     def _fuse_any(self, operation: Operation, needed: set[int]) -> FusionCandidate | None:
         """Fuse the operation into the first candidate that is legal and worthwhile; None where there is none."""

@@ -10,6 +10,7 @@ from litz_ir.loops import LoopGraph, Pointwise, Value, View
 from litz_ir.passes import PassContext
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import body_cost, body_size, estimate, load_count, points, type_bytes
+from litz_scheduler.analysis.cost_model import CostModel
 from litz_scheduler.analysis.graph_facts import (
     Materialization,
     VersionDeadlines,
@@ -17,7 +18,6 @@ from litz_scheduler.analysis.graph_facts import (
     output_names,
 )
 from litz_scheduler.legality.matmul import gpu_kinds, has_nested_reductions, is_matmul
-from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.realise.uses import (
     MAX_READERS,
     Deadline,
@@ -44,9 +44,9 @@ _EXTRA_READ_SHARE = 4
 class InlineDecisions:
     """Decide from the end of the graph to its start, so that readers are decided before the values they read."""
 
-    def __init__(self, graph: LoopGraph, options: SchedulerOptions, context: PassContext) -> None:
+    def __init__(self, graph: LoopGraph, costs: CostModel, context: PassContext) -> None:
         self.graph = graph
-        self.options = options
+        self.costs = costs
         self.context = context
         self.returned = output_names(graph)
         self.materialization = Materialization(graph)
@@ -150,10 +150,9 @@ class InlineDecisions:
     def _verdict(self, operation: Pointwise) -> tuple[str, Reason]:
         """Return the verdict and the reason by the cost of recomputation."""
         body = operation.bodies[0]
-        cost, size, reads = body_cost(body), body_size(body), load_count(body)
+        size, cheap = body_size(body), self.costs.is_cheap(body)
         uses = self.uses.get(operation.name, Uses())
-        cheap = cost <= self.options.inline_cost
-        if reads == 0 and cheap:
+        if cheap and load_count(body) == 0:
             return "inline", reasons.INLINE_CHEAP
         if may_raise(body) and not all(use.whole for use in uses.readers.values()):
             return "realise", reasons.REALISE_RAISES
@@ -171,7 +170,7 @@ class InlineDecisions:
             self.weight.update(heavier)
             return "inline", reasons.INLINE_LOOP_INVARIANT
         single = uses.count <= 1 and (cheap or not self._expands(operation, uses))
-        if not single and not (cheap and reads <= self.options.inline_loads and uses.count < MAX_READERS):
+        if not single and not (uses.count < MAX_READERS and self.costs.duplicates(body)):
             return "realise", reasons.REALISE_EXPENSIVE
         self.weight.update(heavier)
         return "inline", reasons.INLINE_SINGLE if single else reasons.INLINE_CHEAP

@@ -38,8 +38,8 @@ from litz_ir.scalar import (
 )
 from litz_ir.scalar import index as index_expression
 from litz_ir.symbols import Simplifier, Size, symbol
+from litz_scheduler.analysis.cost_model import CostModel, ThresholdCosts
 from litz_scheduler.analysis.graph_facts import axes_of, axis_ranges, is_identity, named, viewed
-from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.realise.choices import InlineDecisions
 
 
@@ -50,14 +50,15 @@ class Inline:
     Mutations become loops that store in place; views that strides cannot express become loops that copy.
     """
 
-    options: SchedulerOptions = field(default_factory=SchedulerOptions)
+    costs: CostModel = field(default_factory=ThresholdCosts)
+    """The model that says what is cheaper to compute again than to store and load."""
     name: str = "inline"
     ulp: int = 0
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         """Return the graph after inlining, with the decisions recorded."""
         graph = data.with_operations(tuple(map(_mutation_as_loop, data.operations)))
-        choices = InlineDecisions(graph, self.options, context)
+        choices = InlineDecisions(graph, self.costs, context)
         choices.decide()
         return _Substitution(graph, choices).run()
 

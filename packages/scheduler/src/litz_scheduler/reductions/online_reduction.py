@@ -18,8 +18,8 @@ from litz_ir.scalar import Const, Expr, Load, Op, const, op, substitute_expr, wh
 from litz_ir.symbols import Size, substitute, symbol
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import estimate, points
+from litz_scheduler.analysis.cost_model import CostModel, ThresholdCosts
 from litz_scheduler.analysis.graph_facts import output_names
-from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.reductions.split_reduction import reads_columns
 
 
@@ -27,8 +27,8 @@ from litz_scheduler.reductions.split_reduction import reads_columns
 class OnlineReductions:
     """Merge two dependent reductions of one tensor on a GPU where both would read it from memory."""
 
-    options: SchedulerOptions = field(default_factory=SchedulerOptions)
-    """``long_row`` and ``tall_column`` bound the rows and columns that stay in registers."""
+    costs: CostModel = field(default_factory=ThresholdCosts)
+    """The model that says which rows and columns do not stay in registers."""
     name: str = "online-reductions"
     """The name of the pass."""
     ulp: int = 256
@@ -59,8 +59,7 @@ class OnlineReductions:
         if not machine.combines("online_softmax") or not machine.combines("welford"):
             return False
         inner = estimate(points(operation.reduce_axes), graph.symbols)
-        options = self.options
-        return inner > (options.tall_column if reads_columns(operation, graph) else options.long_row)
+        return self.costs.reads_in_chunks(inner, columns=reads_columns(operation, graph))
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,20 +31,15 @@ from litz_ir.scalar import (
     substitute_expr,
 )
 from litz_ir.symbols import Size, add, coefficient, floordiv, mod, mul, product, symbol
-from litz_ir.target import Capabilities
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import body_cost, estimate, load_count, points
+from litz_scheduler.analysis.cost_model import CostModel, ReductionWork, ThresholdCosts
 from litz_scheduler.analysis.graph_facts import element_of
 from litz_scheduler.legality.matmul import gpu_kinds, matmul_of
-from litz_scheduler.options import SchedulerOptions
-from litz_scheduler.schedules.cluster_size import CTAS_PER_SM, MIN_COLUMN_TILE, max_cluster_size
 
-_SPLITS_PER_THREAD = 16
-"""The number of splits aimed at for each thread: enough to even out threads of unequal speed."""
-
-SLAB, TALL_COLUMN, TALL_RATIO = 256 << 10, 512, 4
-"""Splitting of columns on a CPU: the bytes that one split reads, so that they fit in a cache; the fewest elements of a
-column that is split; and the fewest elements of a column as a multiple of those of a row."""
+TALL_COLUMN, TALL_RATIO = 512, 4
+"""Splitting of columns on a CPU: the fewest elements of a column that is split, and the fewest as a multiple of those
+of a row."""
 
 MIN_MATMUL_TILE, MIN_SPLIT, MIN_SCORED_SPLIT = 64, 1024, 256
 """Split-K: the smallest M and N of an efficient tile, the fewest elements of K in a split, and the fewest where each
@@ -58,9 +53,8 @@ _SPLIT_K_RATIO = 4
 class SplitReductions:
     """Replace long reductions by parallel reductions of their splits and a reduction of the partial results."""
 
-    options: SchedulerOptions = field(default_factory=SchedulerOptions)
-    """``cpu_split_bytes`` and ``gpu_split_bytes`` bound the size of a split; a split that a cluster could reduce is not
-    made."""
+    costs: CostModel = field(default_factory=ThresholdCosts)
+    """The model that says how many splits are worthwhile."""
     name: str = "split-reductions"
     """The name of the pass."""
     ulp: int = 64
@@ -93,9 +87,7 @@ class SplitReductions:
             along_outer, limit = True, _split_k(matmul, graph, machine.model.sm_count)
         else:
             along_outer = (machine.is_gpu or _is_tall(operation)) and reads_columns(operation, graph)
-            limit = (self._splits_on_gpu if machine.is_gpu else self._splits_on_cpu)(
-                operation, graph, machine, along_outer
-            )
+            limit = self.costs.splits(_work(operation, graph, along_outer), machine)
         if limit < 2:
             return ()
         division = _divide(operation.reduce_axes, limit)
@@ -103,36 +95,17 @@ class SplitReductions:
             division = _divide_flattened(operation.reduce_axes, limit, MIN_MATMUL_TILE)
         return _in_two_steps(operation, division, along_outer) if division.splits > 1 else ()
 
-    def _splits_on_cpu(
-        self, operation: Reduction, graph: LoopGraph, machine: Capabilities, along_outer: bool
-    ) -> int:
-        """Return the most splits that are worthwhile on the threads of a CPU."""
-        outer, inner = estimate(points(operation.axes), graph.symbols), _inner(operation)
-        if along_outer:
-            nbytes = inner * outer * load_count(*operation.bodies) * operation.results[0].type.dtype.itemsize
-            return nbytes // SLAB
-        threads = machine.model.threads
-        if threads < 2 or outer >= 2 * threads or outer == threads:
-            return 0
-        worthwhile = min(inner // 2, inner * _element_bytes(operation) // self.options.cpu_split_bytes)
-        return min(_SPLITS_PER_THREAD * threads // max(outer, 1), worthwhile)
 
-    def _splits_on_gpu(
-        self, operation: Reduction, graph: LoopGraph, machine: Capabilities, along_outer: bool
-    ) -> int:
-        """Return the most splits that are worthwhile on the SMs of a GPU."""
-        tile = MIN_COLUMN_TILE if along_outer else 1
-        ctas = -(-estimate(points(operation.axes), graph.symbols) // tile)
-        inner, limit = _inner(operation), max_cluster_size(machine, self.options)
-        if ctas >= 2 * machine.model.sm_count:
-            return 0
-        if not along_outer and 1 < limit and inner <= limit * self.options.long_row:
-            return 0  # a cluster reduces the row, with a share of it in the registers of each CTA
-        # Loads count once whatever is computed from them, so that reductions of one tensor are split equally and fuse.
-        nbytes = inner * tile * load_count(*operation.bodies) * operation.results[0].type.dtype.itemsize
-        worthwhile = min(inner // 2, nbytes // self.options.gpu_split_bytes)
-        splits = min(CTAS_PER_SM * machine.model.sm_count // max(ctas, 1), worthwhile)
-        return 0 if splits <= limit else splits
+def _work(operation: Reduction, graph: LoopGraph, along_outer: bool) -> ReductionWork:
+    """Return a reduction as the cost model sees it."""
+    width = operation.results[0].type.dtype.itemsize
+    return ReductionWork(
+        estimate(points(operation.axes), graph.symbols),
+        _inner(operation),
+        load_count(*operation.bodies) * width,
+        _element_bytes(operation),
+        along_outer,
+    )
 
 
 def _split_k(matmul: MatmulNest, graph: LoopGraph, sm_count: int) -> int:

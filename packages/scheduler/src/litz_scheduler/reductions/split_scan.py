@@ -27,8 +27,8 @@ from litz_ir.scalar import Expr, Load, const, index, masked, op, substitute_expr
 from litz_ir.symbols import Size, add, floordiv, mod, mul, symbol
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import estimate, load_count, points
+from litz_scheduler.analysis.cost_model import CTAS_PER_SM, MIN_COLUMN_TILE
 from litz_scheduler.options import SchedulerOptions
-from litz_scheduler.schedules.cluster_size import CTAS_PER_SM, MIN_COLUMN_TILE
 from litz_scheduler.schedules.lookback_scan import will_look_back
 
 

@@ -16,14 +16,9 @@ from litz_ir.scalar import Load
 from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols
 from litz_ir.target import Capabilities
 from litz_scheduler.analysis.cost import estimate, points
+from litz_scheduler.analysis.cost_model import CTAS_PER_SM, MIN_COLUMN_TILE, max_cluster_size
 from litz_scheduler.analysis.loop_order import LoopNest, nodes_of, stores_of
 from litz_scheduler.options import SchedulerOptions
-
-CTAS_PER_SM = 4
-"""The number of CTAs aimed at for each SM."""
-
-MIN_COLUMN_TILE = 32
-"""The fewest results that a CTA computes at once where results, not reduced elements, are contiguous in memory."""
 
 _REGISTER_MARGIN = 2
 """The register capacity of a CTA over the elements of a row that each CTA of a cluster holds.
@@ -35,11 +30,6 @@ cluster, reading the row twice is faster.
 _MIN_ELEMENTS_PER_CTA = 16
 """The fewest elements for each CTA of a cluster, per CTA of the cluster: none is empty even though chunks start at
 multiples of 16 bytes."""
-
-
-def max_cluster_size(capabilities: Capabilities, options: SchedulerOptions) -> int:
-    """Return the largest cluster that device and options allow; 1 where CTAs cannot synchronise."""
-    return min(capabilities.model.max_cluster_size, options.max_cluster_size)
 
 
 def chosen_cluster_size(

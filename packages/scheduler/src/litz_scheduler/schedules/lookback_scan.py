@@ -12,9 +12,9 @@ from litz_ir.plan import ScanStore, lookback_scan_of
 from litz_ir.symbols import Size, SymbolTable, coefficient
 from litz_ir.target import Capabilities
 from litz_scheduler.analysis.cost import estimate, points
+from litz_scheduler.analysis.cost_model import CTAS_PER_SM
 from litz_scheduler.analysis.loop_order import LoopNest
 from litz_scheduler.options import SchedulerOptions
-from litz_scheduler.schedules.cluster_size import CTAS_PER_SM
 
 _WIDE_STATE_RATIO = 4
 """The divisor of the points for each CTA where the running state is wider than one 32-bit value."""
