@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import tomllib
+import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import nox
+
+sys.path.insert(0, str(Path(__file__).parent / "tools"))
+
+from oldest_siblings import Combination, combinations
+from release import absent_from, archives, problems, selected, uncommitted
+from release_tags import git, tag_of
+from workspace import lowest_pins, read_packages, required, spelled
 
 nox.options.default_venv_backend = "virtualenv"  # plain pip: the user's own pip settings hold for torch
 nox.options.sessions = ["tests"]
@@ -18,9 +24,11 @@ nox.options.error_on_external_run = True
 ROOT = Path(__file__).parent
 PACKAGES = ROOT / "packages"
 CONSTRAINTS = ROOT / "constraints.txt"
-FOLDERS = ("ir", "lowering", "scheduler", "codegen-cpp", "codegen-triton", "frontend")  # lowest layer first
+WORKSPACE = read_packages(ROOT)
+FOLDERS = tuple(WORKSPACE)  # lowest layer first
 TORCH_FREE = ("ir", "scheduler", "codegen-cpp")
-EXTRAS = {"codegen-triton": ["runtime"]}  # what importing every module takes, beyond the dependencies
+# What importing every module takes, beyond the dependencies.
+EXTRAS = {"ir": ["sympy"], "codegen-triton": ["runtime"]}
 
 RUFF = "ruff>=0.17,<0.18"
 MYPY = "mypy>=2.4,<3"
@@ -38,39 +46,9 @@ FUZZ = ("hypothesis>=6,<7", "rich>=13,<16")
 each_package = nox.parametrize("pkg", [nox.param(pkg, id=pkg) for pkg in FOLDERS])
 
 
-def manifest(pkg: str) -> dict[str, Any]:
-    """Return the `[project]` table of a package folder."""
-    with open(PACKAGES / pkg / "pyproject.toml", "rb") as file:
-        project: dict[str, Any] = tomllib.load(file)["project"]
-    return project
-
-
-def requirements(pkg: str, extras: list[str]) -> list[str]:
-    """Return a package's declared requirements, those of its extras included, as written."""
-    project = manifest(pkg)
-    found = list(project["dependencies"])
-    for extra in extras:
-        found += project["optional-dependencies"][extra]
-    return found
-
-
-def distribution(requirement: str) -> str:
-    """Return the distribution's name in a requirement such as `litz-ir>=0.1,<0.2`."""
-    return requirement.partition(">=")[0].partition("[")[0].strip()
-
-
 def with_siblings(pkg: str, extras: list[str]) -> list[str]:
     """Return the package's folder and those of every sibling that it needs, lowest layer first."""
-    folder_of = {manifest(folder)["name"]: folder for folder in FOLDERS}
-    needed, waiting = {pkg}, [(pkg, extras)]
-    while waiting:
-        folder, wanted = waiting.pop()
-        for requirement in requirements(folder, wanted):
-            sibling = folder_of.get(distribution(requirement))
-            if sibling is not None and sibling not in needed:
-                needed.add(sibling)
-                waiting.append((sibling, []))
-    return [folder for folder in FOLDERS if folder in needed]
+    return list(required(WORKSPACE, pkg, extras))
 
 
 def install(session: nox.Session, *what: str) -> None:
@@ -100,8 +78,7 @@ def build_wheels(session: nox.Session, folders: list[str]) -> dict[str, Path]:
     session.run("python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(target), *paths)
     wheels = {}
     for pkg in folders:
-        stem = manifest(pkg)["name"].replace("-", "_")
-        (wheels[pkg],) = target.glob(f"{stem}-[0-9]*.whl")
+        (wheels[pkg],) = target.glob(f"{WORKSPACE[pkg].module}-[0-9]*.whl")
     return wheels
 
 
@@ -154,8 +131,7 @@ def isolated(session: nox.Session, pkg: str) -> None:
         install_torch(session)
     install_wheels(session, wheels, pkg, extras)
     absent = ["torch", "triton"] if pkg in TORCH_FREE else []
-    package = manifest(pkg)["name"].replace("-", "_")
-    session.run("python", str(ROOT / "tools" / "import_all.py"), package, "--absent", *absent)
+    session.run("python", str(ROOT / "tools" / "import_all.py"), WORKSPACE[pkg].module, "--absent", *absent)
     install_wheels(session, wheels, pkg, [*extras, "test"])
     session.install(XDIST)
     session.run("pytest", *TWO_AT_A_TIME, f"packages/{pkg}/tests", *session.posargs, env=SLEEPING)
@@ -163,12 +139,13 @@ def isolated(session: nox.Session, pkg: str) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style and format with ruff, public names against their snapshots, links, names of devices, and words by the
-    glossary."""
+    """Check style and format with ruff, public names against their snapshots and versions against public names, links,
+    names of devices, and words by the glossary."""
     session.install(RUFF)
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("python", "tools/public_api.py", "--check")
+    session.run("python", "tools/version_contract.py")
     session.run("python", "tools/check_links.py")
     session.run("python", "tools/device_names.py")
     session.run("python", "tools/vocabulary.py")
@@ -210,18 +187,28 @@ def layers(session: nox.Session) -> None:
 @nox.session
 @each_package
 def minimums(session: nox.Session, pkg: str) -> None:
-    """Run a package's tests with the lowest versions it declares (torch's may be a large download)."""
-    folders = with_siblings(pkg, ["test"])
-    lowest = {}
-    for folder in folders:
-        for requirement in requirements(folder, ["test"] if folder == pkg else []):
-            name, _, bound = requirement.partition(">=")
-            if not name.startswith("litz"):
-                lowest[name] = f"{name}=={bound.partition(',')[0]}"
-    session.install(*lowest.values())
-    paths = [part for folder in folders for part in ("-e", str(PACKAGES / folder))]
+    """Run a package's tests with the lowest versions it declares (torch's may be a large download), then with the
+    oldest release of each sibling that it allows, then those of its own oldest release that allows its siblings as they
+    are."""
+    trees = Path(session.create_tmp()) / "releases"
+    shutil.rmtree(trees, ignore_errors=True)
+    planned = combinations(ROOT, WORKSPACE, pkg, trees.resolve())
+    for sentence in planned.missing:
+        session.log(sentence)
+    for combination in planned.found:
+        session.log("%s: %s", WORKSPACE[pkg].name, combination.text)
+        run_combination(session, combination)
+
+
+def run_combination(session: nox.Session, combination: Combination) -> None:
+    """Import the tested package of a combination and run its tests, with the lowest versions of other projects."""
+    session.install(*lowest_pins(combination.packages, combination.needed))
+    paths = [part for pkg in combination.needed for part in ("-e", str(combination.packages[pkg].path))]
     session.install("--no-deps", *paths)
-    session.run("pytest", f"packages/{pkg}/tests", *session.posargs)
+    tested = combination.packages[combination.tested]
+    with session.chdir(combination.tree):
+        session.run("python", "-c", f"import {tested.module}")
+        session.run("pytest", f"packages/{combination.tested}/tests", *session.posargs)
 
 
 @nox.session
@@ -365,3 +352,66 @@ def build(session: nox.Session) -> None:
         session.run("python", "-m", "build", "--outdir", str(ROOT / "dist"), str(PACKAGES / pkg))
     built = sorted(os.listdir(ROOT / "dist"))
     session.log("built %d files: %s", len(built), ", ".join(built))
+
+
+@nox.session
+def release(session: nox.Session) -> None:
+    """Check, build and try the distributions named, or all: `nox -s release -- litz-ir litz-scheduler`. With `--tag`
+    tags such as `litz-ir-0.2.0` are made at the end; nothing is uploaded."""
+    names = [argument for argument in session.posargs if argument != "--tag"]
+    folders = selected(WORKSPACE, names)
+    refused = [f"not committed: {line}" for line in uncommitted(ROOT)]
+    refused += [sentence for folder in folders for sentence in problems(ROOT, WORKSPACE[folder])]
+    if refused:
+        session.error("\n".join(["there is no release of this tree:", *refused]))
+    session.install("build", "twine>=6.1")
+    wheels = build_archives(session, folders)
+    others = [pkg for pkg in FOLDERS if pkg not in folders]
+    wheels |= build_wheels(session, others) if others else {}
+    for folder in folders:
+        import_alone(session, folder, wheels)
+    if "--tag" in session.posargs:
+        for folder in folders:
+            package = WORKSPACE[folder]
+            tag, text = tag_of(package.name, package.version), f"{package.name} {spelled(package.version)}"
+            git(ROOT, "tag", "--annotate", tag, "--message", text)
+            session.log("tagged %s", tag)
+
+
+def build_archives(session: nox.Session, folders: list[str]) -> dict[str, Path]:
+    """Build wheels and source distributions into dist/, check what is in them, and return the wheels by folder."""
+    dist = ROOT / "dist"
+    shutil.rmtree(dist, ignore_errors=True)
+    for folder in folders:
+        session.run("python", "-m", "build", "--outdir", str(dist), str(PACKAGES / folder))
+    built = {folder: archives(dist, WORKSPACE[folder]) for folder in folders}
+    session.run("twine", "check", "--strict", *(str(path) for paths in built.values() for path in paths))
+    for folder, paths in built.items():
+        if len(paths) != 2:
+            session.error(f"{folder}: a wheel and a source distribution were to be built, there are {paths}")
+        for path in paths:
+            if absent := absent_from(path, WORKSPACE[folder]):
+                session.error(f"{path.name} lacks {', '.join(absent)}")
+        session.log("%s: licence, README and py.typed are inside", " and ".join(path.name for path in paths))
+    return {folder: paths[0] for folder, paths in built.items()}
+
+
+def import_alone(session: nox.Session, pkg: str, wheels: dict[str, Path]) -> None:
+    """Install a wheel and those of the siblings that it needs into an environment of its own, and import it there."""
+    package = WORKSPACE[pkg]
+    environment = Path(session.create_tmp()) / f"alone-{pkg}"
+    shutil.rmtree(environment, ignore_errors=True)
+    session.run("python", "-m", "venv", str(environment))
+    python = str(environment / "bin" / "python")
+    # By their paths, lest an index offers another distribution of a sibling's name.
+    files = [str(wheels[folder]) for folder in with_siblings(pkg, [])]
+    pip = (python, "-m", "pip", "--quiet")
+    session.run(*pip, "install", "--constraint", str(CONSTRAINTS), *files, external=True)
+    program = (
+        "import importlib.metadata as m; "
+        f"import {package.module} as p; from {package.module} import *; "
+        f"assert p.__version__ == m.version('{package.name}') == '{spelled(package.version)}'; "
+        "found = {d.name for d in m.distributions()} - {'pip', 'setuptools', p.__name__.replace('_', '-')}; "
+        "print('imported', p.__name__, p.__version__, 'next to', *sorted(found))"
+    )
+    session.run(python, "-c", program, external=True)

@@ -22,9 +22,16 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_ir_scheduler_and_cpp_load_neither_torch_nor_triton_nor_sympy() -> None:
-    loaded = loaded_by("import litz_ir, litz_scheduler, litz_codegen_cpp")
-    assert {"litz_ir", "litz_scheduler", "litz_codegen_cpp"} <= loaded
+    names = "from litz_ir import *; from litz_scheduler import *; import litz_codegen_cpp.target"
+    loaded = loaded_by(names)
+    assert {"litz_ir.verifier", "litz_scheduler.pipeline", "litz_codegen_cpp"} <= loaded
     assert not {"torch", "triton", "sympy"} & loaded
+
+
+def test_importing_ir_and_scheduler_loads_neither_numpy_nor_their_modules() -> None:
+    loaded = loaded_by("import litz_ir, litz_scheduler")
+    assert "numpy" not in loaded
+    assert {name for name in loaded if name.startswith("litz")} == {"litz_ir", "litz_scheduler"}
 
 
 def test_triton_codegen_loads_no_torch() -> None:

@@ -1,3 +1,6 @@
-"""C++ kernels for CPUs: emission, compilation and loading of the kernels of a plan."""
+"""C++ kernels for CPUs: emission, compilation and loading of the kernels of a plan.
 
-__version__ = "0.1.0"
+`docs/architecture.md` in the repository of litz describes it.
+"""
+
+__version__ = "0.2.0"

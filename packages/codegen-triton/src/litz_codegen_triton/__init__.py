@@ -1,3 +1,6 @@
-"""Triton kernels for GPUs: schedule, emit, compile and launch the kernels of a plan."""
+"""Triton kernels for GPUs: schedule, emit, compile and launch the kernels of a plan.
 
-__version__ = "0.1.0"
+`docs/architecture.md` in the repository of litz describes it.
+"""
+
+__version__ = "0.2.0"

@@ -2,7 +2,8 @@
 
 ``torch.compile(model, backend="litz")`` needs no import of this package, except in programs that first compile in
 several threads at once: the import registers the backend. ``litz.explain(fn, *args)`` reports the compiled form of a
-function, ``litz.bench(fn, *args)`` times it, and ``litz.config`` holds the options.
+function, ``litz.bench(fn, *args)`` times it, and ``litz.config`` holds the options. `docs/index.md` in the repository
+of litz lists the pages.
 """
 
 from litz.api import compile_fx, compile_fx_inner, config, mark_step_begin
@@ -10,7 +11,7 @@ from litz.backend import register
 from litz.explain.report import Explanation, explain
 from litz.timing import Timing, bench
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Explanation",

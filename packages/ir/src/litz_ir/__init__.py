@@ -1,7 +1,8 @@
 """The intermediate representations of litz: loop graphs, fused graphs, plans and kernels.
 
 Names are imported from their modules on first use, so `import litz_ir` is cheap and a program that runs a stored plan
-never loads the parser.
+never loads the parser. The README is the distribution's description; `docs/architecture.md`,
+`docs/glossary.md` and `docs/versions.md` are in the repository of litz.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from litz_ir.text import from_text, to_text
     from litz_ir.verifier import verify
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "FusedGraph",

@@ -1,4 +1,7 @@
-"""Lowering of ATen graphs (``torch.fx``) to litz loop graphs."""
+"""Lowering of ATen graphs (``torch.fx``) to litz loop graphs.
+
+`docs/architecture.md` and `docs/operators.md` in the repository of litz describe it.
+"""
 
 from litz_lowering.aten.fallback import Fallback
 from litz_lowering.contexts.options import LoweringOptions
@@ -11,7 +14,7 @@ from litz_lowering.meta_corrections import correct_metadata
 from litz_lowering.types.devices import Devices, gpus_of
 from litz_lowering.types.torch_types import torch_dtype
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Devices",

@@ -1,4 +1,4 @@
-"""Conversion from and to sympy, in the only module of the package that imports it.
+"""Conversion from and to sympy, in the only module of the package that imports it; the extra `sympy` installs it.
 
 Torch's ShapeEnv uses function classes of its own; they are recognised by their class names, so torch is not imported.
 """
@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import sympy
+try:
+    import sympy
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "the conversion from and to sympy needs sympy: pip install 'litz-ir[sympy]'", name="sympy"
+    ) from error
 
 from litz_ir.errors import SymbolError
 from litz_ir.symbols.extrema import maximum, minimum
