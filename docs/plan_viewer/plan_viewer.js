@@ -1,0 +1,1 @@
+../../examples/plan_viewer/plan_viewer.js
