@@ -29,6 +29,23 @@ def test_public_names_follow_dunder_all_and_else_what_is_bound(tmp_path: Path) -
     assert public_names(package) == [("sample", "a"), ("sample.front", "c"), *inner]
 
 
+def test_a_module_that_its_folder_names_is_public(tmp_path: Path) -> None:
+    files = {
+        "__init__.py": "",
+        "inner/__init__.py": 'from sample.inner.made import a\n__all__ = ["a", "made"]\n',
+        "inner/made.py": 'from math import pi\n__all__ = ["a", "b"]\na, b, c = 1, 2, 3\n',
+        "inner/other.py": '__all__ = ["d"]\nd = 4\n',
+    }
+    for name, text in files.items():
+        (tmp_path / "sample" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "sample" / name).write_text(text)
+    assert public_lines(tmp_path / "sample", Sources([tmp_path])) == [
+        "sample.inner.a = sample.inner.made.a",
+        "sample.inner.made.a = (1, 2, 3)",
+        "sample.inner.made.b = (1, 2, 3)",
+    ]
+
+
 DEEP = """
 from typing import Literal, overload
 from dataclasses import dataclass

@@ -3,8 +3,8 @@
 `--check` compares, `--write` rewrites `packages/*/tests/public_api.txt`. A package's public names are those of its
 `__init__.py` and of its folders' `__init__.py`: `__all__` where there is one, else what is defined or imported there
 without a leading underscore, but for the folder's own modules. A module beside the package's `__init__.py` is public if
-it has `__all__`. What has several names is written out under that of the innermost folder, to which the others refer.
-Sources are read, never imported.
+it has `__all__`, and so is one further inside that its folder's `__all__` names. What has several names is written out
+under that of the innermost folder or module, to which the others refer. Sources are read, never imported.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import ast
 import difflib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from signatures import Definition, Sources, bound_names
@@ -31,14 +32,14 @@ def declared_all(tree: ast.Module) -> list[str] | None:
 def public_names(package: Path) -> list[tuple[str, str]]:
     """Return the public names of the package whose import folder is `package`, sorted: each a module and a name."""
     found: set[tuple[str, str]] = set()
-    for path in {*package.rglob("__init__.py"), *package.glob("*.py")}:
+    for path in {*package.rglob("__init__.py"), *package.glob("*.py"), *_named_modules(package)}:
         tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
         names = declared_all(tree)
         if path.name == "__init__.py":
             module = ".".join(path.parent.relative_to(package.parent).parts)
             names = _bound_by(tree) if names is None else names
         else:
-            module = f"{package.name}.{path.stem}"
+            module = ".".join(path.with_suffix("").relative_to(package.parent).parts)
         found.update((module, name) for name in names or () if name != "__version__")
     return sorted(found, key=".".join)
 
@@ -57,6 +58,13 @@ def public_lines(package: Path, sources: Sources) -> list[str]:
         owner = owners.setdefault(definition, public)
         lines += sources.lines(public, definition) if owner == public else [f"{public} = {owner}"]
     return lines
+
+
+def _named_modules(package: Path) -> Iterator[Path]:
+    """Yield the modules that the `__all__` of their folder names."""
+    for front in package.rglob("__init__.py"):
+        named = declared_all(ast.parse(front.read_text(encoding="utf-8"), filename=str(front))) or []
+        yield from (path for path in (front.with_name(f"{name}.py") for name in named) if path.exists())
 
 
 def _bound_by(tree: ast.Module) -> list[str]:

@@ -106,7 +106,10 @@ def bound_names(node: ast.stmt) -> list[str]:
             return [alias.asname or alias.name.partition(".")[0] for alias in node.names]
         case ast.Assign():
             targets = [each for target in node.targets for each in ast.walk(target)]
-            return [each.id for each in targets if isinstance(each, ast.Name)]
+            # `term.field = value` reads `term`.
+            return [
+                each.id for each in targets if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+            ]
         case ast.AnnAssign(target=ast.Name(id=name)):
             return [name]
     return []

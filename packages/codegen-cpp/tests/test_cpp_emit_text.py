@@ -153,6 +153,28 @@ def test_symbols_and_buffers_do_not_hide_functions() -> None:
     assert entry_point("exp") != "exp"
 
 
+def test_names_cannot_add_lines_to_the_source() -> None:
+    simple = pointwise(op("neg", load("x", (I0 * M + I1,), f32)))
+    length = None
+    for name in ("plain", "x\n#error y", "x\r#error y", "x\x0b", "back\\", "\u2028", "a*/ b"):
+        kernels = [replace(simple, name=name)]
+        step = Launch(name, (), (), (KernelOrigin(name, Origin()),))
+        (unit,) = emit_plan(replace(plan_of(kernels), name=f"../{name}", steps=(step,)), LANES, ())
+        lines = unit.text.splitlines()
+        assert unit.text.isascii() and len(lines) == (length or len(lines)), name
+        assert not any(line.endswith("\\") for line in lines) and "/" not in unit.name
+        length = len(lines)
+
+
+def test_kernels_whose_names_differ_in_punctuation_alone_have_symbols_of_their_own() -> None:
+    names = ["a b", "a-b", "a_b", "exp", "exp_kernel", "_x", "n_x", "3", "n3", "é", "e"]
+    assert len({entry_point(name) for name in names}) == len(names)
+    assert all(re.fullmatch(r"[A-Za-z]\w*", entry_point(name), re.ASCII) for name in names)
+    simple = pointwise(op("neg", load("x", (I0 * M + I1,), f32)))
+    (unit,) = emit_plan(plan_of([replace(simple, name=name) for name in names]), LANES, ())
+    assert all(f"int64_t {entry_point(name)}(" in unit.text for name in names)
+
+
 def test_many_kernels_are_split_into_units() -> None:
     simple = pointwise(op("neg", load("x", (I0 * M + I1,), f32)))
     kernels = [replace(simple, name=f"k{k}") for k in range(KERNELS_PER_UNIT + 5)]

@@ -54,6 +54,20 @@ def test_origins_become_comments() -> None:
     assert "# relu: relu_1 (aten.relu.default) at model.py:12: x = x.relu()" in text
 
 
+@pytest.mark.parametrize("name", ["x\nraise SystemExit(1)", "x\rraise SystemExit(1)", "x\0", "x\f", "\u2028"])
+def test_names_of_the_user_stay_inside_a_comment(name: str) -> None:
+    origins = [KernelOrigin(name, Origin("relu_1", name, "", name, 12, name)), KernelOrigin(name, Origin())]
+    found, plain = emitted(copy(8), origins=origins).text, emitted(copy(8), origins=[]).text
+    assert len(found.splitlines()) == len(plain.splitlines()) + 1
+    compile(found, "kernel", "exec")
+
+
+def test_a_kernel_is_called_like_a_function_of_python() -> None:
+    for name in ("a b", "a-b", "x\nimport os", "../x", "tl"):
+        with pytest.raises(CodegenError, match="cannot be called"):
+            emitted(replace(copy(8), name=name))
+
+
 def test_scratch_arrays_are_refused() -> None:
     with pytest.raises(CodegenError, match="has scratch arrays"):
         emitted(replace(copy(8), scratch=(ScratchArray("scratch", f32, 4),)))

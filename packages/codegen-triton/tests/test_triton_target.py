@@ -118,6 +118,12 @@ def test_a_unit_without_its_flags_is_refused(tmp_path: Path) -> None:
         CudaTarget("sm_90").build(SourceUnit("k", "triton", "", ("k",)), tmp_path)
 
 
+def test_a_unit_whose_name_is_no_function_is_refused(tmp_path: Path) -> None:
+    (unit,) = CudaTarget("sm_90").emit(CudaTarget("sm_90").schedule(plan_of("softmax")))
+    with pytest.raises(ToolchainError, match=r"cannot be called '\.\./softmax'"):
+        CudaTarget("sm_90").build(replace(unit, name="../softmax"), tmp_path / "inner")
+
+
 @pytest.mark.skipif(current_chip() is not None, reason="this machine has a GPU")
 def test_loading_without_a_gpu_says_so(tmp_path: Path) -> None:
     target = CudaTarget("sm_90")

@@ -204,6 +204,23 @@ def test_cases_are_named_once_and_repeat() -> None:
         )
 
 
+def test_exact_cases_compare_the_sign_of_zeros() -> None:
+    (case,) = (case for case in conformance_cases() if case.name == "copy_with_tail")
+    a, b = np.array([1.0, 0.0, np.nan], np.float32), np.array([1.0, -0.0, -np.nan], np.float32)
+    assert "1 of 3 elements of o0 differ, the first is element 1: expected 0.0, got -0.0" in case.difference(
+        "o0", a, b
+    )
+    assert case.difference("o0", a, a) == ""
+    assert replace(case, signed_zeros=False).difference("o0", a, b) == ""
+    assert replace(case, ulp=1).difference("o0", a, b) == ""
+
+
+def test_only_cases_of_equal_zeros_leave_their_sign_open() -> None:
+    assert {case.name for case in conformance_cases() if not case.signed_zeros} == {
+        "extremes_of_special_values"
+    }
+
+
 @pytest.mark.parametrize("ulp", [0, 1])
 def test_comparison_counts_units_of_each_value(ulp: int) -> None:
     (case,) = (case for case in conformance_cases() if case.name == "copy_with_tail")

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from litz_ir.device import CPU, STORAGE_ALIGNMENT
-from litz_ir.dtypes import DType, b1, bf16, f16, f32, i64
+from litz_ir.dtypes import ALL, DType, b1, bf16, f16, f32, i32, i64, u16
 from litz_ir.errors import AssertionFailed, DTypeError, ExternNotFound, GraphError
 from litz_ir.host.executor import Executor
 from litz_ir.host.externs import ExternTable, numpy_externs
 from litz_ir.host.memory import NumpyMemory
-from litz_ir.interp.encoding import decode, encode
+from litz_ir.interp.encoding import Array, decode, encode, storage_dtype
 from litz_ir.loops.layout import Layout
 from litz_ir.loops.nodes import (
     Axis,
@@ -192,12 +192,53 @@ def test_inputs_are_checked() -> None:
         Executor(TWO_KERNELS).run([np.zeros((2, 4), np.float32)])
     with pytest.raises(GraphError, match="input x has 1 dimensions, expected 2"):
         Executor(TWO_KERNELS).run([np.zeros(6, np.float32)])
-    with pytest.raises(DTypeError, match="x is f32 and must be stored as a float32 array, got float64"):
+    with pytest.raises(DTypeError, match="input x is f32, got elements of f64"):
         Executor(TWO_KERNELS).run([np.zeros((2, 3))])
     with pytest.raises(GraphError, match="takes 1 inputs, got 2"):
         Executor(TWO_KERNELS).run([x23, x23])
     with pytest.raises(GraphError, match="expected a NumPy array, got list"):
         Executor(TWO_KERNELS).run([[1.0]])
+
+
+@dataclass(frozen=True)
+class DeviceTensor:
+    """A tensor of a device: an array of integers or floats, and the dtype that its elements have."""
+
+    array: Array
+    dtype: DType
+
+
+class DeviceMemory(NumpyMemory):
+    """Knows the dtype of each tensor of its own."""
+
+    def geometry(self, tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return super().geometry(tensor.array if isinstance(tensor, DeviceTensor) else tensor)
+
+    def dtypes(self, tensor: Any) -> frozenset[DType]:
+        return frozenset({tensor.dtype}) if isinstance(tensor, DeviceTensor) else super().dtypes(tensor)
+
+
+def test_dtypes_of_inputs_and_constants_are_checked_in_any_memory() -> None:
+    integers = DeviceTensor(np.zeros((2, 3), np.int32), i32)
+    with pytest.raises(DTypeError, match="input x is f32, got elements of i32"):
+        Executor(TWO_KERNELS, memory=DeviceMemory()).run([integers])
+    with pytest.raises(DTypeError, match="input x is f32, got elements of bf16 or u16"):
+        Executor(TWO_KERNELS).run([np.zeros((2, 3), np.uint16)])
+    with pytest.raises(DTypeError, match="input x is f32, got elements of a dtype that litz does not have"):
+        Executor(TWO_KERNELS).run([np.zeros((2, 3), np.complex64)])
+    constant = plan(
+        (), (Ref("w"),), {"w": Placement(T23)}, inputs=(), kernels=(), constants=[Value("w", T23)]
+    )
+    with pytest.raises(DTypeError, match="constant w is f32, got elements of i32"):
+        Executor(constant, memory=DeviceMemory(), constants={"w": integers}).run([])
+
+
+def test_an_array_may_have_any_dtype_that_it_stores() -> None:
+    memory = NumpyMemory()
+    for each in ALL:
+        assert each in memory.dtypes(np.zeros(1, storage_dtype(each)))
+    assert memory.dtypes(np.zeros(1, np.uint16)) == {bf16, u16}
+    assert memory.dtypes(np.zeros(1, ">f4")) == frozenset()
 
 
 def test_symbols_from_sizes_arguments_and_the_host() -> None:

@@ -155,7 +155,7 @@ class NeverAgain(ThresholdCosts):
     def duplicates(self, body: Expr) -> bool:
         return False
 
-    def keeps_in_scratch(self, bodies: Sequence[Expr]) -> bool:
+    def uses_scratch(self, bodies: Sequence[Expr]) -> bool:
         return True
 
     def splits(self, work: ReductionWork, machine: Capabilities) -> int:

@@ -1,4 +1,4 @@
-"""The example in the README runs as it stands."""
+"""The examples in the README run as they stand, one after another."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ README = Path(__file__).resolve().parent.parent / "README.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def test_the_example_schedules_a_softmax_as_one_kernel(capsys: pytest.CaptureFixture[str]) -> None:
-    (block,) = BLOCK.findall(README.read_text(encoding="utf-8"))
-    exec(compile(block, str(README), "exec"), {})
+def test_the_examples_schedule_a_softmax_as_one_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    for block in BLOCK.findall(README.read_text(encoding="utf-8")):
+        exec(compile(block, str(README), "exec"), names)
     printed = capsys.readouterr().out
     assert printed.startswith("plan softmax on cpu")
     assert "1 launch of 1 kernel, 0 calls, 1 storage" in printed
+    assert "split-scans" in printed.splitlines()[-1] and "split-reductions" not in printed.splitlines()[-1]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from litz_codegen_cpp.capabilities import cpu_capabilities, thread_count
 from litz_codegen_cpp.emit.kernel import entry_point
+from litz_codegen_cpp.emit.source.ops_table import spelled_operations
 from litz_codegen_cpp.emit.source.spelling import identifier
 from litz_codegen_cpp.emit.unit import emit_plan
 from litz_codegen_cpp.runtime.call import CpuModule
@@ -66,7 +68,9 @@ class CpuTarget:
 
     def capabilities(self) -> Capabilities:
         """Return the capabilities of the CPU."""
-        return cpu_capabilities(self.isa().name, self.isa().vector_bytes, self._threads or thread_count())
+        isa = self.isa()
+        known = cpu_capabilities(isa.name, isa.vector_bytes, self._threads or thread_count())
+        return replace(known, operations=spelled_operations())
 
     def seconds(self, traffic: int, flops: int, launches: int) -> float:
         """Return the estimated seconds for ``traffic`` bytes and ``flops`` operations, which overlap, after the

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from litz_codegen_triton.capabilities import DEFAULT_CHIP, chip_capabilities
 from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
+from litz_codegen_triton.emit.source.ops_table import spelled_operations
 from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source, plan_sources
 from litz_codegen_triton.runtime.launch import LaunchModule, current_chip
 from litz_codegen_triton.runtime.workers import shared_pool
@@ -35,7 +36,7 @@ class CudaTarget:
 
     def capabilities(self) -> Capabilities:
         """Return the capabilities of the chip. Raises ``TargetError`` for an unknown chip."""
-        return chip_capabilities(self.chip)
+        return replace(chip_capabilities(self.chip), operations=spelled_operations())
 
     def seconds(self, traffic: int, flops: int, launches: int) -> float:
         """Estimate the run time in seconds: the longer of memory traffic (bytes, at 90% of the nominal bandwidth) and
@@ -104,6 +105,8 @@ class CudaTarget:
 
 def _source(unit: SourceUnit) -> tuple[KernelSource, str]:
     """Return the kernel source and the chip that a unit's flags describe. Raises ``ToolchainError``."""
+    if not unit.name.isidentifier():  # it names files too
+        raise ToolchainError(f"a source unit cannot be called {unit.name!r}", hint="emit it again")
     flags = dict(flag.split("=", 1) for flag in unit.flags)
     try:
         source = KernelSource(

@@ -37,6 +37,7 @@ __all__ = [
     "compute_dtype",
     "accumulate_dtype",
     "promote",
+    "extreme_value",
 ]
 
 DTypeKind = Literal["float", "int", "uint", "bool"]
@@ -139,26 +140,43 @@ class DType:
 
 
 f64 = DType("f64", "float", 64, "float64", mantissa=52, bias=1023, complex_name="complex128")
+"""Float of 64 bits, IEEE 754 binary64."""
 f32 = DType("f32", "float", 32, "float32", mantissa=23, bias=127, complex_name="complex64")
+"""Float of 32 bits, IEEE 754 binary32."""
 bf16 = DType("bf16", "float", 16, "bfloat16", mantissa=7, bias=127)
+"""Float of 16 bits with the exponent of ``f32`` and 7 bits of mantissa."""
 f16 = DType("f16", "float", 16, "float16", mantissa=10, bias=15, complex_name="complex32")
+"""Float of 16 bits, IEEE 754 binary16."""
 f8e4m3fn = DType("f8e4m3fn", "float", 8, "float8_e4m3fn", mantissa=3, bias=7, finite=True)
+"""Float of 8 bits with 3 bits of mantissa, without infinities."""
 f8e5m2 = DType("f8e5m2", "float", 8, "float8_e5m2", mantissa=2, bias=15)
+"""Float of 8 bits with 2 bits of mantissa and with infinities."""
 f8e4m3fnuz = DType(
     "f8e4m3fnuz", "float", 8, "float8_e4m3fnuz", mantissa=3, bias=8, finite=True, unsigned_zero=True
 )
+"""Float of 8 bits with 3 bits of mantissa, without infinities and negative zero."""
 f8e5m2fnuz = DType(
     "f8e5m2fnuz", "float", 8, "float8_e5m2fnuz", mantissa=2, bias=16, finite=True, unsigned_zero=True
 )
+"""Float of 8 bits with 2 bits of mantissa, without infinities and negative zero."""
 i64 = DType("i64", "int", 64, "int64")
+"""Signed integer of 64 bits."""
 i32 = DType("i32", "int", 32, "int32")
+"""Signed integer of 32 bits."""
 i16 = DType("i16", "int", 16, "int16")
+"""Signed integer of 16 bits."""
 i8 = DType("i8", "int", 8, "int8")
+"""Signed integer of 8 bits."""
 u64 = DType("u64", "uint", 64, "uint64")
+"""Unsigned integer of 64 bits."""
 u32 = DType("u32", "uint", 32, "uint32")
+"""Unsigned integer of 32 bits."""
 u16 = DType("u16", "uint", 16, "uint16")
+"""Unsigned integer of 16 bits."""
 u8 = DType("u8", "uint", 8, "uint8")
+"""Unsigned integer of 8 bits."""
 b1 = DType("b1", "bool", 8, "bool")
+"""Bool, stored in a byte."""
 
 ALL: tuple[DType, ...] = (
     f64, f32, bf16, f16, f8e4m3fn, f8e5m2, f8e4m3fnuz, f8e5m2fnuz, i64, i32, i16, i8, u64, u32, u16, u8, b1,

@@ -219,6 +219,7 @@ class CompileTimeout(CompileFailed):
     """The compiler did not finish in time; ``kernels`` are those that it compiled, if known."""
 
     kernels: tuple[str, ...] = ()
+    """Names of the kernels that it compiled; empty if they are not known."""
 
 
 class ExternNotFound(LitzError):

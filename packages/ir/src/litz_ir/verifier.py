@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import singledispatch
 from typing import TypeVar
 
-from litz_ir.errors import VerifyError
+from litz_ir.errors import GraphError, VerifyError
 from litz_ir.fused.group import FusedGraph
 from litz_ir.fused.verify import verify_fused
 from litz_ir.loops.nodes import LoopGraph
@@ -29,9 +29,12 @@ def verify(data: object) -> None:
     """Check every invariant of a graph, plan or kernel, or of data for which a package registers a verifier.
 
     Raises :class:`litz_ir.errors.VerifyError`, which names the check, the operation and the user's line, and
-    ``TypeError`` for other data.
+    :class:`litz_ir.errors.GraphError` for other data.
     """
-    raise TypeError(f"no verifier for {type(data).__name__}")
+    raise GraphError(
+        f"no verifier for {type(data).__name__}",
+        hint="verify takes a LoopGraph, FusedGraph, Plan or Kernel; register one with verify.register",
+    )
 
 
 Data = TypeVar("Data", LoopGraph, FusedGraph, Plan, Kernel)

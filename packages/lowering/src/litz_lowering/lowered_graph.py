@@ -18,6 +18,7 @@ class LoweredGraph:
     """Result of lowering: a loop graph, its constants and its fallbacks."""
 
     graph: LoopGraph
+    """The loop graph."""
     constants: Mapping[str, torch.Tensor]
     """Tensor of each constant's name."""
     fallbacks: tuple[Fallback, ...] = ()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from litz_scheduler.analysis.cost_model import CostModel, ReductionWork, ThresholdCosts
     from litz_scheduler.build_plan.scheduling import KernelNames, SchedulingContext
+    from litz_scheduler.difference import KernelChange, PlanDifference, diff
     from litz_scheduler.explain import PlanReport, explain_plan
     from litz_scheduler.options import Precision, SchedulerOptions
     from litz_scheduler.passes import PassList
@@ -28,8 +29,10 @@ __version__ = "0.2.0"
 
 __all__ = [
     "CostModel",
+    "KernelChange",
     "KernelNames",
     "PassList",
+    "PlanDifference",
     "PlanReport",
     "Precision",
     "ReductionWork",
@@ -38,6 +41,7 @@ __all__ = [
     "ThresholdCosts",
     "__version__",
     "default_passes",
+    "diff",
     "explain_plan",
     "fusion_passes",
     "graph_passes",
@@ -48,8 +52,10 @@ __all__ = [
 
 _MODULES = {
     "CostModel": "litz_scheduler.analysis.cost_model",
+    "KernelChange": "litz_scheduler.difference",
     "KernelNames": "litz_scheduler.build_plan.scheduling",
     "PassList": "litz_scheduler.passes",
+    "PlanDifference": "litz_scheduler.difference",
     "PlanReport": "litz_scheduler.explain",
     "Precision": "litz_scheduler.options",
     "ReductionWork": "litz_scheduler.analysis.cost_model",
@@ -57,6 +63,7 @@ _MODULES = {
     "SchedulingContext": "litz_scheduler.build_plan.scheduling",
     "ThresholdCosts": "litz_scheduler.analysis.cost_model",
     "default_passes": "litz_scheduler.pipeline",
+    "diff": "litz_scheduler.difference",
     "explain_plan": "litz_scheduler.explain",
     "fusion_passes": "litz_scheduler.pipeline",
     "graph_passes": "litz_scheduler.pipeline",

@@ -18,6 +18,7 @@ _POSITIVE = ("unroll", "max_cluster_size")
 
 Lanes = Literal["best", "inner", "outer", "none"]
 Precision = Literal["ieee", "tf32"]
+"""Precision of matmuls and convolutions of ``f32``: as IEEE says, or with operands that may be rounded to TF32."""
 
 
 @dataclass(frozen=True, slots=True)

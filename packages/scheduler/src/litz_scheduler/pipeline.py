@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from litz_ir.errors import LitzError
@@ -10,7 +11,6 @@ from litz_ir.fused import FusedGraph
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import Hook, Pass, PassContext, Pipeline, Timings, run_pass, run_passes
 from litz_ir.plan import Plan
-from litz_ir.verifier import verify
 from litz_scheduler.analysis.cost_model import CostModel, ThresholdCosts
 from litz_scheduler.build_plan import (
     BuildSteps,
@@ -53,6 +53,9 @@ from litz_scheduler.simplification.simplify import (
 from litz_scheduler.simplification.sink_constants import SinkConstants
 
 DEFAULT_OPTIONS = SchedulerOptions()
+
+VERIFIER = "litz_ir.verifier"
+"""Module of the verifier, which programs that schedule verified graphs need not load."""
 
 
 def graph_passes(
@@ -148,11 +151,11 @@ def schedule(
     :class:`litz_ir.errors.VerifyError` for a malformed graph.
     """
     if not verified:
-        verify(graph)
+        import_module(VERIFIER).verify(graph)
     watched = SchedulingContext(context.capabilities, context.decisions, hooks, timings, source=graph)
     plan = _schedule(graph, watched, passes or default_passes(options), fuel)
     if passes is not None and not verified:
-        verify(plan)
+        import_module(VERIFIER).verify(plan)
     return plan
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from itertools import chain
 
@@ -15,7 +16,7 @@ from litz_codegen_cpp.emit.loops.registers import expressions, outer_registers
 from litz_codegen_cpp.emit.source.context import BufferPointer, Context
 from litz_codegen_cpp.emit.source.ops_table import SPELLINGS
 from litz_codegen_cpp.emit.source.scopes import CppValue, indented
-from litz_codegen_cpp.emit.source.spelling import CppNames, identifier, memory_type
+from litz_codegen_cpp.emit.source.spelling import CppNames, identifier, memory_type, remark
 from litz_ir.dtypes import ALL, b1, f64, i64
 from litz_ir.errors import CodegenError
 from litz_ir.faults import FAULTS
@@ -62,9 +63,11 @@ class Emitted:
 
 
 def entry_point(kernel: str) -> str:
-    """Return the exported symbol of a kernel."""
+    """Return the exported symbol of a kernel; a name that C++ does not allow or uses itself gets a digest."""
     name = identifier(kernel)
-    return f"{name}_kernel" if name in _CALLED else name
+    if name == kernel and name not in _CALLED:
+        return name
+    return f"{name}_{hashlib.sha256(kernel.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 def emit_kernel(kernel: Kernel, lanes: int, comment: str = "") -> Emitted:
@@ -114,7 +117,7 @@ class _KernelWriter:
 
     def write(self) -> Emitted:
         """Return the kernel, with the function that each thread runs where outer points are divided among threads."""
-        comment = [f"// {line}" for line in self.comment.splitlines()]
+        comment = [f"// {remark(self.comment)}"] if self.comment else []
         if any(axis.size == 0 for axis in self.kernel.outer):
             text = [*comment, self._signature(), "  return 0;", "}"]
         elif self.outer.parallel:

@@ -24,6 +24,7 @@ from litz_codegen_triton.emit.reductions.emitters import reduction_emitter
 from litz_codegen_triton.emit.reductions.lookback_scan import LookbackScanEmitter
 from litz_codegen_triton.emit.reductions.reduction import ReductionEmitter
 from litz_codegen_triton.emit.reductions.scan import ScanEmitter
+from litz_codegen_triton.emit.source.comments import comment
 from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.errors import CodegenError
 from litz_ir.loops import UserCombiner
@@ -58,9 +59,8 @@ class PhaseEmitter:
         body, inner = self.body, self.tiles.inner[number]
         if len(self.coordinates.phases) > 1:
             over = ", ".join(f"{axis.name}: {axis.size}" for axis in self.kernel.phases[number].axes)
-            body.writer.line(
-                f"# phase {number + 1} of {len(self.coordinates.phases)}" + (f", over {over}" if over else "")
-            )
+            text = f"phase {number + 1} of {len(self.coordinates.phases)}"
+            body.writer.line(comment(f"{text}, over {over}" if over else text))
         self._barrier_between_phases(statements)
         body.masks.tails.pop("r", None)
         if inner is None:

@@ -1,4 +1,4 @@
-"""How a builder adds inputs, operations and outputs to a loop graph."""
+"""Inputs, operations and outputs of a loop graph under construction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from litz_ir.builder.tensor import Operand, Tensor
-from litz_ir.builder.views import Place, broadcast, broadcast_index, described, normalized
+from litz_ir.builder.views import IndexMap, broadcast, broadcast_index, described, normalized
 from litz_ir.device import CPU, Device
 from litz_ir.dtypes import DType, i64
 from litz_ir.errors import GraphError
@@ -168,12 +168,12 @@ class Construction:
         term = symbol(f"i{normalized(axis, len(shape))}")
         return self.pointwise(lambda: build.cast(build.index(term), dtype), shape=shape, name=name)
 
-    # --- products and views ------------------------------------------------------------------------------------------
+    # --- matmuls and views ------------------------------------------------------------------------------------------
 
     def matmul(self, a: Tensor, b: Tensor, *, name: str = "matmul") -> Tensor:
-        """Return the matrix product of the last two dimensions, as a loop; those before them broadcast.
+        """Return the matmul of the last two dimensions, as a loop; those before them broadcast.
 
-        Products and sums have the dtype of the operands.
+        Multiplications and sums have the dtype of the operands.
         """
         if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2]:
             raise GraphError(
@@ -189,16 +189,22 @@ class Construction:
         return self._reduction("sum", [body], axes, (Axis("r0", a.shape[-1]),), name)[0]
 
     def view(
-        self, x: Tensor, shape: Sequence[Size], place: Place, *, may_copy: bool = False, name: str = "view"
+        self,
+        x: Tensor,
+        shape: Sequence[Size],
+        index_map: IndexMap,
+        *,
+        may_copy: bool = False,
+        name: str = "view",
     ) -> Tensor:
-        """Return the elements of ``x`` under another index: ``place`` maps the terms of a point to those of the base.
+        """Return the elements of ``x`` under another index; ``index_map`` maps a point's terms to those of the base.
 
         The result shares memory with the base where strides can express that. Otherwise it is a copy with ``may_copy``,
         and an error without.
         """
         axes = axes_of(shape)
         ranges = {**self._symbols.ranges(), **{axis.name: extent(axis.size) for axis in axes}}
-        index = tuple(simplify(term, ranges) for term in place(terms_of(axes)))
+        index = tuple(simplify(term, ranges) for term in index_map(terms_of(axes)))
         layout = _alias_layout(simplify(x.type.layout.element(index), ranges), axes)
         if layout is None and not may_copy:
             raise GraphError(f"no strides express the view of {x.name}", node=x.name, hint="allow may_copy")

@@ -66,16 +66,16 @@ class GraphBuilder(Construction):
         shape = broadcast(*(each.shape for each in given))
         over = range(len(shape)) if axis is None else (axis,) if isinstance(axis, int) else axis
         reduced = sorted({normalized(each, len(shape)) for each in over})
-        place: list[Size] = []
+        position: list[Size] = []
         kept: list[Size] = []
         for dimension, size in enumerate(shape):
             if dimension in reduced:
-                place.append(symbol(f"r{reduced.index(dimension)}"))
+                position.append(symbol(f"r{reduced.index(dimension)}"))
                 kept += [1] if keepdims else []
             else:
-                place.append(symbol(f"i{len(kept)}"))
+                position.append(symbol(f"i{len(kept)}"))
                 kept.append(size)
-        loads = [self._load(each, broadcast_index(each.shape, tuple(place))) for each in given]
+        loads = [self._load(each, broadcast_index(each.shape, tuple(position))) for each in given]
         reduce_axes = tuple(Axis(f"r{k}", shape[d]) for k, d in enumerate(reduced))
         return self._reduction(kind, loads, axes_of(kept), reduce_axes, name)
 

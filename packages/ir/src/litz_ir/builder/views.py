@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from litz_ir.errors import GraphError
-from litz_ir.symbols.polynomials import add, mul
+from litz_ir.symbols.polynomials import add, mul, product
 from litz_ir.symbols.quotients import floordiv, mod
 from litz_ir.symbols.term import Size
 
 Shape = tuple[Size, ...]
-Place = Callable[[Shape], Shape]
+IndexMap = Callable[[Shape], Shape]
 """A function from the index terms of a view to those of its base."""
 
 
@@ -49,14 +49,14 @@ def broadcast_index(shape: Shape, point: Shape) -> Shape:
     return tuple(0 if size == 1 else term for size, term in zip(shape, tail, strict=True))
 
 
-def expanded(shape: Shape, wanted: Shape) -> tuple[Shape, Place]:
+def expanded(shape: Shape, wanted: Shape) -> tuple[Shape, IndexMap]:
     """Return the view of a shape broadcast to another one."""
     if broadcast(shape, wanted) != wanted:
         raise GraphError(f"shape {described(shape)} does not expand to {described(wanted)}")
     return wanted, lambda point: broadcast_index(shape, point)
 
 
-def permuted(shape: Shape, dimensions: Sequence[int]) -> tuple[Shape, Place]:
+def permuted(shape: Shape, dimensions: Sequence[int]) -> tuple[Shape, IndexMap]:
     """Return the view of a shape with its dimensions in another order."""
     order = [normalized(dimension, len(shape)) for dimension in dimensions]
     if sorted(order) != list(range(len(shape))):
@@ -66,24 +66,24 @@ def permuted(shape: Shape, dimensions: Sequence[int]) -> tuple[Shape, Place]:
     )
 
 
-def flipped(shape: Shape, axis: int) -> tuple[Shape, Place]:
+def flipped(shape: Shape, axis: int) -> tuple[Shape, IndexMap]:
     """Return the view of a shape in reverse order along an axis."""
     dimension = normalized(axis, len(shape))
 
-    def place(point: Shape) -> Shape:
+    def index_map(point: Shape) -> Shape:
         return tuple(
             add(size, mul(term, -1), -1) if d == dimension else term
             for d, (size, term) in enumerate(zip(shape, point, strict=True))
         )
 
-    return shape, place
+    return shape, index_map
 
 
-def reshaped(shape: Shape, wanted: Sequence[Size]) -> tuple[Shape, Place]:
+def reshaped(shape: Shape, wanted: Sequence[Size]) -> tuple[Shape, IndexMap]:
     """Return the view of a shape under another one with as many elements, of which one size may be -1."""
     result = _without_unknown(shape, wanted)
 
-    def place(point: Shape) -> Shape:
+    def index_map(point: Shape) -> Shape:
         number: Size = 0
         for size, term in zip(result, point, strict=True):
             number = add(mul(number, size), term)
@@ -93,12 +93,12 @@ def reshaped(shape: Shape, wanted: Sequence[Size]) -> tuple[Shape, Place]:
             number = number if size in (0, 1) else floordiv(number, size)
         return tuple(reversed(found))
 
-    return result, place
+    return result, index_map
 
 
 def _without_unknown(shape: Shape, wanted: Sequence[Size]) -> Shape:
     """Return a shape with -1 replaced by what makes the number of elements right."""
-    total, known = _product(shape), _product(tuple(size for size in wanted if size != -1))
+    total, known = product(shape), product(tuple(size for size in wanted if size != -1))
     unknown = [d for d, size in enumerate(wanted) if size == -1]
     message = f"shape {described(shape)} has not as many elements as {described(tuple(wanted))}"
     if not unknown:
@@ -111,14 +111,7 @@ def _without_unknown(shape: Shape, wanted: Sequence[Size]) -> Shape:
     return tuple(rest if size == -1 else size for size in wanted)
 
 
-def _product(sizes: Shape) -> Size:
-    result: Size = 1
-    for size in sizes:
-        result = mul(result, size)
-    return result
-
-
-def indexed(shape: Shape, key: Any) -> tuple[Shape, Place]:
+def indexed(shape: Shape, key: Any) -> tuple[Shape, IndexMap]:
     """Return the view that a key of integers, slices, ``...`` and ``None`` selects."""
     keys = list(key) if isinstance(key, tuple) else [key]
     used = sum(each is not None and each is not Ellipsis for each in keys)

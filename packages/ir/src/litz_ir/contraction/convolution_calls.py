@@ -11,7 +11,9 @@ from litz_ir.contraction.signatures import by_role
 from litz_ir.loops.nodes import Argument, Attributes, ContractionCall, Operation, Ref, TensorType, Value
 
 CONVOLUTION = "aten.convolution.default"
+"""ATen's overload of a convolution."""
 CONVOLUTION_BACKWARD = "aten.convolution_backward.default"
+"""ATen's overload of the gradients of a convolution."""
 
 _GEOMETRY = (
     "stride=stride padding=padding dilation=dilation transposed=transposed output_padding=output_padding"

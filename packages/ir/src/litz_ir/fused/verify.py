@@ -158,7 +158,7 @@ def _check_member(member: Member, operation: Operation, location: ErrorLocation)
 def _check_member_bodies(group: Group, member: Member, known: _Known, location: ErrorLocation) -> None:
     """Bodies and indices use the group's axes; inner axes only if the member runs over them."""
     axes = (*group.outer, *group.inner) if member.inner else group.outer
-    ranges, exact = axis_ranges({axis.name: axis.size for axis in axes})
+    ranges, exact = axis_ranges({axis.name: axis.size for axis in axes}, known.ranges)
     scope = BodyScope(
         buffers=known.buffers,
         names=frozenset(known.names) | ranges.keys(),

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from litz_ir.errors import GraphError, asserted
+from litz_ir.dtypes import DType
+from litz_ir.errors import DTypeError, GraphError, asserted
 from litz_ir.host.externs import ExternTable
 from litz_ir.host.launch import BufferFunction, Launcher
 from litz_ir.host.memory import Memory, NumpyMemory
 from litz_ir.interp.bind import bind_inputs, bind_result
 from litz_ir.interp.body import with_origin
 from litz_ir.interp.calls import Externs, call, resolve
-from litz_ir.interp.encoding import check_storage
 from litz_ir.interp.graph import evaluate_scalar
 from litz_ir.interp.kernel import run_kernel
 from litz_ir.interp.pairs import as_pairs
@@ -91,6 +89,17 @@ class Executor:
         return _Execution(self, inputs, symbols or {}).run()
 
 
+def check_dtype(memory: Memory, tensor: Any, dtype: DType, name: str) -> None:
+    """Raise :class:`DTypeError` unless a tensor, called ``name``, has elements of ``dtype``."""
+    found = memory.dtypes(tensor)
+    if dtype not in found:
+        names = " or ".join(sorted(each.name for each in found)) or "a dtype that litz does not have"
+        raise DTypeError(
+            f"{name} is {dtype}, got elements of {names}",
+            hint="convert the tensor; arrays have bf16 and 8-bit floats as the unsigned integers of their bits",
+        )
+
+
 class _Execution:
     """One run: the storages, tensors and symbols that exist so far."""
 
@@ -112,8 +121,9 @@ class _Execution:
                     else executor.constants[each.name]
                 )
                 self.given[each.name] = tensor
-                if isinstance(each, Value) and isinstance(tensor, np.ndarray):
-                    check_storage(tensor, each.type.dtype, each.name)
+                if isinstance(each, Value):
+                    kind = "input" if each.name in self.arguments else "constant"
+                    check_dtype(self.memory, tensor, each.type.dtype, f"{kind} {each.name}")
 
     def run(self) -> list[Any]:
         for step in self.executor.plan.steps:
@@ -307,7 +317,7 @@ class _Execution:
             return lambda inputs: inner.run(inputs, symbols=self.symbols)
 
         arguments = [resolve(each, self.tensor, self.strided_view, self.symbols) for each in step.arguments]
-        found = run_region(step.kind, list(map(runner, step.plans)), arguments, self.memory)
+        found = run_region(step.kind, list(map(runner, step.plans)), arguments, _Tensors(self.memory))
         for name, tensor in zip(step.results, found, strict=True):
             self.define_tensor(name, tensor)
 
@@ -321,3 +331,31 @@ class _Execution:
         if isinstance(output, ScalarRef):
             return self.symbols[output.name]
         return evaluate(output, self.symbols) if isinstance(output, Term) else output
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensors:
+    """Operations on tensors of a memory that regions need."""
+
+    memory: Memory
+
+    def stack(self, tensors: Sequence[Any]) -> Any:
+        return self.memory.stack(tensors)
+
+    def copy(self, tensor: Any) -> Any:
+        return self.memory.copy(tensor)
+
+    def truth(self, value: Any) -> bool:
+        return bool(
+            value if isinstance(value, bool | int | float) else self.memory.read(value, self._dtype(value))
+        )
+
+    def rows(self, tensor: Any) -> Sequence[Any]:
+        (count, *shape), (stride, *strides) = self.memory.geometry(tensor)
+        dtype = self._dtype(tensor)
+        step = stride * dtype.itemsize
+        return [self.memory.view(tensor, dtype, shape, strides, row * step) for row in range(count)]
+
+    def _dtype(self, tensor: Any) -> DType:
+        """Return a dtype that the elements may have; others that they may have are as wide."""
+        return next(iter(self.memory.dtypes(tensor)))

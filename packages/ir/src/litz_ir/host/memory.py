@@ -12,7 +12,7 @@ from litz_ir.dtypes import DType, u8
 from litz_ir.errors import GraphError
 from litz_ir.host.launch import BufferArgument
 from litz_ir.interp.bind import numpy_geometry
-from litz_ir.interp.encoding import Array, storage_dtype
+from litz_ir.interp.encoding import Array, storage_dtype, stored_dtypes
 
 
 class Memory(Protocol):
@@ -38,6 +38,9 @@ class Memory(Protocol):
 
     def geometry(self, tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Shape and strides of a tensor, in elements."""
+
+    def dtypes(self, tensor: Any) -> frozenset[DType]:
+        """The dtypes that a tensor's elements may have: several if the representation does not tell them apart."""
 
     def read(self, tensor: Any, dtype: DType) -> Array:
         """The elements as a NumPy array in memory form, which shares memory if possible."""
@@ -90,6 +93,10 @@ class NumpyMemory:
         if not isinstance(tensor, np.ndarray):
             raise GraphError(f"expected a NumPy array, got {type(tensor).__name__}", stage="inputs")
         return numpy_geometry(tensor)
+
+    def dtypes(self, tensor: Any) -> frozenset[DType]:
+        """The dtypes that are stored as such an array: for ``uint16`` ``u16`` and ``bf16``, for ``int16`` ``i16``."""
+        return stored_dtypes(tensor.dtype)
 
     def read(self, tensor: Any, dtype: DType) -> Array:
         """The array itself."""

@@ -29,12 +29,20 @@ def _storage(dtype: DType) -> np.dtype[Any]:
 
 
 _STORAGE = {dtype: _storage(dtype) for dtype in ALL}
+_STORED = {
+    stored: frozenset(d for d, each in _STORAGE.items() if each == stored) for stored in _STORAGE.values()
+}
 _COMPUTE = {d: np.dtype(np.float32) if d.is_low_precision else stored for d, stored in _STORAGE.items()}
 
 
 def storage_dtype(dtype: DType) -> np.dtype[Any]:
     """The NumPy dtype of arrays in memory."""
     return _STORAGE[dtype]
+
+
+def stored_dtypes(array_dtype: np.dtype[Any]) -> frozenset[DType]:
+    """The dtypes that arrays of a NumPy dtype store: several for unsigned integers, which are bits too."""
+    return _STORED.get(array_dtype, frozenset())
 
 
 def compute_type(dtype: DType) -> np.dtype[Any]:

@@ -295,6 +295,12 @@ class _Arrays:
     def copy(self, tensor: Any) -> Array:
         return np.copy(tensor, order="K")
 
+    def truth(self, value: Any) -> bool:
+        return bool(value)
+
+    def rows(self, tensor: Any) -> Sequence[Array]:
+        return list(tensor)
+
 
 def sort_positions(values: Array, dimension: int, descending: bool) -> Array:
     """The stable order of ``values`` along a dimension, as ``i64`` positions; NaN counts as the largest value."""

@@ -36,6 +36,12 @@ class RegionTensors(Protocol):
     def copy(self, tensor: Any) -> Any:
         """The same elements in new memory."""
 
+    def truth(self, value: Any) -> bool:
+        """The truth of a 0-d tensor or a number: it differs from zero."""
+
+    def rows(self, tensor: Any) -> Sequence[Any]:
+        """The elements of a tensor along its first dimension."""
+
 
 def run_region(
     kind: str, runners: Sequence[Runner], arguments: Sequence[Any], tensors: RegionTensors
@@ -43,7 +49,7 @@ def run_region(
     """The results of a region."""
     match kind:
         case "cond":
-            return list(runners[0 if bool(arguments[0]) else 1](_flat(arguments[1:])))
+            return list(runners[0 if tensors.truth(arguments[0]) else 1](_flat(arguments[1:])))
         case "invoke" | "frozen":
             return list(runners[0](_flat(arguments)))
         case "while_loop":
@@ -58,7 +64,7 @@ def run_region(
 def _while(condition: Runner, body: Runner, arguments: Sequence[Any], tensors: RegionTensors) -> list[Any]:
     initial, others = _argument_groups(arguments, 2)
     carried = initial
-    while bool(condition([*carried, *others])[0]):
+    while tensors.truth(condition([*carried, *others])[0]):
         carried = list(body([*carried, *others]))
     return [tensors.copy(value) for value in initial] if carried is initial else carried
 
@@ -68,7 +74,7 @@ def _while_stack(
 ) -> list[Any]:
     carried, others = _argument_groups(arguments, 2)
     steps: list[Sequence[Any]] = []
-    while bool(condition([*carried, *others])[0]):
+    while tensors.truth(condition([*carried, *others])[0]):
         carried = list(body([*carried, *others]))
         steps.append(carried)
     return [tensors.stack(column) for column in zip(*(steps or [carried]))]
@@ -76,11 +82,12 @@ def _while_stack(
 
 def _scan(runner: Runner, arguments: Sequence[Any], tensors: RegionTensors) -> list[Any]:
     carried, iterated, others = _argument_groups(arguments, 3)
-    if not iterated or len(iterated[0]) == 0:
+    columns = [tensors.rows(tensor) for tensor in iterated]
+    if not columns or len(columns[0]) == 0:
         raise GraphError("a scan has no rows", hint="the tensors that it iterates over need at least one row")
     rows: list[Sequence[Any]] = []
-    for step in range(len(iterated[0])):
-        found = list(runner([*carried, *(tensor[step] for tensor in iterated), *others]))
+    for step in range(len(columns[0])):
+        found = list(runner([*carried, *(column[step] for column in columns), *others]))
         carried, row = found[: len(carried)], found[len(carried) :]
         rows.append(row)
     return [*carried, *(tensors.stack(column) for column in zip(*rows))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 
@@ -177,17 +178,36 @@ def three_term(n: Array, first: Array, a: Array, b: Array, c: Array, d: Array, e
     return np.where(last < 0, real(0), np.where(last < 1, real(1), value))
 
 
+_LARGE, _SMALL = 2.0**995, 2.0**-900
+"""Bounds within which the error-free transformations of :func:`fma` neither overflow nor lose bits."""
+
+
 def fma(a: Array, b: Array, c: Array) -> Array:
     """``a * b + c`` rounded once, by error-free transformations and rounding to odd (Boldo and Melquiond, 2008).
 
-    The plain expression is used if an intermediate value overflows or is not finite.
+    Finite numbers whose product may overflow or underflow are computed as fractions, one by one.
     """
+    a, b, c = np.broadcast_arrays(a, b, c)
     product, product_error = _two_product(a, b)
     low, low_error = _two_sum(c, product_error)
     high, high_error = _two_sum(product, low)
     result = high + _round_to_odd(low_error, high_error)
-    plain = a * b + c
-    return np.where(np.isfinite(result) & np.isfinite(plain), result, plain)
+    finite = np.isfinite(a) & np.isfinite(b)
+    # A product of zero is exact, as is that of an infinity; of finite numbers none changes an infinity or NaN.
+    result = np.where(~finite | (a == 0) | (b == 0), a * b + c, np.where(np.isfinite(c), result, c))
+    magnitude = np.abs(product)
+    safe = (magnitude < _LARGE) & (magnitude > _SMALL) & (np.maximum(np.abs(a), np.abs(b)) < _LARGE)
+    unsafe = finite & np.isfinite(c) & (a != 0) & (b != 0) & ~(safe & (np.abs(c) < _LARGE))
+    result[unsafe] = [_fma_of_fractions(*each) for each in zip(a[unsafe], b[unsafe], c[unsafe])]
+    return result
+
+
+def _fma_of_fractions(a: float, b: float, c: float) -> float:
+    exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
+    try:
+        return float(exact)  # rounded to nearest, with ties to even, and to a zero of its sign
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
 
 
 def fma_narrow(a: Array, b: Array, c: Array) -> Array:

@@ -80,6 +80,7 @@ class UserCombiner:
 
 
 Combiner = NamedCombiner | UserCombiner
+"""A combiner of a reduction or scan: a row of the table of reduction kinds, or given by expressions."""
 
 
 def partial_results_combiner(combiner: NamedCombiner, dtypes: tuple[DType, ...]) -> Combiner:

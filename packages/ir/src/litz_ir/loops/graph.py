@@ -75,6 +75,7 @@ class ObjectInput:
 
 
 Input = Value | ComplexValue | ScalarInput | ObjectInput
+"""An input of a graph: a tensor, a number, or an object that is passed on to calls."""
 Output = Ref | ComplexRef | ScalarRef | Size | float | bool | None
 """An output of a graph: a buffer, a term, a symbol, a literal or ``None``."""
 

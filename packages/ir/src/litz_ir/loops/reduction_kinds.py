@@ -238,5 +238,12 @@ _ROWS = (
     ReductionKind("sort", None),
 )
 
-REDUCTION_KINDS: Mapping[str, ReductionKind] = MappingProxyType({row.name: row for row in _ROWS})
-"""The rows by name."""
+_TABLE = {row.name: row for row in _ROWS}
+
+REDUCTION_KINDS: Mapping[str, ReductionKind] = MappingProxyType(_TABLE)
+"""The rows by name: litz's own, and those that other packages registered."""
+
+
+def add_kind(kind: ReductionKind) -> None:
+    """Add a row to the table; :func:`litz_ir.extension.register_reduction` checks it first."""
+    _TABLE[kind.name] = kind

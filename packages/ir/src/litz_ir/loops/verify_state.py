@@ -84,6 +84,6 @@ class VerifierState:
     def body_scope(self, axes: Iterable[Axis] = ()) -> BodyScope:
         """The scope of a body over these axes."""
         sizes = {axis.name: axis.size for axis in axes}
-        ranges, exact = axis_ranges(sizes)
+        ranges, exact = axis_ranges(sizes, self.ranges)
         names = frozenset(self.symbols) | sizes.keys()
         return BodyScope(self.buffers, names, {**self.ranges, **ranges}, exact, self.scalars)

@@ -108,6 +108,7 @@ class ScanStore:
 
 
 Statement = Store | Accumulate | ScanStore
+"""A statement of a phase, which runs at every point."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,7 @@ class RegionStep:
 
 
 Step = Allocate | Free | Launch | CallStep | DefineStep | CheckStep | RegionStep
+"""A step of a plan, which the host runs."""
 
 
 @dataclass(frozen=True, slots=True)

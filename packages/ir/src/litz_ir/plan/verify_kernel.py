@@ -57,8 +57,8 @@ def _phase_scope(kernel: Kernel, phase: Phase, scalars: dict[str, tuple[DType, .
         array.name: BufferInfo(array.dtype, (array.size if isinstance(array.size, int) else None,))
         for array in kernel.scratch
     }
-    ranges, exact = axis_ranges({axis.name: axis.size for axis in (*kernel.outer, *phase.axes)})
     known = {info.name: info.range if info.kind != "float" else Range() for info in kernel.symbols}
+    ranges, exact = axis_ranges({axis.name: axis.size for axis in (*kernel.outer, *phase.axes)}, known)
     names = frozenset(known) | ranges.keys()
     return BodyScope(buffers, names, {**known, **ranges}, exact, dict(scalars))
 

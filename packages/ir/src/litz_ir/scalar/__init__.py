@@ -1,7 +1,8 @@
 """Loop bodies: scalar expressions evaluated at each point of a loop, and the table of their operations."""
 
+from litz_ir.scalar import build
 from litz_ir.scalar.attention import FullRange, Heads, QueryKeyPoint, SummedPosition, normalized
-from litz_ir.scalar.build import cast, checked, const, index, logical_and, masked, op, where
+from litz_ir.scalar.build import cast, checked, const, index, load, logical_and, masked, op, where
 from litz_ir.scalar.expr import (
     BoundsCheck,
     Checked,
@@ -25,12 +26,15 @@ from litz_ir.scalar.expr import (
     walk,
 )
 from litz_ir.scalar.node import Expr
-from litz_ir.scalar.ops_table import HEAVY, OPS
+from litz_ir.scalar.ops_table import HEAVY, OPS, AcceptedDTypes, DTypeRule, ScalarOp
 from litz_ir.scalar.verify import unconditional_loads
 
 __all__ = [
     "HEAVY",
     "OPS",
+    "AcceptedDTypes",
+    "DTypeRule",
+    "ScalarOp",
     "BoundsCheck",
     "Checked",
     "Const",
@@ -47,6 +51,7 @@ __all__ = [
     "QueryKeyPoint",
     "Scalar",
     "FullRange",
+    "build",
     "cast",
     "checked",
     "const",
@@ -54,6 +59,7 @@ __all__ = [
     "index",
     "indirects",
     "indirects_in",
+    "load",
     "loads",
     "logical_and",
     "map_indirects",

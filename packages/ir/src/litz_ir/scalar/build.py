@@ -11,6 +11,8 @@ from litz_ir.scalar.node import Expr
 from litz_ir.scalar.ops_table import OPS, ScalarOp
 from litz_ir.symbols.term import Size
 
+__all__ = ["const", "load", "index", "op", "cast", "where", "masked", "checked", "logical_and"]
+
 
 def const(value: int | float | bool, dtype: DType) -> Const:
     """A literal of ``dtype``; integers wrap to its width."""

@@ -49,6 +49,7 @@ class Index(Expr):
     __slots__ = ()
 
     term: Size = field_property(0)
+    """The index term."""
 
     def __new__(cls, term: Size) -> Index:
         return cls._make(i64, term)
@@ -67,6 +68,7 @@ class Scalar(Expr):
     __slots__ = ()
 
     name: str = field_property(0)
+    """Name of the symbol, or of the result of an earlier phase."""
 
     def __new__(cls, name: str, dtype: DType) -> Scalar:
         return cls._make(dtype, name)
@@ -78,6 +80,7 @@ class Param(Expr):
     __slots__ = ()
 
     position: int = field_property(0)
+    """Number of the argument, from 0."""
 
     def __new__(cls, position: int, dtype: DType) -> Param:
         return cls._make(dtype, position)
@@ -93,7 +96,9 @@ class Load(Expr):
     __slots__ = ()
 
     buffer: str = field_property(0)
+    """Name of the buffer."""
     index: tuple[Size, ...] = field_property(1)
+    """One index for each dimension in a loop graph, the element offset alone in a kernel."""
 
     def __new__(cls, buffer: str, index: tuple[Size, ...], dtype: DType) -> Load:
         return cls._make(dtype, buffer, index)
@@ -112,7 +117,9 @@ class Op(Expr):
     __slots__ = ()
 
     name: str = field_property(0)
+    """Name of the row of :data:`litz_ir.scalar.OPS`."""
     args: tuple[Expr, ...] = field_property(1)
+    """Operands, as many as the row's arity says."""
 
     def __new__(cls, name: str, args: tuple[Expr, ...], dtype: DType) -> Op:
         return cls._make(dtype, name, args)
@@ -131,8 +138,11 @@ class Masked(Expr):
     __slots__ = ()
 
     cond: Expr = field_property(0)
+    """Condition, a ``b1``."""
     body: Expr = field_property(1)
+    """Value where the condition holds, evaluated only there."""
     other: Expr = field_property(2)
+    """Value elsewhere, of the same dtype."""
 
     def __new__(cls, cond: Expr, body: Expr, other: Expr) -> Masked:
         if cond.dtype != b1 or body.dtype != other.dtype:
@@ -156,8 +166,11 @@ class Checked(Expr):
     __slots__ = ()
 
     cond: Expr = field_property(0)
+    """Condition, a ``b1``."""
     body: Expr = field_property(1)
+    """The value."""
     fault: str = field_property(2)
+    """Name of the row of :data:`litz_ir.faults.FAULTS` that is reported where the condition does not hold."""
 
     def __new__(cls, cond: Expr, body: Expr, fault: str) -> Checked:
         if cond.dtype != b1:
@@ -182,7 +195,9 @@ class NestedReduction(Expr):
     __slots__ = ()
 
     axes: tuple[tuple[str, Size], ...] = field_property(0)
+    """Name and size of each summed axis."""
     body: Expr = field_property(1)
+    """The summand, which may refer to the axes."""
 
     def __new__(cls, axes: tuple[tuple[str, Size], ...], body: Expr) -> NestedReduction:
         if body.dtype not in (f32, f64):
@@ -228,6 +243,9 @@ class Indirect(ExprAtom):
         if not value.dtype.is_integer:
             raise GraphError(f"an indirect index must be an integer, got {value.dtype}")
         return cls._intern(value=value, size=size, wrap=wrap, check=check, fault=fault)
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[Any, ...]]:
+        return Indirect, (self.value, self.size, self.wrap, self.check, self.fault)
 
     @property
     def atom_key(self) -> str:

@@ -148,5 +148,15 @@ _ROWS = (
     ScalarOp("random_bits", 2, "random", cost=40),
 )
 
-OPS: Mapping[str, ScalarOp] = MappingProxyType({row.name: row for row in _ROWS})
-"""The rows by name."""
+BUILT_IN = frozenset(row.name for row in _ROWS)
+"""Names of litz's own rows."""
+
+_TABLE = {row.name: row for row in _ROWS}
+
+OPS: Mapping[str, ScalarOp] = MappingProxyType(_TABLE)
+"""The rows by name: litz's own, and those that other packages registered."""
+
+
+def add_operation(row: ScalarOp) -> None:
+    """Add a row to the table; :func:`litz_ir.extension.register_operation` checks it first."""
+    _TABLE[row.name] = row

@@ -202,7 +202,7 @@ def _nested_scope(bodies: Iterable[Expr], scope: BodyScope, location: ErrorLocat
                 )
     if not sizes:
         return scope
-    ranges, exact = axis_ranges(sizes)
+    ranges, exact = axis_ranges(sizes, scope.ranges)
     return replace(
         scope,
         names=scope.names | sizes.keys(),
@@ -258,13 +258,18 @@ def unconditional_loads(roots: Iterable[Expr]) -> Iterator[Load]:
         stack += (atom.value for atom in indirects(node))
 
 
-def axis_ranges(sizes: Mapping[str, Size]) -> tuple[dict[str, Range], frozenset[str]]:
+def axis_ranges(
+    sizes: Mapping[str, Size], symbols: Mapping[str, Range]
+) -> tuple[dict[str, Range], frozenset[str]]:
     """Ranges of loop variables, and those that take every value of their range.
 
-    If some loop may be empty, none does, and the ranges are unknown.
+    ``symbols`` are the ranges of the symbols in sizes. If some loop may be empty, no variable does, and the ranges are
+    unknown.
     """
     ranges: dict[str, Range] = {}
     for name, size in sizes.items():
         ranges[name] = Range(0, size - 1) if isinstance(size, int) else Range(0, None, size)
-    runs = all(isinstance(size, int) and size > 0 for size in sizes.values())
-    return (ranges, frozenset(sizes)) if runs else ({name: Range() for name in sizes}, frozenset())
+    runs = all((bounds(size, symbols).low or 0) > 0 for size in sizes.values())
+    if not runs:
+        return {name: Range() for name in sizes}, frozenset()
+    return ranges, frozenset(name for name, size in sizes.items() if isinstance(size, int))

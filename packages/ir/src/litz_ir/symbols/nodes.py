@@ -20,7 +20,9 @@ class Sum(Term):
 
     __slots__ = ("constant", "is_polynomial", "terms")
     terms: tuple[tuple[Term, int], ...]
+    """Addends without their constant factors, and these factors."""
     constant: int
+    """The constant addend."""
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[Any, ...]]:
         return ordered_sum, (self.terms, self.constant)
@@ -63,6 +65,7 @@ class Product(Term):
 
     __slots__ = ("factors", "is_polynomial")
     factors: Factors
+    """The factors, of which one may occur several times."""
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[Any, ...]]:
         return monomial, (self.factors,)

@@ -179,6 +179,7 @@ class Symbol(Term):
     __slots__ = ("name",)
     is_polynomial = True
     name: str
+    """The name."""
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[Any, ...]]:
         return symbol, (self.name,)

@@ -14,6 +14,7 @@ from litz_ir.target.protocol import (
     SourceUnit,
     Target,
     TunableTarget,
+    check_members,
     missing_members,
     raise_failure,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "find_target",
     "load_target",
     "made_target",
+    "check_members",
     "missing_members",
     "raise_failure",
     "Requirements",

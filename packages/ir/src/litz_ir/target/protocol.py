@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from litz_ir.errors import TargetError
 from litz_ir.host.launch import Launcher
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Plan
@@ -169,3 +170,12 @@ def missing_members(target: object) -> tuple[str, ...]:
             described = (getattr(Target, member).__doc__ or "").partition(";")[0].partition(".")[0]
             found.append(f"{member} (a method: {described[0].lower()}{described[1:]})")
     return tuple(found)
+
+
+def check_members(target: object) -> None:
+    """Raise :class:`TargetError` with what is missing if an object lacks members of :class:`Target`."""
+    lacks = missing_members(target)
+    if lacks:
+        raise TargetError(
+            f"{type(target).__name__} lacks {', '.join(lacks)}", hint="see litz_ir.target.Target"
+        )

@@ -57,7 +57,7 @@ def made_target(entry: EntryPoint, options: Mapping[str, object] | None = None) 
     if lacks or not isinstance(target, Target):
         raise TargetError(
             f"{_owner(entry)} offers {entry.value}, which is not a Target: it lacks {', '.join(lacks)}",
-            hint="see litz_ir.target.protocol.Target",
+            hint="see litz_ir.target.Target",
         )
     return target
 

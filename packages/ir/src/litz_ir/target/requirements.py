@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from litz_ir.dtypes import DType
@@ -10,15 +10,16 @@ from litz_ir.loops.combiners import SORT, Combiner, NamedCombiner
 from litz_ir.loops.nodes import Operation, Pointwise, Reduction, Scan, Scatter
 from litz_ir.plan.horizontal_fusion import leaf_kernels
 from litz_ir.plan.kernel import Accumulate, Kernel, ScanStore, Statement, Store
-from litz_ir.scalar.expr import Index, Op, indirects_in, nested_reductions, walk
+from litz_ir.scalar.expr import Checked, Index, Op, indirects, indirects_in, nested_reductions, walk
 from litz_ir.scalar.node import Expr
+from litz_ir.symbols.extrema import maximum
 from litz_ir.symbols.term import Size
 from litz_ir.target.capabilities import Capabilities
 
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """Capabilities that a piece of a program needs of the device that runs it."""
+    """Capabilities that an operation or kernel needs of the device that runs it."""
 
     dtypes: frozenset[DType] = frozenset()
     """Dtypes that it loads, stores or computes with."""
@@ -30,6 +31,12 @@ class Requirements:
     """Mode and dtype of each store that combines a value with the element in memory."""
     nested_reductions: bool = False
     """True if a body contains a nested reduction."""
+    scans: bool = False
+    """True if it scans."""
+    sorted_row: Size = 0
+    """Longest row that it sorts; 0 if it sorts none."""
+    faults: bool = False
+    """True if it reports values that it refuses."""
 
     def lacking(self, capabilities: Capabilities) -> str:
         """Return what a device lacks of this, as words after "needs"; empty if it lacks nothing."""
@@ -44,6 +51,17 @@ class Requirements:
             return f"the combiner {', '.join(absent)}"
         if self.nested_reductions and not capabilities.nested_reductions:
             return "nested reductions"
+        if self.scans and not capabilities.scans:
+            return "scans"
+        if self.sorted_row != 0 and not (
+            isinstance(self.sorted_row, int) and self.sorted_row <= capabilities.max_sorted_row
+        ):
+            return f"sorts of {self.sorted_row} elements"
+        if self.faults and not capabilities.faults:
+            return "reports of values that it refuses"
+        modes = sorted({mode for mode, _ in self.combining_stores if not capabilities.stores(mode)})
+        if modes:
+            return f"stores that combine by {', '.join(modes)}"
         if capabilities.max_tile_elements:  # kernels of other devices run such stores in order
             for mode, dtype in sorted(self.combining_stores, key=str):
                 if dtype not in capabilities.atomics:
@@ -59,24 +77,34 @@ def requirements_of(part: Operation | Kernel) -> Requirements:
     match part:
         case Pointwise():
             return _required(part.bodies, dtypes)
-        case Reduction() | Scan():
+        case Reduction():
             return _required(part.bodies, dtypes, combiners=(part.combiner,))
+        case Scan():
+            rows = (part.scan_axis.size,) if part.combiner == SORT else ()
+            return _required(part.bodies, dtypes, combiners=(part.combiner,), scans=True, sorted_rows=rows)
         case Scatter():
             modes = () if part.mode == "set" else ((part.mode, part.body.dtype),)
-            return _required((part.body, *_loaded(part.index)), dtypes, modes)
+            return _required((part.body,), dtypes, modes, indices=part.index)
     return Requirements()
 
 
 def _of_kernel(kernel: Kernel) -> Requirements:
-    statements = [each for leaf in leaf_kernels(kernel) for phase in leaf.phases for each in phase.statements]
-    dtypes = [each.dtype for leaf in leaf_kernels(kernel) for each in leaf.parameters]
-    dtypes += [each.dtype for leaf in leaf_kernels(kernel) for each in leaf.scratch]
-    bodies = [body for each in statements for body in _bodies(each)]
-    modes = [
-        (each.mode, each.value.dtype) for each in statements if isinstance(each, Store) and each.mode != "set"
-    ]
-    combiners = tuple(each.combiner for each in statements if isinstance(each, Accumulate | ScanStore))
-    return _required(bodies, dtypes, modes, combiners)
+    leaves = leaf_kernels(kernel)
+    statements = [(each, phase) for leaf in leaves for phase in leaf.phases for each in phase.statements]
+    scans = [(each, phase) for each, phase in statements if isinstance(each, ScanStore)]
+    return _required(
+        [body for each, _ in statements for body in _bodies(each)],
+        [each.dtype for leaf in leaves for each in (*leaf.parameters, *leaf.scratch)],  # type: ignore[attr-defined]
+        [
+            (each.mode, each.value.dtype)
+            for each, _ in statements
+            if isinstance(each, Store) and each.mode != "set"
+        ],
+        tuple(each.combiner for each, _ in statements if isinstance(each, Accumulate | ScanStore)),
+        indices=[offset for each, _ in statements for offset in _offsets(each)],
+        scans=bool(scans),
+        sorted_rows=[phase.axes[-1].size for each, phase in scans if each.combiner == SORT],
+    )
 
 
 def _required(
@@ -84,20 +112,31 @@ def _required(
     dtypes: Iterable[DType],
     modes: Iterable[tuple[str, DType]] = (),
     combiners: Sequence[Combiner] = (),
+    *,
+    indices: Sequence[Size] = (),
+    scans: bool = False,
+    sorted_rows: Iterable[Size] = (),
 ) -> Requirements:
-    roots = list(bodies)
+    """Return the requirements of bodies and of index terms, which store values of these dtypes."""
+    atoms = [atom for term in indices for atom in indirects_in(term)]
+    roots = [*bodies, *(atom.value for atom in atoms)]
     for combiner in combiners:
         if not isinstance(combiner, NamedCombiner):
             roots += (*combiner.body, *combiner.identity, *combiner.finish)
     nodes = list(walk(*roots))
+    atoms += (atom for node in nodes for atom in indirects(node))
     return Requirements(
         # Indices are integers of the device's own width.
-        frozenset(dtypes) | {node.dtype for node in nodes if not isinstance(node, Index)},
-        frozenset(node.name for node in nodes if isinstance(node, Op)),
-        # Devices that sort say so by the length of the rows.
-        frozenset(_combiner_name(each) for each in combiners if each != SORT),
-        frozenset(modes),
-        any(True for _ in nested_reductions(*roots)),
+        dtypes=frozenset(dtypes) | {node.dtype for node in nodes if not isinstance(node, Index)},
+        operations=frozenset(node.name for node in nodes if isinstance(node, Op)),
+        # A sort is told by its row.
+        combiners=frozenset(_combiner_name(each) for each in combiners if each != SORT),
+        combining_stores=frozenset(modes),
+        nested_reductions=any(True for _ in nested_reductions(*roots)),
+        scans=scans,
+        sorted_row=maximum(0, *sorted_rows),
+        faults=any(isinstance(node, Checked) for node in nodes)
+        or any(each.check == "raised" for each in atoms),
     )
 
 
@@ -105,19 +144,14 @@ def _combiner_name(combiner: Combiner) -> str:
     return combiner.name if isinstance(combiner, NamedCombiner) else "user"
 
 
-def _bodies(statement: Statement) -> Iterator[Expr]:
+def _bodies(statement: Statement) -> tuple[Expr, ...]:
+    return (statement.value,) if isinstance(statement, Store) else statement.values
+
+
+def _offsets(statement: Statement) -> tuple[Size, ...]:
     match statement:
         case Store():
-            yield statement.value
-            yield from _loaded((statement.offset,))
+            return (statement.offset,)
         case ScanStore():
-            yield from statement.values
-            yield from _loaded(offset for _, offset in statement.targets)
-        case Accumulate():
-            yield from statement.values
-
-
-def _loaded(terms: Iterable[Size]) -> Iterator[Expr]:
-    """Yield the values of the indirect indices in terms."""
-    for term in terms:
-        yield from (atom.value for atom in indirects_in(term))
+            return tuple(offset for _, offset in statement.targets)
+    return ()

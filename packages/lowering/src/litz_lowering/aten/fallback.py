@@ -33,6 +33,7 @@ class Fallback:
     reason: str
     """Reason for the fallback."""
     origin: Origin = field(default=UNKNOWN, compare=False)
+    """Source of the operation in the user's program."""
 
     def describe(self) -> str:
         """Format the fallback as one line."""

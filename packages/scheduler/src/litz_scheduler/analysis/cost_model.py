@@ -23,7 +23,7 @@ SLAB = 256 << 10
 _SPLITS_PER_THREAD = 16
 """The number of splits aimed at for each thread: enough to even out threads of unequal speed."""
 
-_MIN_SHARED_FRACTION = 8
+_MIN_COMMON_FRACTION = 8
 """Siblings above ``sibling_bytes`` are fused only if the common buffers are at least 1/8 of the bytes that the
 operation moves."""
 
@@ -57,12 +57,12 @@ class CostModel(Protocol):
     def duplicates(self, body: Expr) -> bool:
         """True for a body that each of several readers may compute."""
 
-    def fuses_siblings(self, moved: int, shared: int) -> bool:
-        """True if a loop that moves ``moved`` bytes runs better in one kernel with a loop that reads ``shared`` bytes
+    def fuses_siblings(self, moved: int, common: int) -> bool:
+        """True if a loop that moves ``moved`` bytes runs better in one kernel with a loop that reads ``common`` bytes
         of the same buffers, though neither reads what the other computes.
         """
 
-    def keeps_in_scratch(self, bodies: Sequence[Expr]) -> bool:
+    def uses_scratch(self, bodies: Sequence[Expr]) -> bool:
         """True if a value that a later phase of its kernel reads is kept in scratch memory, false to recompute it."""
 
     def reads_in_chunks(self, elements: int, *, columns: bool) -> bool:
@@ -87,10 +87,10 @@ class ThresholdCosts:
     def duplicates(self, body: Expr) -> bool:
         return self.is_cheap(body) and load_count(body) <= self.options.inline_loads
 
-    def fuses_siblings(self, moved: int, shared: int) -> bool:
-        return moved <= self.options.sibling_bytes or _MIN_SHARED_FRACTION * shared >= moved
+    def fuses_siblings(self, moved: int, common: int) -> bool:
+        return moved <= self.options.sibling_bytes or _MIN_COMMON_FRACTION * common >= moved
 
-    def keeps_in_scratch(self, bodies: Sequence[Expr]) -> bool:
+    def uses_scratch(self, bodies: Sequence[Expr]) -> bool:
         return body_cost(*bodies) >= self.options.scratch_cost
 
     def reads_in_chunks(self, elements: int, *, columns: bool) -> bool:

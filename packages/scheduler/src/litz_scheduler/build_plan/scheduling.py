@@ -1,4 +1,4 @@
-"""What the passes of one run of the scheduler share beyond their data: the context of passes that build the plan."""
+"""Context of the passes that build a plan: names of kernels, the source graph and plans of subgraphs."""
 
 from __future__ import annotations
 

@@ -78,5 +78,5 @@ class _Groups:
         if node.reduces:
             return "register"
         later = last_read.get(value.name, 0) > node.phase
-        kept = later and node.inner and self.costs.keeps_in_scratch(node.bodies)
+        kept = later and node.inner and self.costs.uses_scratch(node.bodies)
         return "scratch" if kept else "inline"

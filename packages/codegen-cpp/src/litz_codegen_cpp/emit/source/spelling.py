@@ -88,6 +88,11 @@ def identifier(name: str) -> str:
     return cleaned if cleaned and not cleaned[0].isdigit() and not cleaned.startswith("_") else f"n{cleaned}"
 
 
+def remark(text: str) -> str:
+    """Return a text with user-given names as what may stand in a comment: on one line, without a backslash."""
+    return re.sub(r"[^\w ,.:()-]", "_", text, flags=re.ASCII)
+
+
 class CppNames:
     """C++ names, unique within one function and different from those that the headers declare."""
 

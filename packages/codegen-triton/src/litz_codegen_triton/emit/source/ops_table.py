@@ -14,7 +14,8 @@ from typing import Literal
 
 from litz_codegen_triton.dtypes import COMPILED, ROWS, TritonDType
 from litz_ir.dtypes import DType, compute_dtype, i8, i16, i32, u8, u16, u32
-from litz_ir.errors import CodegenError
+from litz_ir.errors import CodegenError, ConfigError
+from litz_ir.scalar import OPS
 
 Form = Literal["compiled", "interpreted"]
 
@@ -108,109 +109,109 @@ def _nextafter() -> _Rows:
     }
 
 
-SPELLINGS: Mapping[str, _Rows] = MappingProxyType(
-    {
-        "where": _all("tl.where({0}, {1}, {2})", exact=True),
-        "add": _all("{0} + {1}"),
-        "sub": _all("{0} - {1}"),
-        "mul": _all("{0} * {1}"),
-        "mul_tf32": _all("{0} * {1}"),
-        "mul_f8": _all("{0} * {1}"),
-        "mul_f8_fast": _all("{0} * {1}"),
-        "fma": _all("tl.fma({0}, {1}, {2})"),
-        # "/" and tl.sqrt are approximate in f32
-        "div": {"f64": Spelling("{0} / {1}"), "": Spelling("tl.div_rn({0}, {1})")},
-        "reciprocal": {"f64": Spelling("1.0 / {0}"), "": Spelling("tl.div_rn(1.0, {0})")},
-        "sqrt": {"f64": Spelling("tl.sqrt({0})", typed=True), "": Spelling("tl.sqrt_rn({0})", typed=True)},
-        "rsqrt": _all("tl.rsqrt({0})", typed=True),
-        # Triton's unary minus is 0 - x, which loses the sign of zero
-        "neg": {"float": Spelling("{0} * -1.0", exact=True), "": Spelling("-{0}")},
-        "abs": {"uint": Spelling("{0}"), "": Spelling("tl.abs({0})", typed=True, exact=True)},
-        "sign": {"uint": Spelling("litz_sign({0})"), "": Spelling("litz_sign({0})", exact=True)},
-        "floor_div": {"float": Spelling("litz_floor_div({0}, {1})"), "int": Spelling("litz_int_floor_div({0}, {1})"),
-                      "uint": Spelling("{0} // {1}")},
-        "remainder": {"float": Spelling("litz_remainder({0}, {1})"), "int": Spelling("litz_int_remainder({0}, {1})"),
-                      "uint": Spelling("{0} % {1}")},
-        "trunc_div": _all("{0} // {1}"),
-        "fmod": {"float": Spelling("litz_fmod({0}, {1})", "fmod", exact=True), "": Spelling("{0} % {1}")},
-        "gcd": {"uint": Spelling("litz_gcd({0}, {1})"), "": Spelling("litz_gcd(tl.abs({0}), tl.abs({1}))", typed=True)},
-        "minimum": _extremum("minimum", "&"),
-        "maximum": _extremum("maximum", "|"),
-        "fmin": _all("litz_fmin({0}, {1})", exact=True),
-        "fmax": _all("litz_fmax({0}, {1})", exact=True),
-        "floor": _all("tl.floor({0})", typed=True),
-        "ceil": _all("tl.ceil({0})", typed=True),
-        "trunc": _device("trunc"),
-        "round": {"": Spelling("litz_round({0})", "rint")},
-        "pow": {"float": Spelling("litz_pow({0}, {1})", "pow"), "uint": Spelling("litz_unsigned_pow({0}, {1})"),
-                "": Spelling("litz_int_pow({0}, {1})")},
-        "hypot": _device("hypot", 2),
-        "exp": _all("tl.exp({0})", typed=True),
-        "exp2": _all("tl.exp2({0})", typed=True),
-        "expm1": _device("expm1"),
-        "log": _all("tl.log({0})", typed=True),
-        "log2": _all("tl.log2({0})", typed=True),
-        "log10": _device("log10"),
-        "log1p": _device("log1p"),
-        "sigmoid": {"f64": Spelling("1.0 / (1.0 + tl.exp(-{0}))", typed=True),
-                    "": Spelling("litz_sigmoid({0})")},
-        "sin": _all("tl.sin({0})", typed=True),
-        "cos": _all("tl.cos({0})", typed=True),
-        "tan": _device("tan"),
-        "asin": _device("asin"),
-        "acos": _device("acos"),
-        "atan": _device("atan"),
-        "atan2": _device("atan2", 2),
-        "sinh": _device("sinh"),
-        "cosh": _device("cosh"),
-        "tanh": _device("tanh"),
-        "asinh": _device("asinh"),
-        "acosh": _device("acosh"),
-        "atanh": _device("atanh"),
-        "erf": _all("tl.erf({0})", typed=True),
-        "erfc": _device("erfc"),
-        "erfinv": _device("erfinv"),
-        "lgamma": _device("lgamma"),
-        "digamma": _all("litz_digamma({0})"),
-        "zeta": _all("litz_zeta({0}, {1})"),
-        "gamma_series": _all("litz_gamma_series({0}, {1})"),
-        "gamma_fraction": _all("litz_gamma_fraction({0}, {1})"),
-        "three_term": _all("litz_three_term({0}, {1}, {2}, {3}, {4}, {5}, {6})"),
-        "copysign": {"f64": Spelling("litz_copysign({0}, {1}, tl.uint64, 63)"),
-                     "": Spelling("litz_copysign({0}, {1}, tl.uint32, 31)", exact=True)},
-        "nextafter": _nextafter(),
-        "bit_and": _all("{0} & {1}"),
-        "bit_or": _all("{0} | {1}"),
-        "bit_xor": _all("{0} ^ {1}"),
-        "bit_not": {"uint": Spelling("{0} ^ ({0} * 0 - 1)"), "": Spelling("~{0}", typed=True)},
-        "shift_left": _all("litz_shift_left({0}, {1})"),
-        "shift_right": {"uint": Spelling("litz_unsigned_shift_right({0}, {1})"),
-                        "": Spelling("litz_shift_right({0}, {1})")},
-        "eq": _compare("=="),
-        "ne": _compare("!="),
-        "lt": _compare("<"),
-        "le": _compare("<="),
-        "gt": _compare(">"),
-        "ge": _compare(">="),
-        "isnan": _all("{0} != {0}"),
-        "isinf": _all('tl.abs({0}) == float("inf")', typed=True),
-        "signbit": {"f64": Spelling("{0}.to(tl.int64, bitcast=True) < 0", typed=True),
-                    "float": Spelling("{0}.to(tl.int32, bitcast=True) < 0", typed=True),
-                    "uint": Spelling("{0} != {0}"), "": Spelling("{0} < 0")},
-        # the dtype of these rows is that of the result
-        "random_uniform": {"f64": Spelling("litz_random_uniform64({0}, {1})"),
-                           "f32": Spelling("litz_random_uniform({0}, {1}, 24)"),
-                           "f16": Spelling("litz_random_uniform({0}, {1}, 11)"),
-                           "bf16": Spelling("litz_random_uniform({0}, {1}, 8)")},
-        "random_normal": {"f64": Spelling("litz_random_normal64({0}, {1})"),
-                          "float": Spelling("litz_random_normal({0}, {1})")},
-        "random_bits": {"i64": Spelling("litz_random_bits64({0}, {1}).to(tl.int64)"),
-                        "u64": Spelling("litz_random_bits64({0}, {1})"),
-                        "bool": Spelling("(litz_random_bits({0}, {1}) & 1) != 0"),
-                        **{dtype.name: Spelling(f"litz_random_bits({{0}}, {{1}}).to({COMPILED[dtype].stored})")
-                           for dtype in (i32, i16, i8, u32, u16, u8)}},
-    }
-)  # fmt: skip
+_TABLE: dict[str, _Rows] = {
+    "where": _all("tl.where({0}, {1}, {2})", exact=True),
+    "add": _all("{0} + {1}"),
+    "sub": _all("{0} - {1}"),
+    "mul": _all("{0} * {1}"),
+    "mul_tf32": _all("{0} * {1}"),
+    "mul_f8": _all("{0} * {1}"),
+    "mul_f8_fast": _all("{0} * {1}"),
+    "fma": _all("tl.fma({0}, {1}, {2})"),
+    # "/" and tl.sqrt are approximate in f32
+    "div": {"f64": Spelling("{0} / {1}"), "": Spelling("tl.div_rn({0}, {1})")},
+    "reciprocal": {"f64": Spelling("1.0 / {0}"), "": Spelling("tl.div_rn(1.0, {0})")},
+    "sqrt": {"f64": Spelling("tl.sqrt({0})", typed=True), "": Spelling("tl.sqrt_rn({0})", typed=True)},
+    "rsqrt": _all("tl.rsqrt({0})", typed=True),
+    # Triton's unary minus is 0 - x, which loses the sign of zero
+    "neg": {"float": Spelling("{0} * -1.0", exact=True), "": Spelling("-{0}")},
+    "abs": {"uint": Spelling("{0}"), "": Spelling("tl.abs({0})", typed=True, exact=True)},
+    "sign": {"uint": Spelling("litz_sign({0})"), "": Spelling("litz_sign({0})", exact=True)},
+    "floor_div": {"float": Spelling("litz_floor_div({0}, {1})"), "int": Spelling("litz_int_floor_div({0}, {1})"),
+                  "uint": Spelling("{0} // {1}")},
+    "remainder": {"float": Spelling("litz_remainder({0}, {1})"), "int": Spelling("litz_int_remainder({0}, {1})"),
+                  "uint": Spelling("{0} % {1}")},
+    "trunc_div": _all("{0} // {1}"),
+    "fmod": {"float": Spelling("litz_fmod({0}, {1})", "fmod", exact=True), "": Spelling("{0} % {1}")},
+    "gcd": {"uint": Spelling("litz_gcd({0}, {1})"), "": Spelling("litz_gcd(tl.abs({0}), tl.abs({1}))", typed=True)},
+    "minimum": _extremum("minimum", "&"),
+    "maximum": _extremum("maximum", "|"),
+    "fmin": _all("litz_fmin({0}, {1})", exact=True),
+    "fmax": _all("litz_fmax({0}, {1})", exact=True),
+    "floor": _all("tl.floor({0})", typed=True),
+    "ceil": _all("tl.ceil({0})", typed=True),
+    "trunc": _device("trunc"),
+    "round": {"": Spelling("litz_round({0})", "rint")},
+    "pow": {"float": Spelling("litz_pow({0}, {1})", "pow"), "uint": Spelling("litz_unsigned_pow({0}, {1})"),
+            "": Spelling("litz_int_pow({0}, {1})")},
+    "hypot": _device("hypot", 2),
+    "exp": _all("tl.exp({0})", typed=True),
+    "exp2": _all("tl.exp2({0})", typed=True),
+    "expm1": _device("expm1"),
+    "log": _all("tl.log({0})", typed=True),
+    "log2": _all("tl.log2({0})", typed=True),
+    "log10": _device("log10"),
+    "log1p": _device("log1p"),
+    "sigmoid": {"f64": Spelling("1.0 / (1.0 + tl.exp(-{0}))", typed=True),
+                "": Spelling("litz_sigmoid({0})")},
+    "sin": _all("tl.sin({0})", typed=True),
+    "cos": _all("tl.cos({0})", typed=True),
+    "tan": _device("tan"),
+    "asin": _device("asin"),
+    "acos": _device("acos"),
+    "atan": _device("atan"),
+    "atan2": _device("atan2", 2),
+    "sinh": _device("sinh"),
+    "cosh": _device("cosh"),
+    "tanh": _device("tanh"),
+    "asinh": _device("asinh"),
+    "acosh": _device("acosh"),
+    "atanh": _device("atanh"),
+    "erf": _all("tl.erf({0})", typed=True),
+    "erfc": _device("erfc"),
+    "erfinv": _device("erfinv"),
+    "lgamma": _device("lgamma"),
+    "digamma": _all("litz_digamma({0})"),
+    "zeta": _all("litz_zeta({0}, {1})"),
+    "gamma_series": _all("litz_gamma_series({0}, {1})"),
+    "gamma_fraction": _all("litz_gamma_fraction({0}, {1})"),
+    "three_term": _all("litz_three_term({0}, {1}, {2}, {3}, {4}, {5}, {6})"),
+    "copysign": {"f64": Spelling("litz_copysign({0}, {1}, tl.uint64, 63)"),
+                 "": Spelling("litz_copysign({0}, {1}, tl.uint32, 31)", exact=True)},
+    "nextafter": _nextafter(),
+    "bit_and": _all("{0} & {1}"),
+    "bit_or": _all("{0} | {1}"),
+    "bit_xor": _all("{0} ^ {1}"),
+    "bit_not": {"uint": Spelling("{0} ^ ({0} * 0 - 1)"), "": Spelling("~{0}", typed=True)},
+    "shift_left": _all("litz_shift_left({0}, {1})"),
+    "shift_right": {"uint": Spelling("litz_unsigned_shift_right({0}, {1})"),
+                    "": Spelling("litz_shift_right({0}, {1})")},
+    "eq": _compare("=="),
+    "ne": _compare("!="),
+    "lt": _compare("<"),
+    "le": _compare("<="),
+    "gt": _compare(">"),
+    "ge": _compare(">="),
+    "isnan": _all("{0} != {0}"),
+    "isinf": _all('tl.abs({0}) == float("inf")', typed=True),
+    "signbit": {"f64": Spelling("{0}.to(tl.int64, bitcast=True) < 0", typed=True),
+                "float": Spelling("{0}.to(tl.int32, bitcast=True) < 0", typed=True),
+                "uint": Spelling("{0} != {0}"), "": Spelling("{0} < 0")},
+    # the dtype of these rows is that of the result
+    "random_uniform": {"f64": Spelling("litz_random_uniform64({0}, {1})"),
+                       "f32": Spelling("litz_random_uniform({0}, {1}, 24)"),
+                       "f16": Spelling("litz_random_uniform({0}, {1}, 11)"),
+                       "bf16": Spelling("litz_random_uniform({0}, {1}, 8)")},
+    "random_normal": {"f64": Spelling("litz_random_normal64({0}, {1})"),
+                      "float": Spelling("litz_random_normal({0}, {1})")},
+    "random_bits": {"i64": Spelling("litz_random_bits64({0}, {1}).to(tl.int64)"),
+                    "u64": Spelling("litz_random_bits64({0}, {1})"),
+                    "bool": Spelling("(litz_random_bits({0}, {1}) & 1) != 0"),
+                    **{dtype.name: Spelling(f"litz_random_bits({{0}}, {{1}}).to({COMPILED[dtype].stored})")
+                       for dtype in (i32, i16, i8, u32, u16, u8)}},
+}  # fmt: skip
+
+SPELLINGS: Mapping[str, _Rows] = MappingProxyType(_TABLE)
 """Spellings of all operations but ``cast`` and ``bitcast``, which ``emit.casts`` spells by both dtypes."""
 
 APPROXIMATE: Mapping[str, Spelling] = MappingProxyType(
@@ -239,3 +240,26 @@ def spelling(operation: str, dtype: DType) -> Spelling:
 def differing_rows() -> frozenset[str]:
     """Return the operations that the compiled and the interpreted form spell differently."""
     return frozenset(name for name, rows in SPELLINGS.items() if any(row.libdevice for row in rows.values()))
+
+
+_OWN = frozenset(SPELLINGS)
+
+
+def register_spelling(operation: str, rows: Mapping[str, Spelling]) -> None:
+    """Add the Triton spellings of a scalar operation that another package registered.
+
+    ``rows`` are by dtype (``"f32"``), kind of dtype (``"float"``), or ``""`` for all. Their texts become part of
+    kernels as they are. Registering the same spellings again changes nothing. Raises ``ConfigError`` for an operation
+    that has others, or that no package registered.
+    """
+    if SPELLINGS.get(operation) == rows:
+        return
+    if operation in SPELLINGS or operation not in OPS:
+        why = "has a spelling" if operation in SPELLINGS else "is no scalar operation"
+        raise ConfigError(f"{operation} {why}", hint="register the operation by litz_ir.extension first")
+    _TABLE[operation] = dict(rows)
+
+
+def spelled_operations() -> frozenset[str] | None:
+    """Return the operations that kernels compute, for their capabilities; ``None`` for litz's own."""
+    return None if SPELLINGS.keys() == _OWN else frozenset(SPELLINGS)

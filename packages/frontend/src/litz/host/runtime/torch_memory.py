@@ -104,6 +104,14 @@ class TorchTensors:
         """Return a copy with the same strides."""
         return tensor.clone()
 
+    def truth(self, value: torch.Tensor | bool | int | float) -> bool:
+        """Return whether a tensor of one element or a number differs from zero; waits for a GPU's."""
+        return bool(value)
+
+    def rows(self, tensor: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Return views of the elements along the first dimension."""
+        return tensor.unbind(0)
+
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor with conjugate and negative bits resolved and its strides unchanged; mostly the tensor itself."""

@@ -12,13 +12,12 @@ import numpy.typing as npt
 
 from litz_ir.dtypes import DType
 from litz_ir.interp.encoding import decode, encode
-from litz_ir.loops.nodes import SORT, Axis
+from litz_ir.loops.nodes import Axis
 from litz_ir.plan.horizontal_fusion import leaf_kernels
 from litz_ir.plan.kernel import (
     Kernel,
     Parameter,
     Phase,
-    ScanStore,
     ScratchArray,
     Statement,
     Store,
@@ -54,22 +53,13 @@ class Case:
     """True if these are units of the largest value of the buffer instead of each value."""
     fails: bool = False
     """True if the kernel must report an index out of range."""
+    signed_zeros: bool = True
+    """True if the sign of a zero must be the reference's where ``ulp`` is 0; False where several are equally right."""
 
     @property
     def nested_reductions(self) -> bool:
         """True if a body contains a nested reduction."""
         return any(nested_reductions(*_values(each)) for each in self._statements())
-
-    @property
-    def sorted_row(self) -> Size:
-        """Length of the rows that it sorts; 0 without a sort."""
-        sorting = (
-            phase.axes[-1].size
-            for phase in self.kernel.phases
-            for each in phase.statements
-            if isinstance(each, ScanStore) and each.combiner == SORT
-        )
-        return next(sorting, 0)
 
     @property
     def fp8_matmul(self) -> bool:
@@ -98,6 +88,8 @@ class Case:
                 scale = wide[np.isfinite(wide)].max(initial=0.0) if self.relative_to_largest else wide
                 allowed = self.ulp * np.maximum(scale * 2.0**-dtype.mantissa, dtype.smallest)
                 wrong &= ~(np.isfinite(a) & (np.abs(a.astype(np.float64) - b.astype(np.float64)) <= allowed))
+            if self.ulp == 0 and self.signed_zeros:
+                wrong |= (a == b) & (np.signbit(a) != np.signbit(b))
         if not wrong.any():
             return ""
         position = int(np.flatnonzero(wrong)[0])
@@ -155,6 +147,7 @@ def case(
     ulp: int = 0,
     relative_to_largest: bool = False,
     fails: bool = False,
+    signed_zeros: bool = True,
 ) -> Case:
     """A case whose kernel runs ``phases`` for every point of ``outer``; on a CPU the first outer axis runs
     on threads.
@@ -174,7 +167,7 @@ def case(
     )
     buffers = {x: content for x, (_, content) in inputs.items()}
     buffers.update((x, unwritten(dtype, count)) for x, (dtype, count) in outputs.items())
-    return Case(name, kernel, buffers, values, ulp, relative_to_largest, fails)
+    return Case(name, kernel, buffers, values, ulp, relative_to_largest, fails, signed_zeros)
 
 
 def phase(*statements: Statement, over: Sequence[Axis] = ()) -> Phase:
@@ -191,6 +184,7 @@ def pointwise(
     symbols: Mapping[str, int | float] | None = None,
     ulp: int = 0,
     relative_to_largest: bool = False,
+    signed_zeros: bool = True,
 ) -> Case:
     """``o0[i] = bodies[0]``, ``o1[i] = bodies[1]``, … for ``count`` points; ``size`` is the term for their number."""
     stores = [Store(f"o{number}", i, body) for number, body in enumerate(bodies)]
@@ -204,4 +198,5 @@ def pointwise(
         vector="i",
         ulp=ulp,
         relative_to_largest=relative_to_largest,
+        signed_zeros=signed_zeros,
     )

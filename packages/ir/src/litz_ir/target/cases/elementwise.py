@@ -136,7 +136,9 @@ def _functions() -> Iterator[Case]:
         count=count,
     )
     extremes = _each(("minimum", "maximum", "fmin", "fmax"), X, Y)
-    yield pointwise("nan_rules", pairs, *extremes, op("copysign", X, Y), op("nextafter", X, Y), count=count)
+    # Of 0.0 and -0.0 either is the smaller one.
+    yield pointwise("extremes_of_special_values", pairs, *extremes, count=count, signed_zeros=False)
+    yield pointwise("signs_and_neighbours", pairs, *_each(("copysign", "nextafter"), X, Y), count=count)
     exponentials = (
         "exp",
         "exp2",
