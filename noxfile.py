@@ -23,6 +23,7 @@ nox.options.error_on_external_run = True
 
 ROOT = Path(__file__).parent
 PACKAGES = ROOT / "packages"
+EXAMPLES = ROOT / "examples"
 CONSTRAINTS = ROOT / "constraints.txt"
 WORKSPACE = read_packages(ROOT)
 FOLDERS = tuple(WORKSPACE)  # lowest layer first
@@ -31,6 +32,7 @@ TORCH_FREE = ("ir", "scheduler", "codegen-cpp")
 EXTRAS = {"ir": ["sympy"], "codegen-triton": ["runtime"]}
 
 RUFF = "ruff>=0.17,<0.18"
+MKDOCSTRINGS = "mkdocstrings-python>=2.0,<3"
 MYPY = "mypy>=2.4,<3"
 IMPORT_LINTER = "import-linter>=2.16,<3"
 XDIST = "pytest-xdist>=3.6,<4"
@@ -42,6 +44,7 @@ IMAGES = ("timm>=1.0.20,<2", "torchvision")  # the constraints leave one torchvi
 OPINFO = ("expecttest>=0.3,<0.4",)  # what importing torch's operator database takes
 FOR_IMAGES = ("pillow>=11", "huggingface_hub", "safetensors", "pyyaml")  # their dependencies besides torch
 FUZZ = ("hypothesis>=6,<7", "rich>=13,<16")
+FOR_TARGETS = ("numba>=0.68", "pyopencl>=2025.1")  # what the example targets import besides litz and NumPy
 
 each_package = nox.parametrize("pkg", [nox.param(pkg, id=pkg) for pkg in FOLDERS])
 
@@ -138,13 +141,31 @@ def isolated(session: nox.Session, pkg: str) -> None:
 
 
 @nox.session
+def targets(session: nox.Session) -> None:
+    """Build the wheels of ir and the scheduler, install each example target from its folder on them, and run its tests;
+    then those of the plan viewer, where there is Node. Without an OpenCL driver tests are skipped, which is said."""
+    wheels = [str(wheel) for wheel in build_wheels(session, ["ir", "scheduler"]).values()]
+    for manifest in sorted(EXAMPLES.glob("*/pyproject.toml")):
+        install(session, *wheels, f"{manifest.parent}[test]")
+        # By its own manifest, so that neither settings nor fixtures of the repository are used.
+        session.run("pytest", "-rs", "-c", str(manifest), str(manifest.parent / "tests"), env=SLEEPING)
+    node = shutil.which("node")
+    if node is None:
+        session.log("node is not installed: the tests of the plan viewer are left out")
+        return
+    with session.chdir(EXAMPLES / "plan_viewer"):
+        session.run(node, "--test", external=True)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
-    """Check style and format with ruff, public names against their snapshots and versions against public names, links,
-    names of devices, and words by the glossary."""
+    """Check style and format with ruff, public names against their snapshots, reference pages and versions against
+    public names, links, names of devices, and words by the glossary."""
     session.install(RUFF)
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("python", "tools/public_api.py", "--check")
+    session.run("python", "tools/api_pages.py", "--check")
     session.run("python", "tools/version_contract.py")
     session.run("python", "tools/check_links.py")
     session.run("python", "tools/device_names.py")
@@ -156,7 +177,7 @@ def types(session: nox.Session) -> None:
     """Check types strictly, package by package, then tests, tools and benchmarks."""
     install_torch(session)
     install_folders(session, FOLDERS, tested=FOLDERS)
-    session.install(MYPY, "nox", CHARTS)
+    session.install(MYPY, "nox", CHARTS, *FOR_TARGETS)
     sources = [str(PACKAGES / pkg / "src") for pkg in FOLDERS]
     around = (
         "noxfile.py",
@@ -338,9 +359,11 @@ def maths(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Build the pages under docs/ into build/docs, with every warning an error."""
-    session.install("mkdocs>=1.6,<2")
-    session.run("mkdocs", "build", "--strict", "--quiet", "--site-dir", str(ROOT / "build" / "docs"))
+    """Build the pages under docs/ into build/docs, with every warning an error; look up every public name in them."""
+    session.install("mkdocs>=1.6,<2", MKDOCSTRINGS, RUFF)  # ruff breaks long signatures into lines
+    site = str(ROOT / "build" / "docs")
+    session.run("mkdocs", "build", "--strict", "--quiet", "--site-dir", site)
+    session.run("python", "tools/api_pages.py", "--shown", site)
 
 
 @nox.session

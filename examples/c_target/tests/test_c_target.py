@@ -16,10 +16,12 @@ import pytest
 from litz_ir import from_text
 from litz_ir.dtypes import ALL, f32, i64
 from litz_ir.errors import CodegenError, CompileFailed, CompilerNotFound, ToolchainError
-from litz_ir.plan import Plan
+from litz_ir.origin import Origin
+from litz_ir.plan import KernelOrigin, Launch, Plan
 from litz_ir.scalar import OPS
-from litz_ir.target import SourceUnit, Target
+from litz_ir.target import SourceUnit, Target, requirements_of
 from litz_ir.target.conformance import case_plan, conformance_cases, run_conformance
+from litz_target_c.build import CModule
 from litz_target_c.ops_table import SPELLINGS
 from litz_target_c.target import CTarget
 
@@ -43,7 +45,7 @@ NARROW = {
 BEYOND = {
     case.name
     for case in conformance_cases()
-    if case.nested_reductions or case.sorted_row != 0 or case.kernel.subkernels
+    if case.nested_reductions or requirements_of(case.kernel).sorted_row != 0 or case.kernel.subkernels
 }
 """Cases of nested reductions, sorts and horizontal fusion."""
 
@@ -106,6 +108,44 @@ def test_names_that_c_has_taken_are_changed(tmp_path: Path) -> None:
     x, o = np.arange(4, dtype=np.float32), np.empty(4, np.float32)
     module.function("exp")([x.ctypes.data, o.ctypes.data], [])
     np.testing.assert_allclose(o, np.exp(x + 1), rtol=1e-6)
+
+
+def loaded(text: str, folder: Path) -> tuple[Plan, CModule]:
+    """A plan and its kernels, built and loaded."""
+    plan = from_text(text)
+    assert isinstance(plan, Plan)
+    (unit,), target = CTarget().emit(plan), CTarget()
+    return plan, target.load([unit], [target.build(unit, folder)], {k.name: k for k in plan.kernels})
+
+
+@pytest.mark.parametrize("name", ["x\n#error y", "x\r#error y", "back\\", "a*/ b", "??/", "é", '"'])
+def test_names_cannot_add_lines_to_the_source_or_leave_the_folder(name: str, tmp_path: Path) -> None:
+    plan = from_text("""
+        plan copies on c "c99" () -> () {
+          kernel k(in %x: f32, out %o: f32) { phase [t0: 4] { %o[t0] = %x[t0]; } }
+        }""")
+    assert isinstance(plan, Plan)
+    kernel = replace(plan.kernel("k"), name=name)
+    step = Launch(name, (), (), (KernelOrigin(name, Origin()),))
+    (unit,) = CTarget().emit(replace(plan, name=f"../{name}", kernels=(kernel,), steps=(step,)))
+    assert len(unit.text.splitlines()) == 12 and unit.text.isascii()
+    binary = CTarget().build(unit, tmp_path / "inner")
+    assert binary.parent == tmp_path / "inner" and list(tmp_path.iterdir()) == [binary.parent]
+    x, o = np.arange(4, dtype=np.float32), np.empty(4, np.float32)
+    CTarget().load([unit], [binary], {name: kernel}).function(name)([x.ctypes.data, o.ctypes.data], [])
+    np.testing.assert_array_equal(o, x)
+
+
+def test_kernels_whose_names_differ_in_punctuation_alone_are_two_functions(tmp_path: Path) -> None:
+    kernels = [
+        f"kernel '{name}'(out %o: i64) {{ phase [] {{ %o[0] = {number}; }} }}"
+        for number, name in enumerate(("a-b", "a_b", "a b", "a_20_b", "é"))
+    ]
+    plan, module = loaded(f'plan alike on c "c99" () -> () {{ {" ".join(kernels)} }}', tmp_path)
+    for number, kernel in enumerate(plan.kernels):
+        o = np.full(1, -1)
+        module.function(kernel.name)([o.ctypes.data], [])
+        assert o[0] == number
 
 
 def test_an_index_out_of_range_is_an_index_error(tmp_path: Path) -> None:

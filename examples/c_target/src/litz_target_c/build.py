@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -43,8 +44,9 @@ def find_compiler(explicit: str | None = None) -> str:
 def compile_source(name: str, text: str, compiler: str, folder: Path) -> Path:
     """Build the shared library of a source, named after its content, in ``folder``; raises :class:`CompileFailed`."""
     digest = hashlib.sha256("\0".join((compiler, *FLAGS, text)).encode()).hexdigest()[:20]
-    out = folder / f"{name}-{digest}.so"
-    with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}-") as scratch:
+    stem = re.sub(r"\W", "_", name, flags=re.ASCII)[:64]
+    out = folder / f"{stem}-{digest}.so"
+    with tempfile.TemporaryDirectory(dir=folder, prefix=f".{stem}-") as scratch:
         source, built = Path(scratch, "source.c"), Path(scratch, "built.so")
         source.write_text(text, encoding="utf-8")
         command = (compiler, *FLAGS, "-o", str(built), str(source), "-lm")

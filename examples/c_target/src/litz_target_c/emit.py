@@ -21,8 +21,14 @@ _States: TypeAlias = "dict[Accumulate | ScanStore, list[str]]"
 
 
 def entry_point(kernel: str) -> str:
-    """Return the C function of a kernel."""
-    return "litz_" + re.sub(r"\W", "_", kernel, flags=re.ASCII)
+    """Return the C function of a kernel; no two kernels have the same."""
+    named = re.fullmatch(r"[A-Za-z0-9_]+", kernel)
+    return f"litz_{kernel}" if named else f"named_{kernel.encode('utf-8', 'surrogatepass').hex()}"
+
+
+def remark(text: str) -> str:
+    """Return a text of the user's as what may stand in a comment: no end of the line, no backslash."""
+    return re.sub(r"[^\w ,.:()-]", "_", text, flags=re.ASCII)
 
 
 def emit_plan(plan: Plan) -> str:
@@ -66,7 +72,7 @@ class _Writer:
             for phase in kernel.phases:
                 self.phase(phase)
         body.line("return 0;")
-        heading = [f"// {kernel.name}: {comment}"] if comment else []
+        heading = [f"// {remark(f'{kernel.name}: {comment}')}"] if comment else []
         opening = f"int64_t {entry_point(kernel.name)}({', '.join(arguments) or 'void'}) {{"
         return "\n".join([*heading, opening, *body.lines, "}", ""])
 

@@ -90,7 +90,7 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
         "signbit": Spelling("signbit({0})", integer="{0} < 0"),
     }
 )
-"""All rows of ``litz_ir.scalar.ops_table.OPS`` but ``cast``, which takes two dtypes, and random numbers."""
+"""All rows of ``litz_ir.scalar.OPS`` but ``cast``, which takes two dtypes, and random numbers."""
 
 
 def operation(name: str, args: list[str], source: DType, result: DType) -> str:
