@@ -211,19 +211,40 @@ def minimums(session: nox.Session, pkg: str) -> None:
     """Run a package's tests with the lowest versions it declares (torch's may be a large download), then with the
     oldest release of each sibling that it allows, then those of its own oldest release that allows its siblings as they
     are."""
+    for combination in allowed_combinations(session, pkg):
+        session.install(*lowest_pins(combination.packages, combination.needed))
+        run_combination(session, combination)
+
+
+@nox.session
+@each_package
+def siblings(session: nox.Session, pkg: str) -> None:
+    """Run a package's tests with the oldest release of each sibling that it allows, then those of its own oldest
+    release that allows its siblings as they are; without a release, nothing but a sentence that says so."""
+    for combination in allowed_combinations(session, pkg)[1:]:  # `isolated` tests the first, the working tree
+        if pkg not in TORCH_FREE:
+            install_torch(session)
+        suffixes = {
+            each: f"[{','.join(sorted(extras))}]" if extras else ""
+            for each, extras in combination.needed.items()
+        }
+        install(session, *(f"{combination.packages[each].path}{suffix}" for each, suffix in suffixes.items()))
+        run_combination(session, combination)
+
+
+def allowed_combinations(session: nox.Session, pkg: str) -> tuple[Combination, ...]:
+    """Return the combinations of releases to test a package in, and log those that do not exist."""
     trees = Path(session.create_tmp()) / "releases"
     shutil.rmtree(trees, ignore_errors=True)
     planned = combinations(ROOT, WORKSPACE, pkg, trees.resolve())
     for sentence in planned.missing:
         session.log(sentence)
-    for combination in planned.found:
-        session.log("%s: %s", WORKSPACE[pkg].name, combination.text)
-        run_combination(session, combination)
+    return planned.found
 
 
 def run_combination(session: nox.Session, combination: Combination) -> None:
-    """Import the tested package of a combination and run its tests, with the lowest versions of other projects."""
-    session.install(*lowest_pins(combination.packages, combination.needed))
+    """Import the tested package of a combination and run its tests, in an environment that has what they need."""
+    session.log("%s: %s", combination.packages[combination.tested].name, combination.text)
     paths = [part for pkg in combination.needed for part in ("-e", str(combination.packages[pkg].path))]
     session.install("--no-deps", *paths)
     tested = combination.packages[combination.tested]
