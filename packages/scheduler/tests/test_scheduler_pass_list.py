@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from scheduler_builder import CPU_LIKE, GPU_LIKE, assert_same
 
-from litz_ir.device import CPU
+from litz_ir.builder import GraphBuilder
+from litz_ir.device import CPU, Device
 from litz_ir.dtypes import f32
 from litz_ir.errors import ConfigError, PassError, ScheduleError, VerifyError
 from litz_ir.loops import LoopGraph, Pointwise, Ref
-from litz_ir.passes import PassContext
+from litz_ir.passes import PassContext, Timings
 from litz_ir.plan import Launch, Plan
 from litz_ir.scalar import Expr
 from litz_ir.target import Capabilities
@@ -25,6 +26,8 @@ from litz_scheduler import (
     SchedulerOptions,
     ThresholdCosts,
     default_passes,
+    diff,
+    explain_plan,
     plan_passes,
     schedule,
 )
@@ -61,6 +64,29 @@ class Forget:
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         return replace(data, outputs=(Ref("gone"),))
+
+
+@dataclass(frozen=True)
+class Returns:
+    """Pass of a stranger that returns something else."""
+
+    value: Any
+    name: str = "returns"
+    ulp: int = 0
+
+    def apply(self, data: LoopGraph, context: PassContext) -> Any:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Fail:
+    """Pass of a stranger that raises."""
+
+    name: str = "fail"
+    ulp: int = 0
+
+    def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
+        raise ZeroDivisionError
 
 
 def untyped(value: object) -> Any:
@@ -105,14 +131,27 @@ def test_passes_are_replaced_and_removed() -> None:
     assert count.seen == [2]
 
 
-def test_without_vertical_fusion_there_is_no_plan_and_the_error_names_the_pass_that_fails() -> None:
-    with pytest.raises(PassError, match="pass storage-classes failed"):
-        schedule(SOFTMAX, PassContext({CPU: CPU_LIKE}), passes=default_passes().without("vertical-fusion"))
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (Returns(None), "pass returns returned None, which is no form of a program"),
+        (Returns("graph"), "pass returns returned a str, which is no form of a program"),
+        (Forget(), "the result of pass forget is malformed: .* returns %gone, which is not defined"),
+        (Fail(), "pass fail failed: ZeroDivisionError"),
+    ],
+)
+def test_an_error_of_a_pass_of_others_names_it(edit: Any, message: str) -> None:
+    with pytest.raises(PassError, match=message) as caught:
+        schedule(SOFTMAX, PassContext({CPU: CPU_LIKE}), passes=default_passes().after("inline", edit))
+    assert "report this" not in str(caught.value)
 
 
-def test_a_plan_by_a_wrong_pass_is_refused() -> None:
-    with pytest.raises(ScheduleError, match="before anything defines it"):
-        schedule(SOFTMAX, PassContext({CPU: CPU_LIKE}), passes=default_passes().after("inline", Forget()))
+@pytest.mark.parametrize(
+    "name", ["vertical-fusion", "storage-classes", "build-steps", "name-kernels", "plan-memory"]
+)
+def test_passes_that_change_the_form_are_not_removed(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"the pass {name} changes the form of the program"):
+        default_passes().without(name)
 
 
 def test_a_malformed_graph_is_refused() -> None:
@@ -128,6 +167,13 @@ def test_a_malformed_graph_is_refused() -> None:
         (lambda: default_passes().after("inline", CountLoops(), CountLoops()), "two passes are called 'count-loops'"),
         (lambda: default_passes().after("inline", untyped(CountLoops)), "the class CountLoops is no pass"),
         (lambda: default_passes().after("inline", untyped(print)), "has no name, ulp, apply"),
+        (lambda: default_passes().before("inline"), "no pass is given"),
+        (lambda: default_passes().without(untyped(CountLoops())), "is no name of a pass"),
+        (lambda: default_passes().after("inline", untyped(replace(CountLoops(), ulp=untyped("0")))), "bound '0'"),
+        (lambda: default_passes().after("inline", replace(CountLoops(), name="")), "a pass has the name ''"),
+        (lambda: default_passes(untyped("fast")), "options is a str, but a SchedulerOptions belongs there"),
+        (lambda: default_passes(costs=untyped(3)), "an int is no cost model: it has no is_cheap"),
+        (lambda: default_passes(costs=untyped(NeverAgain)), "the class NeverAgain is no cost model"),
     ],
 )  # fmt: skip
 def test_wrong_edits_are_errors(edit: object, message: str) -> None:
@@ -140,6 +186,51 @@ def test_passes_that_build_a_plan_say_what_context_they_need() -> None:
     named = next(each for each in plan_passes(SchedulerOptions()) if each.name == "name-kernels")
     with pytest.raises(PassError, match="the source graph and the names of kernels"):
         named.apply(None, PassContext({CPU: CPU_LIKE}))
+
+
+CONTEXT = PassContext({CPU: CPU_LIKE})
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: schedule(untyped(None), CONTEXT), "the graph is None, but a LoopGraph belongs there"),
+        (lambda: schedule(untyped(GraphBuilder("g")), CONTEXT), r"(?s)a GraphBuilder, but.*call build\(\)"),
+        (lambda: schedule(SOFTMAX, untyped({CPU: CPU_LIKE})), "the context is a dict"),
+        (lambda: schedule(SOFTMAX, PassContext({})), "the context has a dict for capabilities"),
+        (lambda: schedule(SOFTMAX, PassContext(untyped({"cpu": CPU_LIKE}))), "a Capabilities for a str"),
+        (lambda: schedule(SOFTMAX, PassContext({CPU: untyped("avx2")})), "the context has a str for a Device"),
+        (
+            lambda: schedule(SOFTMAX, PassContext({CPU: replace(CPU_LIKE, device=Device("gpu"))})),
+            "the capabilities avx512 of gpu for cpu",
+        ),
+        (lambda: schedule(SOFTMAX, CONTEXT, untyped({"fuse": False})), "options is a dict"),
+        (lambda: schedule(SOFTMAX, CONTEXT, passes=untyped([])), "passes is a list, but a PassList"),
+        (
+            lambda: schedule(SOFTMAX, CONTEXT, SchedulerOptions(fuse=False), passes=default_passes()),
+            "options are given besides passes",
+        ),
+        (lambda: schedule(SOFTMAX, CONTEXT, fuel=-1), "fuel is -1"),
+        (lambda: schedule(SOFTMAX, CONTEXT, fuel=untyped("3")), "fuel is '3'"),
+        (lambda: schedule(SOFTMAX, CONTEXT, hooks=untyped(print)), "hooks is a builtin_function_or_method"),
+        (lambda: schedule(SOFTMAX, CONTEXT, timings=untyped({})), "timings is a dict, but a Timings"),
+        (lambda: diff(untyped(SOFTMAX), untyped(None)), "the first argument is a LoopGraph, but a Plan"),
+        (lambda: explain_plan(untyped(SOFTMAX)), "the argument is a LoopGraph, but a Plan belongs there"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_errors(call: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        call()
+
+
+def test_hooks_and_timings_of_the_context_are_used_and_decisions_are_of_one_run() -> None:
+    seen: list[str] = []
+    context = PassContext({CPU: CPU_LIKE}, hooks=[lambda name, a, b: seen.append(name)], timings=Timings())
+    first, second = schedule(SOFTMAX, context), schedule(SOFTMAX, context)
+    assert seen.count("inline") == 2
+    assert context.timings is not None and "inline" in context.timings.seconds
+    assert first.decisions == second.decisions
+    assert context.decisions == [*first.decisions, *second.decisions]
 
 
 # --- cost models -----------------------------------------------------------------------------------------------------
@@ -191,6 +282,19 @@ def test_a_cost_model_decides_how_reductions_are_split() -> None:
     for machine, expected in ((CPU_LIKE, []), (GPU_LIKE, ["4 splits"])):
         plan = planned(graph, default_passes(costs=NeverAgain()), machine)
         assert [each.note for each in plan.decisions if each.stage == "split"] == expected
+
+
+@dataclass(frozen=True)
+class Halves(ThresholdCosts):
+    """Cost model of a stranger that is wrong: parts are no integers."""
+
+    def splits(self, work: ReductionWork, machine: Capabilities) -> Any:
+        return 2.5
+
+
+def test_a_cost_model_of_wrong_answers_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"the cost model splits m into 2\.5 parts"):
+        schedule(SOFTMAX, PassContext({CPU: CPU_LIKE}), passes=default_passes(costs=Halves()))
 
 
 def test_the_default_cost_model_is_one() -> None:

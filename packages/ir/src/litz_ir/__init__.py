@@ -57,3 +57,8 @@ def __getattr__(name: str) -> Any:
     if module is None:
         raise AttributeError(f"module 'litz_ir' has no attribute {name!r}; it has {', '.join(__all__)}")
     return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names, those that are not imported yet included."""
+    return sorted(__all__)

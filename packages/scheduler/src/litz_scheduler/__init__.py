@@ -81,3 +81,8 @@ def __getattr__(name: str) -> Any:
             f"module 'litz_scheduler' has no attribute {name!r}; it has {', '.join(__all__)}"
         )
     return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names, those that are not imported yet included."""
+    return sorted(__all__)

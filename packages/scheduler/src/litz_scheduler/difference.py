@@ -11,6 +11,7 @@ from importlib import import_module
 from litz_ir.fused import Decision
 from litz_ir.plan import CallStep, Kernel, Launch, Plan, plans_in
 from litz_ir.symbols import Size
+from litz_scheduler.arguments import require
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,8 @@ class PlanDifference:
 
 def diff(first: Plan, second: Plan) -> PlanDifference:
     """Return the differences of two plans, such as those of one graph by other passes, options or capabilities."""
+    require(Plan, first, "the first argument")
+    require(Plan, second, "the second argument")
     before, after = _by_operations(first), _by_operations(second)
     changed = tuple(
         KernelChange(operations, before[operations], after[operations])

@@ -25,6 +25,7 @@ from litz_ir.plan import (
 )
 from litz_ir.symbols import Size, add
 from litz_scheduler.analysis.cost import type_bytes
+from litz_scheduler.arguments import require
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,7 @@ class PlanReport:
 
 def explain_plan(plan: Plan) -> PlanReport:
     """Return the explanation of ``plan`` and of its subplans."""
+    require(Plan, plan, "the argument")
     kernels = {kernel.name: kernel for kernel in plan.kernels}
     placements = dict(plan.buffers)
     launches = [_launch(s, kernels[s.kernel], placements) for s in plan.steps if isinstance(s, Launch)]

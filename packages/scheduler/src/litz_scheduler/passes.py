@@ -13,6 +13,9 @@ from litz_ir.passes import Pass
 
 AnyPass = Pass[Any, Any]
 
+_CHANGES_FORM = ("vertical-fusion", "storage-classes", "build-steps", "name-kernels", "plan-memory")
+"""Passes whose result has another form than their input, without which the next one has nothing to work on."""
+
 
 @dataclass(frozen=True, slots=True)
 class PassList:
@@ -46,26 +49,33 @@ class PassList:
 
     def before(self, name: str, *passes: AnyPass) -> PassList:
         """Return the list with ``passes`` before the pass called ``name``; raises ``ConfigError`` without one."""
-        return self._edited(name, lambda item: (*passes, item))
+        return self._edited(name, lambda item: (*_some(passes), item))
 
     def after(self, name: str, *passes: AnyPass) -> PassList:
         """Return the list with ``passes`` after the pass called ``name``; raises ``ConfigError`` without one."""
-        return self._edited(name, lambda item: (item, *passes))
+        return self._edited(name, lambda item: (item, *_some(passes)))
 
     def replaced(self, name: str, *passes: AnyPass) -> PassList:
         """Return the list with ``passes`` instead of the pass called ``name``; raises ``ConfigError`` without one."""
-        return self._edited(name, lambda item: passes)
+        return self._edited(name, lambda item: _some(passes))
 
     def without(self, *names: str) -> PassList:
         """Return the list without the passes of these names; raises ``ConfigError`` for a name without a pass."""
         result = self
         for name in names:
             result = result._edited(name, lambda item: ())
+            if name in _CHANGES_FORM:
+                raise ConfigError(
+                    f"the pass {name} changes the form of the program and cannot be removed",
+                    hint="replace it by a pass from and to the same forms",
+                )
         return result
 
     def _edited(self, name: str, edit: Callable[[AnyPass], Iterable[AnyPass]]) -> PassList:
         """Return the list with the pass called ``name`` replaced by what ``edit`` makes of it."""
         if name not in self.names():
+            if not isinstance(name, str):
+                raise ConfigError(f"{name!r:.60} is no name of a pass", hint="give the name as a string")
             near = get_close_matches(name, self.names(), n=3, cutoff=0.4) or self.names()
             raise ConfigError(
                 f"no pass is called {name!r}", hint=f"passes with such names: {', '.join(near)}"
@@ -81,6 +91,15 @@ class PassList:
         return replace(self, **stages)
 
 
+def _some(passes: tuple[AnyPass, ...]) -> tuple[AnyPass, ...]:
+    """Return passes; raises ``ConfigError`` for none."""
+    if not passes:
+        raise ConfigError(
+            "no pass is given", hint="give one or more passes after the name; without removes passes"
+        )
+    return passes
+
+
 def _check(item: object) -> None:
     """Raise ``ConfigError`` for an object that is no pass, with the members that it lacks."""
     lacking = [member for member in ("name", "ulp", "apply") if not hasattr(item, member)]
@@ -89,4 +108,10 @@ def _check(item: object) -> None:
         raise ConfigError(
             f"{wrong} is no pass" + (f": it has no {', '.join(lacking)}" if lacking else ""),
             hint="see litz_ir.passes.Pass; give an instance of the class",
+        )
+    name, ulp = getattr(item, "name", None), getattr(item, "ulp", None)
+    if not isinstance(name, str) or not name or type(ulp) is not int or ulp < 0:
+        raise ConfigError(
+            f"a pass has the name {name!r:.60} and the bound {ulp!r:.60}",
+            hint="name is a string; ulp an int, 0 for an exact pass",
         )

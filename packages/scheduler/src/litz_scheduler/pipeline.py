@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
 
-from litz_ir.errors import LitzError
+from litz_ir.errors import ConfigError, LitzError
 from litz_ir.fused import FusedGraph
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import Hook, Pass, PassContext, Pipeline, Timings, run_pass, run_passes
 from litz_ir.plan import Plan
 from litz_scheduler.analysis.cost_model import CostModel, ThresholdCosts
+from litz_scheduler.arguments import (
+    VerifyResults,
+    require,
+    require_context,
+    require_costs,
+    require_run,
+    verify,
+)
 from litz_scheduler.build_plan import (
     BuildSteps,
     FuseLaunches,
@@ -53,9 +60,6 @@ from litz_scheduler.simplification.simplify import (
 from litz_scheduler.simplification.sink_constants import SinkConstants
 
 DEFAULT_OPTIONS = SchedulerOptions()
-
-VERIFIER = "litz_ir.verifier"
-"""Module of the verifier, which programs that schedule verified graphs need not load."""
 
 
 def graph_passes(
@@ -118,6 +122,9 @@ def default_passes(options: SchedulerOptions = DEFAULT_OPTIONS, costs: CostModel
 
     ``costs`` answers where several programs are right; by default it compares with the thresholds of ``options``.
     """
+    require(SchedulerOptions, options, "options")
+    if costs is not None:
+        require_costs(costs)
     return PassList(graph_passes(options, costs), fusion_passes(options, costs), plan_passes(options))
 
 
@@ -142,21 +149,41 @@ def schedule(
 ) -> Plan:
     """Return the plan of ``graph`` for the devices whose capabilities are in ``context``.
 
-    ``passes`` are by default ``default_passes(options)``. The graph and, with passes of others, the plan are verified
-    unless ``verified`` says that they need not be. ``hooks`` are called after every pass with its name, input and
-    output, also for subgraphs of higher-order operators. The fusion passes together are also the pass ``fuse``, and
-    those of the plan ``plan``. ``fuel`` limits the number of graph passes.
+    ``passes`` are by default ``default_passes(options)``; with a list of one's own, options are given to
+    :func:`default_passes` instead. The graph is verified, and with passes of one's own what each pass returns, unless
+    ``verified`` says that they need not be. ``hooks`` and those of the context are called after every pass with its
+    name, input and output, also for subgraphs of higher-order operators; ``timings`` or those of the context collect
+    seconds. The fusion passes together are also the pass ``fuse``, and those of the plan ``plan``. ``fuel`` limits the
+    number of graph passes. Decisions are added to the context's, and the plan has its own.
 
-    Raises :class:`litz_ir.errors.ScheduleError` for what the devices cannot run, and
-    :class:`litz_ir.errors.VerifyError` for a malformed graph.
+    Raises :class:`litz_ir.errors.ScheduleError` for what the devices cannot run,
+    :class:`litz_ir.errors.VerifyError` for a malformed graph, :class:`litz_ir.errors.PassError` for a pass that fails,
+    and :class:`litz_ir.errors.ConfigError` for wrong arguments.
     """
+    require(LoopGraph, graph, "the graph")
+    require_context(context)
+    require(SchedulerOptions, options, "options")
+    require_run(hooks, timings, fuel)
+    own = passes is not None
+    if passes is None:
+        passes = default_passes(options)
+    else:
+        require(PassList, passes, "passes")
+        if options != DEFAULT_OPTIONS:
+            raise ConfigError(
+                "options are given besides passes, which have their own",
+                hint="give the options to default_passes",
+            )
     if not verified:
-        import_module(VERIFIER).verify(graph)
-    watched = SchedulingContext(context.capabilities, context.decisions, hooks, timings, source=graph)
-    plan = _schedule(graph, watched, passes or default_passes(options), fuel)
-    if passes is not None and not verified:
-        import_module(VERIFIER).verify(plan)
-    return plan
+        verify(graph)
+    watching = (*context.hooks, *hooks, *((VerifyResults(),) if own and not verified else ()))
+    run = SchedulingContext(
+        context.capabilities, hooks=watching, timings=timings or context.timings, source=graph
+    )
+    try:
+        return _schedule(graph, run, passes, fuel)
+    finally:
+        context.decisions += run.decisions
 
 
 def _schedule(graph: LoopGraph, context: SchedulingContext, passes: PassList, fuel: int | None) -> Plan:

@@ -10,6 +10,9 @@ from typing import Any, Generic, TypeVar, cast
 from litz_ir.errors import LitzError, PassError
 from litz_ir.passes.base import Pass, PassContext
 
+_REPORT = "report this with the graph's text form, if its arguments and the graph are right"
+"""Next step after a failure of one of litz's own passes."""
+
 T = TypeVar("T")
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -60,7 +63,7 @@ def run_pass(item: Pass[In, Out], data: In, context: PassContext) -> Out:
     except Exception as error:
         raise PassError(
             f"pass {item.name} failed: {type(error).__name__}: {error}",
-            hint="report this with the graph's text form",
+            hint=_REPORT if type(item).__module__.startswith("litz_") else "mend the pass, or its input",
         ) from error
     if context.timings is not None:
         context.timings.add(item.name, time.perf_counter() - start)

@@ -17,6 +17,9 @@ from litz_ir.target import Capabilities, requirements_of
 from litz_scheduler import reasons
 
 _REMEDY = "run it as a call of the host, or rewrite it by operations that the device has"
+_NAMED = f"if kernels compute it, name it in Capabilities.operations; else {_REMEDY}"
+_DIVIDED = "divide the tensor, or run the operation as a call of the host"
+"""Next steps for what a device lacks, for a scalar operation, and for a tensor that is too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ def _unsupported(node: str, origin: Origin, lacking: str, machine: Capabilities)
         f"{node} needs {lacking}, which kernels of {machine.name} lack",
         node=node,
         origin=origin,
-        hint=_REMEDY,
+        hint=_NAMED if lacking.startswith("the scalar operation") else _REMEDY,
     )
 
 
@@ -125,7 +128,7 @@ def _index_checks(
             continue
         message = f"{name} has {elements} elements; indices of {machine.name} have {machine.index_bits} bits"
         if known.low is not None and known.low >= limit:
-            raise ScheduleError(message, node=node, origin=origin, hint=_REMEDY)
+            raise ScheduleError(message, node=node, origin=origin, hint=_DIVIDED)
         below = build.op("lt", build.index(elements), build.index(limit))
         yield CheckStep(below, message, origin=origin)
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 from litz_ir.contraction import MatmulNest
+from litz_ir.errors import ConfigError
 from litz_ir.fused import Decision
 from litz_ir.loops import (
     Axis,
@@ -88,6 +89,11 @@ class SplitReductions:
         else:
             along_outer = (machine.is_gpu or _is_tall(operation)) and reads_columns(operation, graph)
             limit = self.costs.splits(_work(operation, graph, along_outer), machine)
+            if type(limit) is not int:
+                raise ConfigError(
+                    f"the cost model splits {operation.name} into {limit!r:.60} parts",
+                    hint="splits returns an int",
+                )
         if limit < 2:
             return ()
         division = _divide(operation.reduce_axes, limit)
