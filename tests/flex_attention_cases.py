@@ -15,6 +15,7 @@ from torch.fx import GraphModule
 from torch.nn.attention.flex_attention import create_block_mask
 
 from litz_codegen_triton.capabilities import NVIDIA
+from litz_codegen_triton.dtypes import SUPPORTED
 from litz_codegen_triton.schedule import schedule_plan
 from litz_ir.device import CPU
 from litz_ir.host import Executor
@@ -29,7 +30,12 @@ import lowering_check
 
 # The graphs are captured on the CPU, so a GPU's traits are given to that device.
 MACHINE = Capabilities(
-    "sm_90", CPU, replace(NVIDIA, sm_count=132), max_tile_elements=32768, nested_reductions=True
+    "sm_90",
+    CPU,
+    replace(NVIDIA, sm_count=132),
+    atomics=SUPPORTED,
+    max_tile_elements=32768,
+    nested_reductions=True,
 )
 NESTED = LoweringOptions(nested_reductions=frozenset({"cpu"}), fallback="error")
 

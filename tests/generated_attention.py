@@ -28,6 +28,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from litz_codegen_triton.capabilities import NVIDIA
+from litz_codegen_triton.dtypes import SUPPORTED
 from litz_codegen_triton.emit import emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
 from litz_codegen_triton.schedule import schedule_plan
@@ -43,7 +44,12 @@ import lowering_check
 
 # The graphs are captured on the CPU, so a GPU's traits are given to that device.
 MACHINE = Capabilities(
-    "sm_90", CPU, dataclasses.replace(NVIDIA, sm_count=132), max_tile_elements=32768, nested_reductions=True
+    "sm_90",
+    CPU,
+    dataclasses.replace(NVIDIA, sm_count=132),
+    atomics=SUPPORTED,
+    max_tile_elements=32768,
+    nested_reductions=True,
 )
 EVERY = SchedulerOptions(generated_matmuls=frozenset({"all"}))
 

@@ -21,6 +21,7 @@ from forms import judge
 from torch.nn import functional as F
 
 from litz_codegen_triton.capabilities import NVIDIA
+from litz_codegen_triton.dtypes import SUPPORTED
 from litz_codegen_triton.emit import emit_kernel
 from litz_codegen_triton.schedule import schedule_plan
 from litz_ir.device import CPU
@@ -34,7 +35,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "te
 import lowering_check
 
 # The graphs are captured on the CPU, so a GPU's traits are given to that device.
-MACHINE = Capabilities("sm_90", CPU, dataclasses.replace(NVIDIA, sm_count=132), max_tile_elements=32768)
+MACHINE = Capabilities(
+    "sm_90", CPU, dataclasses.replace(NVIDIA, sm_count=132), atomics=SUPPORTED, max_tile_elements=32768
+)
 OPTIONS = SchedulerOptions(generated_matmuls=frozenset({"all"}))
 
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-import litz.loading
 from litz.cuda_graphs.eligibility import ROUTINES, mutates
 from litz_ir.device import Device
 from litz_ir.dtypes import b1
@@ -99,7 +98,7 @@ def recorders(monkeypatch: pytest.MonkeyPatch) -> list[Recorder]:
         return GraphPartition(found.plan, partitions=found.partitions, summary="; ".join(found.reasons))
 
     monkeypatch.setattr(PartitionGraph, "apply", divide)
-    monkeypatch.setattr(litz.loading, "capture_of", capture_of)
+    monkeypatch.setattr("litz.cuda_graphs.cuda_graph.capture_of", capture_of)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     return made
 

@@ -16,6 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from litz_codegen_cpp.emit import emit_plan
 from litz_codegen_triton.capabilities import chip_model
+from litz_codegen_triton.dtypes import SUPPORTED
 from litz_codegen_triton.emit import emit_kernel
 from litz_codegen_triton.schedule import schedule_plan
 from litz_ir.device import CPU
@@ -34,6 +35,7 @@ GPU = Capabilities(
     "sm_90",
     CPU,
     chip_model("sm_90"),
+    atomics=SUPPORTED,
     max_tile_elements=32768,
     max_subkernels=64,
 )

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from litz_codegen_triton.capabilities import chip_model
+from litz_codegen_triton.dtypes import SUPPORTED
 from litz_codegen_triton.emit import emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
 from litz_codegen_triton.schedule import schedule_plan
@@ -36,6 +37,7 @@ GPU = Capabilities(
     "sm_90",
     Device("cuda"),
     chip_model("sm_90"),
+    atomics=SUPPORTED,
     max_tile_elements=32768,
     max_subkernels=64,
 )

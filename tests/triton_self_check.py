@@ -25,6 +25,7 @@ from litz.compilation import compilation
 from litz.targets import TargetSet
 from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_triton.capabilities import chip_model
+from litz_codegen_triton.dtypes import SUPPORTED
 from litz_codegen_triton.emit import emit_kernel
 from litz_codegen_triton.emit.source import ops_table
 from litz_codegen_triton.runtime.interpret import InterpretedModule
@@ -37,6 +38,7 @@ GPU = Capabilities(
     "sm_90",
     Device("cuda"),
     chip_model("sm_90"),
+    atomics=SUPPORTED,
     max_tile_elements=32768,
     max_subkernels=64,
 )

@@ -19,6 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from forms.form import Cell
 from forms.judge import difference, results, widened
 from litz_codegen_triton.capabilities import chip_model
+from litz_codegen_triton.dtypes import SUPPORTED
 from litz_codegen_triton.emit import KernelSource, emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
 from litz_codegen_triton.schedule import schedule_plan
@@ -37,6 +38,7 @@ MACHINE = Capabilities(
     "sm_90",
     CPU,
     chip_model("sm_90"),
+    atomics=SUPPORTED,
     max_tile_elements=32768,
     forward_progress=True,
     max_subkernels=64,

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pytest
 
 from litz_ir.builder import GraphBuilder
-from litz_ir.dtypes import b1, f32, f64, i64
-from litz_ir.errors import DTypeError, GraphError, LitzError
+from litz_ir.dtypes import DType, b1, f8e4m3fn, f16, f32, f64, i32, i64, u8
+from litz_ir.errors import DTypeError, GraphError, LitzError, SymbolError
 from litz_ir.interp import run_graph
 from litz_ir.loops import (
     Axis,
@@ -26,8 +26,8 @@ from litz_ir.loops import (
     Value,
 )
 from litz_ir.loops.layout import contiguous
-from litz_ir.scalar import Load, Param, build
-from litz_ir.symbols import SymbolInfo, SymbolTable, symbol
+from litz_ir.scalar import Load, Param, build, const, op
+from litz_ir.symbols import SymbolInfo, SymbolTable, evaluate, symbol
 from litz_ir.text import parse_graph, to_text
 
 Array = npt.NDArray[Any]
@@ -167,6 +167,30 @@ PROGRAMS: Sequence[tuple[str, Callable[..., Any], Callable[..., Any], Sequence[A
     ("expand", lambda g, x: x.expand(2, 3) + 0.0, lambda x: np.broadcast_to(x, (2, 3)), [numbers(1, 3)]),
     ("flip", lambda g, x: x.flip(0) + 0.0, lambda x: x[::-1], [numbers(3, 2)]),
     ("squeeze", lambda g, x: x.squeeze(1) + 0.0, lambda x: x[:, 0], [numbers(3, 1)]),
+    ("literals", lambda g, x: g.where(x > 0, 1.5, 0.0, dtype=f32), lambda x: np.where(x > 0, 1.5, 0), [numbers(5)]),
+    ("literal", lambda g, x: g.where(x > 0, 1.5, x), lambda x: np.where(x > 0, 1.5, x), [numbers(5)]),
+    ("always", lambda g, x: g.where(True, x, 1.5), lambda x: x, [numbers(5)]),
+    ("NumPy's scalars", lambda g, x: np.float32(2) * x + np.int64(1), lambda x: 2 * x + 1, [numbers(5)]),
+    ("reflected", lambda g, x: 2 ** (7 // (5 % x)), lambda x: 2 ** (7 // (5 % x)), [np.array([2, 3, 4])]),
+    ("reflected bits", lambda g, x: (1 & x) + (4 | x) + (7 ^ x), lambda x: (1 & x) + (4 | x) + (7 ^ x), [np.arange(9)]),
+    ("shifts", lambda g, x: (x << 2) + (64 >> x) + (1 << (x >> 1)),
+     lambda x: (x << 2) + (64 >> x) + (1 << (x >> 1)), [np.arange(6)]),
+    ("inverted", lambda g, x: ~(x > 0), lambda x: ~(x > 0), [numbers(5)]),
+    ("inverted bits", lambda g, x: ~x, lambda x: ~x, [np.arange(5)]),
+    ("identities", lambda g, x: g.eq(x, x), lambda x: x == x, [numbers(5)]),
+    ("shape as one", lambda g, x: x.reshape((6, -1)) + 0.0, lambda x: x.reshape(6, -1), [numbers(4, 3)]),
+    ("order as one", lambda g, x: x.permute([1, 0]) + 0.0, lambda x: x.T, [numbers(4, 3)]),
+    ("expand as one", lambda g, x: x.expand((2, 3)) + 0.0, lambda x: np.broadcast_to(x, (2, 3)), [numbers(3)]),
+    ("NumPy's sizes", lambda g, x: x.expand(np.int64(4), 3) + 0.0, lambda x: np.tile(x, (4, 1)), [numbers(3)]),
+    ("NumPy's index", lambda g, x: x[np.int64(1), np.int64(1) :], lambda x: x[1, 1:], [numbers(4, 3)]),
+    ("NumPy's axis", lambda g, x: g.sum(x, axis=np.int64(1)), lambda x: x.sum(1), [numbers(4, 3)]),
+    ("no axis", lambda g, x: g.sum(x, axis=()), lambda x: x, [numbers(4, 3)]),
+    (
+        "scalar body",
+        lambda g, x, y: g.pointwise(lambda a, b: op("add", a, op("mul", b, const(0.5, f32))), x, y),
+        lambda x, y: x + y * 0.5,
+        [numbers(4), numbers(4)],
+    ),
 ]  # fmt: skip
 
 
@@ -265,9 +289,286 @@ def test_what_is_wrong_is_said(program: Callable[..., Any], message: str) -> Non
         program(g, x)
 
 
+def doubling(x: Any, dtype: DType = f32) -> LoopGraph:
+    """A graph that doubles a tensor and converts it to ``dtype``."""
+    inner = GraphBuilder("doubling")
+    return inner.build((inner.input("x", x.dtype, x.shape) * 2.0).to(dtype))
+
+
+Program = Callable[[GraphBuilder, Any], Any]
+ARRAY = np.ones((4, 8), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (lambda g, x: g.where(x > 0.0, 1.5, 0.0), "give dtype=, such as where"),
+        (lambda g, x: g.where(x > 0.0, x, 1.0, dtype=f64), "where gives f32 here, not f64"),
+        (lambda g, x: g.sum(x, axis=(0, 0)), r"axis \(0, 0\) has a dimension twice"),
+        (lambda g, x: g.mean(x, axis=(0, -2)), r"axis \(0, -2\) has a dimension twice"),
+        (lambda g, x: g.input("x", f32, ()), "has a value x(.|\n)*a name of its own"),
+        (lambda g, x: g.input(g.exp(x).name, f32, ()), "has a value exp"),
+        (lambda g, x: x[: g.size("n")][:-1], "bounds are terms or at least 0 here"),
+    ],
+)  # fmt: skip
+def test_what_would_be_wrong_in_silence_is_an_error(program: Program, message: str) -> None:
+    g = GraphBuilder("g")
+    with pytest.raises((GraphError, DTypeError), match=message):
+        program(g, g.input("x", f32, (4, 8)))
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "message"),
+    [
+        (1.5, i64, "i64 holds no fraction"),
+        (float("nan"), i64, "i64 holds no fraction, infinity or NaN"),
+        (2**40, i32, "i32 holds -2147483648 to 2147483647"),
+        (-1, u8, "u8 holds 0 to 255"),
+        (1e6, f16, "it overflows f16, whose largest value is 65504"),
+        (65520, f16, "it overflows f16"),
+        (10**400, f64, "it overflows f64"),
+        (-1e39, f32, "it overflows f32"),
+        (1e-8, f16, "it rounds to 0 in f16, whose smallest positive value is 5.96046e-08"),
+        (float("inf"), f8e4m3fn, "f8e4m3fn has no infinity"),
+        (True, f32, "f32 holds numbers, not truth values(.|\n)*write 1"),
+        (True, i64, "i64 holds numbers, not truth values"),
+        (1, b1, "b1 holds truth values, not numbers(.|\n)*write True or False"),
+    ],
+)
+def test_a_literal_that_its_dtype_cannot_hold_is_an_error(value: Any, dtype: DType, message: str) -> None:
+    g = GraphBuilder("g")
+    x = g.input("x", dtype, (2,))
+    for program in (lambda: g.eq(x, value), lambda: g.eq(value, x), lambda: g.full((2,), value, dtype)):
+        with pytest.raises(DTypeError, match=message):
+            program()
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (2.0, i64), (2**31 - 1, i32), (-(2**63), i64), (255, u8), (True, b1), (np.bool_(True), b1), (65519, f16),
+        (0.1, f16), (float("-inf"), f16), (float("nan"), f8e4m3fn), (448, f8e4m3fn), (0, f32), (6e-8, f16),
+        (1e-45, f32), (1e308, f64), (np.float16(0.5), f32),
+    ],
+)  # fmt: skip
+def test_a_literal_that_its_dtype_holds_is_none(value: Any, dtype: DType) -> None:
+    g = GraphBuilder("g")
+    g.build(g.eq(g.input("x", dtype, (2,)), value), g.full((2,), value, dtype))
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (lambda g, x: ARRAY + x, r"add of a NumPy array of shape \(4, 8\)(.|\n)*add an input to the graph"),
+        (lambda g, x: x + ARRAY, "add of a NumPy array"),
+        (lambda g, x: ARRAY < x, "gt of a NumPy array"),
+        (lambda g, x: x @ ARRAY, "an operand of matmul is a NumPy array"),
+        (lambda g, x: ARRAY @ x, "an operand of matmul is a NumPy array"),
+        (lambda g, x: np.asarray(x), "x has no elements while the graph is built"),
+        (lambda g, x: list(x), "x is one tensor, not a sequence"),
+        (lambda g, x: x + "a", "add of 'a', but tensors and literals are its operands"),
+        (lambda g, x: None - x, "sub of None"),
+        (lambda g, x: x + g.size("n"), r"add of <n>(.|\n)*litz_ir.scalar.index\(n\)"),
+        (lambda g, x: g.add(x, [1, 2]), r"add of \[1, 2\]"),
+        (lambda g, x: g.cast(x, f64), "cast takes 1 arguments, got 2"),
+        (lambda g, x: g.exp(), "exp takes 1 arguments, got 0"),
+        (lambda g, x: g.bit_and(f32, x), "give a dtype by its keyword"),
+        (lambda g, x: g.op("expp", x), r"unknown scalar operation 'expp'(.|\n)*did you mean exp"),
+        (lambda g, x: g.op(3, x), "unknown scalar operation 3"),
+        (lambda g, x: g.exp(x, dtype=f64), "exp gives f32 here, not f64"),
+        (lambda g, x: x.to("f64"), "the dtype of cast is 'f64', but a dtype(.|\n)*give litz_ir.dtypes.f64"),
+        (lambda g, x: g.sum(ARRAY), "what is reduced is a NumPy array(.|\n)*add an input"),
+        (lambda g, x: g.sum(None), "what is reduced is None, but a tensor belongs there"),
+        (lambda g, x: g.reduce("sum", []), r"what is reduced is \[\]"),
+        (lambda g, x: g.sum(x, axis="a"), "axis 'a' is no integer"),
+        (lambda g, x: g.max(x, axis=1.0), "axis 1.0 is no integer"),
+        (lambda g, x: g.argmax(x, None), "axis None is no integer"),
+        (lambda g, x: g.reduce("argmax", x), "argmax combines 2 values of each element, but 1 are given"),
+        (lambda g, x: g.reduce(None, x), "the combiner is None"),
+        (lambda g, x: g.scan("argmax", x, 0), "argmax combines 2 values"),
+        (lambda g, x: g.scan("welford", x, 0), "a scan has one result, but welford has 3"),
+        (lambda g, x: g.scan("sum", ARRAY, 0), "what is scanned is a NumPy array"),
+        (lambda g, x: g.sort(None), "what is sorted is None"),
+        (lambda g, x: g.take(x, [1, 2]), r"the tensor of positions is \[1, 2\]"),
+        (lambda g, x: g.take(x, x), "an indirect index must be an integer, got f32"),
+        (lambda g, x: g.scatter(x, [0], x), "positions of the scatter"),
+        (lambda g, x: g.scatter(x, x, x, mode="mean"), "no scatter by 'mean'(.|\n)*modes are set, add"),
+        (lambda g, x: g.assign(x, 1.0), "the source is 1.0"),
+        (lambda g, x: g.build(None), "an output is None, but a tensor belongs there"),
+        (lambda g, x: g.build([x]), "an output is (.|\n)*give tensors as separate arguments"),
+        (lambda g, x: g.pointwise(lambda a: None, x), "the body of pointwise returned None(.|\n)*litz_ir.scalar"),
+        (lambda g, x: g.pointwise(lambda a: 1.5, x), r"returned 1.5(.|\n)*const\(1.5, f32\)"),
+        (lambda g, x: g.pointwise(lambda a: g.exp(a), x), "in the body of pointwise, apply litz_ir.scalar.op"),
+        (lambda g, x: g.pointwise(x, lambda a: a), "the body of pointwise is Tensor"),
+        (lambda g, x: g.input("y", "f32", (4,)), "the dtype of the input y is 'f32'"),
+        (lambda g, x: g.input("y", np.float32, (4,)), "the dtype of the input y"),
+        (lambda g, x: g.input("y", f32, 4), r"the shape of the input y is 4(.|\n)*write \(4,\)"),
+        (lambda g, x: g.input("y", f32, "ab"), "the shape of the input y is 'ab'"),
+        (lambda g, x: g.input("y", f32, (4.0,)), "the input y has the size 4.0"),
+        (lambda g, x: g.input("y", f32, (-1,)), "the input y has the size -1"),
+        (lambda g, x: g.input("y", f32, (4,), strides=(1, 1)), "has 1 dimensions and 2 strides"),
+        (lambda g, x: g.input(3, f32, (4,)), "the name 3 is no name of a value"),
+        (lambda g, x: g.exp(x, name=3), "the name 3 is no name of a value"),
+        (lambda g, x: g.size("i0"), "axes of the builder's loops"),
+        (lambda g, x: g.size("n", low="a"), "low of the size n is 'a'"),
+        (lambda g, x: g.full("a", 1.0, f32), "the shape of full is 'a'"),
+        (lambda g, x: g.full((2,), "a", f32), "full of 'a', but a literal belongs there"),
+        (lambda g, x: g.full((2,), 1.0, None), "the dtype of full is None"),
+        (lambda g, x: g.index((2,), "a"), "axis 'a' is no integer"),
+        (lambda g, x: x.reshape("ab"), "reshape has the size 'ab'"),
+        (lambda g, x: x.expand(4.0, 8), "expand has the size 4.0"),
+        (lambda g, x: g.view(x, (3,), None), "the index map of view is None, but a function belongs there"),
+        (lambda g, x: g.view(x, (3,), lambda point: point), "the index map of view gives 1 terms for 2 dimensions"),
+        (lambda g, x: x.permute(1), r"\(1,\) is no order of 2 dimensions(.|\n)*give each of 0 to 1 once"),
+        (lambda g, x: x.permute("a", 0), "axis 'a' is no integer"),
+        (lambda g, x: x[np.array([1, 2])], "is no index(.|\n)*take reads by a tensor"),
+        (lambda g, x: x[x > 0.0], "is no index"),
+        (lambda g, x: g.call("f", ARRAY, dtype=f32, shape=(2,)), "an argument of the call is a NumPy array"),
+        (lambda g, x: g.cond(g.sum(x) > 0.0, GraphBuilder("no"), softmax(), x), "the branch is (.|\n)*a graph belongs"),
+        (lambda g, x: g.cond(g.sum(x) > 0.0, softmax(), softmax()), "has 1 inputs, but gets 0 tensors"),
+        (lambda g, x: g.cond(g.sum(x) > 0.0, doubling(x), softmax(), x), r"but gets f32\(4, 8\)"),
+        (
+            lambda g, x: g.cond(g.sum(x) > 0.0, doubling(x), doubling(x, i64), x),
+            r"other branch doubling returns i64\(4, 8\), but the branch doubling f32\(4, 8\)",
+        ),
+        (lambda g, x: g.cond(g.sum(x) > 0.0, softmax(), softmax(), x), r"is f32\(n, 1024\), but gets f32\(4, 8\)"),
+    ],
+)  # fmt: skip
+def test_what_is_no_operand_is_an_error_of_litz(program: Program, message: str) -> None:
+    g = GraphBuilder("g")
+    with pytest.raises((GraphError, DTypeError), match=message):
+        program(g, g.input("x", f32, (4, 8)))
+
+
+def test_numpy_has_no_functions_of_tensors() -> None:
+    x = GraphBuilder("g").input("x", f32, (4, 8))
+    with pytest.raises(TypeError, match="does not support ufuncs"):
+        np.exp(x)  # type: ignore[call-overload]
+
+
+def test_equality_of_tensors_is_identity() -> None:
+    g = GraphBuilder("g")
+    x, y = g.input("x", f32, (4,)), g.input("y", f32, (4,))
+    assert x == x and x != y and x in (y, x)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "unread"),
+    [
+        (lambda n, m: [(n,)], "m"),
+        (lambda n, m: [(n + m,)], "n"),
+        (lambda n, m: [(n * m,)], "n"),
+        (lambda n, m: [(n,), (n + m,)], ""),
+        (lambda n, m: [(n * 2, m)], ""),
+    ],
+)
+def test_each_size_is_read_from_a_shape(shapes: Callable[..., Any], unread: str) -> None:
+    g = GraphBuilder("g")
+    n, m = g.size("n"), g.size("m")
+    inputs = [g.input(f"x{k}", f32, shape) for k, shape in enumerate(shapes(n, m))]
+    result = g.full((m,), 1.0, f32)
+    if unread:
+        with pytest.raises(
+            GraphError, match=f"size {unread} has no value(.|\n)*give an input the dimension {unread}"
+        ):
+            g.build(result)
+        return
+    sizes = {"n": 3, "m": 4}
+    graph = g.build(result)
+    arrays = [np.zeros([evaluate(size, sizes) for size in each.shape], np.float32) for each in inputs]
+    assert run_graph(graph, arrays)[0].shape == (4,)
+
+
+def test_the_result_of_a_call_gives_a_size() -> None:
+    g = GraphBuilder("g")
+    x = g.input("x", f32, (5,))
+    found = g.call("positive", x, dtype=f32, shape=(g.size("count", 0, 5),))
+    (result,) = run_graph(g.build(found * 2.0), [numbers(5)], externs={"positive": lambda x: x[x > 0]})
+    assert (result > 0).all()
+    with pytest.raises(SymbolError, match="declared more than once"):
+        g.size("count")
+
+
+def test_a_failed_build_adds_no_outputs() -> None:
+    g = GraphBuilder("g")
+    x = g.input("x", f32, (3,))
+    assert len(g.build(x + 1.0).outputs) == len(g.build(x + 2.0).outputs) == 1
+
+
+def newton(g: GraphBuilder) -> tuple[LoopGraph, LoopGraph]:
+    """Condition and body of the loop that counts steps and refines a square root of a third tensor."""
+    graphs = []
+    for name in ("goes_on", "step"):
+        inner = GraphBuilder(name, device=g.device)
+        count, root, x = (
+            inner.input("count", i64, ()),
+            inner.input("root", f32, (3,)),
+            inner.input("x", f32, (3,)),
+        )
+        results = (count < 20,) if name == "goes_on" else (count + 1, (root + x / root) * 0.5)
+        graphs.append(inner.build(*results))
+    return graphs[0], graphs[1]
+
+
+@pytest.mark.parametrize("start", [0, 20])
+def test_a_loop_runs_while_its_condition_holds(start: int) -> None:
+    def program(g: GraphBuilder, x: Any, pairs: Any) -> Any:
+        return g.while_loop(*newton(g), [g.full((), start, i64), pairs.transpose()[0]], [x])
+
+    x, pairs = np.array([1, 4, 9], np.float32), np.ones((3, 2), np.float32)
+    count, root = run(program, x, pairs)
+    assert count == 20
+    np.testing.assert_allclose(root, [1, 2, 3] if start == 0 else 1, rtol=1e-6)
+
+
+def test_a_loop_without_other_tensors() -> None:
+    def of_x(name: str, result: Callable[[Any], Any]) -> LoopGraph:
+        inner = GraphBuilder(name)
+        return inner.build(result(inner.input("x", f32, ())))
+
+    g = GraphBuilder("g")
+    x = g.input("x", f32, ())
+    (last,) = g.while_loop(of_x("less", lambda x: x < 100.0), of_x("twice", lambda x: x * 2.0), [x])
+    assert run_graph(g.build(last), [np.array(3, np.float32)]) == [192]
+
+
+@pytest.mark.parametrize(
+    ("loop", "message"),
+    [
+        (lambda g, c, b, i, x: g.while_loop(c, b, (), (x,)), r"what is carried is \(\)"),
+        (
+            lambda g, c, b, i, x: g.while_loop(c, b, (i, x)),
+            "the condition goes_on has 3 inputs, but gets 2 tensors",
+        ),
+        (
+            lambda g, c, b, i, x: g.while_loop(c, b, (x, x), (x,)),
+            r"input count of the condition goes_on is i64\(\)",
+        ),
+        (lambda g, c, b, i, x: g.while_loop(b, b, (i, x), (x,)), "but one 0-d b1 tensor belongs there"),
+        (
+            lambda g, c, b, i, x: g.while_loop(c, c, (i, x), (x,)),
+            r"returns b1\(\), but what is carried is i64\(\), f32",
+        ),
+        (
+            lambda g, c, b, i, x: g.while_loop(c, None, (i, x), (x,)),
+            "the body is None, but a graph belongs there",
+        ),
+        (lambda g, c, b, i, x: g.while_loop(c, b, (i, 1.0), (x,)), "what is carried, element 1, is 1.0"),
+    ],
+)
+def test_a_loop_that_does_not_fit_is_an_error(loop: Callable[..., Any], message: str) -> None:
+    g = GraphBuilder("g")
+    with pytest.raises(GraphError, match=message):
+        loop(g, *newton(g), g.input("i", i64, ()), g.input("x", f32, (3,)))
+
+
 def test_an_unknown_method_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no method 'softmax'"):
         GraphBuilder("g").softmax  # noqa: B018
+    with pytest.raises(AttributeError, match="did you mean exp"):
+        GraphBuilder("g").expp  # noqa: B018
+    with pytest.raises(AttributeError, match=r"did you mean .*reduce"):
+        GraphBuilder("g").reduction  # noqa: B018
     assert issubclass(GraphError, LitzError)
 
 

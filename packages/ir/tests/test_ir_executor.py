@@ -188,15 +188,15 @@ def test_inputs_of_other_strides_are_copied_in_and_back() -> None:
 
 
 def test_inputs_are_checked() -> None:
-    with pytest.raises(GraphError, match="size 1 of input x is 4, expected 3"):
+    with pytest.raises(GraphError, match=r"input x has shape \(2, 4\), expected \(2, 3\)"):
         Executor(TWO_KERNELS).run([np.zeros((2, 4), np.float32)])
-    with pytest.raises(GraphError, match="input x has 1 dimensions, expected 2"):
+    with pytest.raises(GraphError, match=r"input x has shape \(6,\), expected \(2, 3\)"):
         Executor(TWO_KERNELS).run([np.zeros(6, np.float32)])
     with pytest.raises(DTypeError, match="input x is f32, got elements of f64"):
         Executor(TWO_KERNELS).run([np.zeros((2, 3))])
     with pytest.raises(GraphError, match="takes 1 inputs, got 2"):
         Executor(TWO_KERNELS).run([x23, x23])
-    with pytest.raises(GraphError, match="expected a NumPy array, got list"):
+    with pytest.raises(GraphError, match="input x: expected a NumPy array, got list"):
         Executor(TWO_KERNELS).run([[1.0]])
 
 

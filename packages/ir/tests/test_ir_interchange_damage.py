@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from ir_interchange_samples import GRAPH, TEXTS, document_of, everything, place, places_in, read
 from jsonschema import Draft202012Validator
 
-from litz_ir.errors import SerialError
+from litz_ir import errors
+from litz_ir.errors import SerialError, UnknownClass
 from litz_ir.interchange import from_interchange, interchange_schema, to_interchange
 from litz_ir.interchange.forms import FORMS
 from litz_ir.text import from_text, parse_graph
@@ -116,6 +117,36 @@ def test_literals_and_dtypes_have_to_agree() -> None:
 def test_text_that_is_no_document_is_refused(text: str) -> None:
     with pytest.raises(SerialError, match=r"^serial: \$"):
         from_interchange(text)
+
+
+@pytest.mark.parametrize("text", [3, None, {}, []])
+def test_what_is_no_text_is_refused(text: Any) -> None:
+    with pytest.raises(SerialError, match=r"\$: expected JSON text, found a value of type ") as found:
+        from_interchange(text)
+    assert found.value.hint
+
+
+def test_a_key_that_occurs_twice_is_refused_at_its_path() -> None:
+    text = to_interchange(parse_graph(GRAPH))
+    for right, wrong, message in (
+        ("{", '{"name": "g", ', r'\$: expected each key once, found "name" twice'),
+        (
+            '{"class": "Axis"',
+            '{"class": "Axis", "class": "Axis"',
+            r"\$\.operations\[\d+\]\S*: expected each key once",
+        ),
+    ):
+        assert right in text
+        with pytest.raises(SerialError, match=message):
+            from_interchange(text.replace(right, wrong, 1))
+
+
+def test_an_unknown_class_is_an_error_of_its_own() -> None:
+    assert "UnknownClass" in errors.__all__
+    document = document_of(parse_graph(GRAPH))
+    document["operations"][0]["class"] = "Operation"
+    with pytest.raises(UnknownClass, match="unknown class Operation"):
+        read(document)
 
 
 def test_terms_that_are_too_deep_are_refused() -> None:

@@ -242,7 +242,7 @@ def test_symbolic_sizes_bind_from_inputs() -> None:
     g = LoopGraph("g", table, (a, b), (), (o,), (Ref("o"), s, ScalarRef("s"), None, 1.5))
     found = run_graph(g, [np.ones(3, np.float32), np.zeros(7, np.float32)])
     assert found[0].tolist() == [1, 1, 1, 0, 0, 0, 0] and found[1:] == [3, 3, None, 1.5]
-    with pytest.raises(GraphError, match=r"size 0 of input b is 6, expected s\*2 \+ 1 = 7"):
+    with pytest.raises(GraphError, match=r"input b has shape \(6,\), expected \(s\*2 \+ 1,\) = \(7,\)"):
         run_graph(g, [np.ones(3, np.float32), np.zeros(6, np.float32)])
 
 

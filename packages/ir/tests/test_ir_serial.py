@@ -178,6 +178,13 @@ def test_text_that_is_no_graph_is_refused(text: str) -> None:
         from_json(text)
 
 
+@pytest.mark.parametrize("text", [None, 3, {}])
+def test_what_is_no_text_is_refused(text: Any) -> None:
+    with pytest.raises(SerialError, match="expected text, found a value of type ") as found:
+        from_json(text)
+    assert found.value.hint == "give the output of litz_ir.to_json"
+
+
 def test_other_things_have_no_serial_form() -> None:
     with pytest.raises(TypeError):
         to_json(f32)  # type: ignore[arg-type]  # on purpose

@@ -196,6 +196,13 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         from_text(text)
 
 
+@pytest.mark.parametrize("text", [None, 3, b"graph g() -> ()"])
+def test_what_is_no_text_is_refused(text: Any) -> None:
+    for parse in (from_text, parse_graph):
+        with pytest.raises(ParseError, match="expected text, found a value of type "):
+            parse(text)
+
+
 def test_other_things_have_no_text_form() -> None:
     with pytest.raises(TypeError, match="no text form for int"):
         to_text(3)  # type: ignore[arg-type]  # on purpose

@@ -6,10 +6,11 @@ A row is a path into data that is right, a value that does not belong there, and
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,9 @@ from litz_ir.errors import LitzError, SymbolError, TargetError, VerifyError
 from litz_ir.loops import Axis, LoopGraph, NamedCombiner, Ref, Value
 from litz_ir.origin import Origin
 from litz_ir.plan import Launch, Plan
-from litz_ir.scalar import Const, Index, Load, const, op
+from litz_ir.scalar import OPS, Const, Index, Load, const, op
 from litz_ir.symbols import symbol
-from litz_ir.target import Capabilities, Target
+from litz_ir.target import Capabilities, DeviceModel, Target
 from litz_ir.target.conformance import run_conformance
 from litz_ir.verifier import verify
 
@@ -108,7 +109,7 @@ GRAPHS: Sequence[tuple[str, object, str]] = [
     ("inputs[0].type.layout.offset", 1.5, "layout.offset: int or Term belongs there"),
     ("inputs[0].type.layout.fixed", 1, "layout.fixed: bool belongs there, found an int: 1"),
     ("inputs[0].type.device", "cpu", "type.device: Device belongs there"),
-    ("inputs[0].type.device", Device("cpu", "0"), "type.device.index: int belongs there"),  # type: ignore[arg-type]
+    ("inputs[0].type.device", None, "type.device: Device belongs there, found a NoneType"),
     ("inputs[0].replaces", 0, r"inputs\[0\].replaces"),
     ("constants", None, "constants: tuple belongs there"),
     ("operations", None, "operations: tuple belongs there"),
@@ -221,6 +222,13 @@ CALLS: Sequence[tuple[str, Callable[[], object], str]] = [
     ("a choice by a number", lambda: op("where", RIGHT, RIGHT, RIGHT), "where takes a b1 condition"),
     ("a list for an index", lambda: Load("x", [i0, 0], f32), "give tuples for lists"),  # type: ignore[arg-type]
     ("a verifier of a string", lambda: verify("graph"), "no verifier for str"),
+    ("a device without a kind", lambda: Device(""), "the kind of a device is ''"),
+    ("a device by its number", lambda: Device(3), "the kind of a device is 3"),  # type: ignore[arg-type]
+    ("a device below 0", lambda: Device("cpu", -1), "the number of a device is -1, but an int of at least 0"),
+    ("a number as text", lambda: Device("cpu", "0"), "the number of a device is '0'"),  # type: ignore[arg-type]
+    ("a device's text", lambda: Device.parse("cuda:x"), "'cuda:x' is no device"),
+    ("no device's text", lambda: Device.parse(""), "the kind of a device is ''"),
+    ("a reduction that sorts", lambda: NamedCombiner("sort").kind.definition((i64,)), "by the operation Sort"),
     ("an index of a list", lambda: Index([i0]), "give tuples for lists"),  # type: ignore[arg-type]
 ]  # fmt: skip
 
@@ -232,7 +240,8 @@ def test_a_wrong_call(call: Callable[[], object], message: str) -> None:
 
 
 CAPABILITIES: Sequence[tuple[dict[str, Any], str]] = [
-    ({"name": None}, "name is None, but a string belongs there"),
+    ({"name": None}, "name is None, but a string that is not empty belongs there"),
+    ({"name": ""}, "name is '', but a string that is not empty belongs there"),
     ({"device": "cpu"}, "device is 'cpu', but a Device belongs there"),
     ({"model": 64}, "model is 64, but a DeviceModel belongs there"),
     ({"scratch_bytes": -1}, "scratch_bytes is -1, but an int of at least 0 belongs there"),
@@ -244,8 +253,9 @@ CAPABILITIES: Sequence[tuple[dict[str, Any], str]] = [
     ({"dtypes": frozenset({"f32"})}, "but a frozenset of dtypes belongs there"),
     ({"atomics": frozenset({f32, "i32"})}, "but a frozenset of dtypes belongs there"),
     ({"operations": ["exp"]}, "but None or a frozenset of names of litz_ir.scalar.OPS belongs there"),
-    ({"operations": frozenset({"exp", "expp"})}, "expp"),
-    ({"combiners": frozenset({"mean"})}, "mean"),
+    ({"operations": frozenset(OPS) | {"expp"}}, "operations has 'expp' (did you mean exp or exp2?), but None or"),
+    ({"combiners": frozenset({"mean", "sum", 3})}, "combiners has 'mean', 3"),
+    ({"combining_stores": frozenset({"set"})}, "combining_stores has 'set'"),
     ({"index_bits": 16}, "index_bits is 16, but 32 or 64 belongs there"),
 ]  # fmt: skip
 
@@ -256,6 +266,41 @@ CAPABILITIES: Sequence[tuple[dict[str, Any], str]] = [
 def test_wrong_capabilities(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(TargetError, match=re.escape(message)):
         Capabilities(**{"name": "plain", **fields})
+
+
+MODELS: Sequence[tuple[str, object, str]] = [
+    ("threads", 0, "threads is 0, but an int of at least 1 belongs there"),
+    ("threads", "8", "threads is '8', but an int of at least 1"),
+    ("threads", None, "threads is None, but an int of at least 1"),
+    ("threads", True, "threads is True, but an int of at least 1"),
+    ("vector_bytes", -16, "vector_bytes is -16, but 0 or a power of two belongs there"),
+    ("vector_bytes", 3, "vector_bytes is 3, but 0 or a power of two"),
+    ("line_bytes", 0, "line_bytes is 0, but a power of two"),
+    ("l2_bytes", -1, "l2_bytes is -1, but an int of at least 0"),
+    ("memory_rate", 0, "memory_rate is 0, but a finite number above 0 belongs there"),
+    ("memory_rate", math.nan, "memory_rate is nan, but a finite number above 0"),
+    ("flop_rate", math.inf, "flop_rate is inf, but a finite number above 0"),
+    ("matrix_rate", -1.0, "matrix_rate is -1.0, but a finite number of at least 0"),
+    ("launch_seconds", "2e-6", "launch_seconds is '2e-6', but a finite number of at least 0"),
+    ("warp_size", 0, "warp_size is 0, but a power of two"),
+    ("tensor_descriptors", 1, "tensor_descriptors is 1, but True or False"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value", "message"), MODELS, ids=numbered(row[0] for row in MODELS))
+def test_wrong_numbers_of_a_machine(name: str, value: Any, message: str) -> None:
+    with pytest.raises(TargetError, match=re.escape(message)):
+        DeviceModel(**{name: value})
+
+
+def test_every_number_of_a_machine_is_checked() -> None:
+    wrong: Any = [None]
+    for field in fields(DeviceModel):
+        with pytest.raises(TargetError, match=field.name):
+            DeviceModel(**{field.name: wrong})
+    for field in fields(Capabilities):
+        with pytest.raises(TargetError, match=field.name):
+            Capabilities(**{"name": "plain", field.name: wrong})
 
 
 class Half:

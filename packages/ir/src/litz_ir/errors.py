@@ -19,6 +19,7 @@ __all__ = [
     "VerifyError",
     "ParseError",
     "SerialError",
+    "UnknownClass",
     "PassError",
     "UnsupportedOperation",
     "NotCompiled",
@@ -160,6 +161,10 @@ class SerialError(LitzError):
     """Serialised data that cannot be read: wrong version, missing field, unknown kind."""
 
     stage = "serial"
+
+
+class UnknownClass(SerialError):
+    """An object of a class that this version of litz does not have, in a document that another program wrote."""
 
 
 class PassError(LitzError):

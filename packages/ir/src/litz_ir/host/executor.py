@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from litz_ir.dtypes import DType
+from litz_ir.dtypes import DType, bf16
 from litz_ir.errors import DTypeError, GraphError, asserted
 from litz_ir.host.externs import ExternTable
 from litz_ir.host.launch import BufferFunction, Launcher
 from litz_ir.host.memory import Memory, NumpyMemory
-from litz_ir.interp.bind import bind_inputs, bind_result
+from litz_ir.interp.bind import BITS_HINT, bind_inputs, bind_result, require_mapping
 from litz_ir.interp.body import with_origin
 from litz_ir.interp.calls import Externs, call, resolve
 from litz_ir.interp.graph import evaluate_scalar
@@ -52,6 +52,7 @@ class Executor:
 
     ``launchers`` has each kernel's function by name; without it kernels run in the reference interpreter.
     ``constants`` has the plan's constants by name. An executor has no state between runs, so threads may share it.
+    Raises :class:`GraphError` for what is no plan, and for constants and launchers that are missing.
     """
 
     def __init__(
@@ -63,6 +64,15 @@ class Executor:
         *,
         constants: Mapping[str, Any] | None = None,
     ) -> None:
+        if not isinstance(plan, Plan):
+            raise GraphError(
+                f"an Executor runs a Plan, got a value of type {type(plan).__name__}",
+                stage="executor",
+                hint="schedule a graph first, or run it by litz_ir.interp.run_graph",
+            )
+        for value, called in ((launchers, "launchers"), (externs, "externs"), (constants, "constants")):
+            if value is not None:
+                require_mapping(value, called)
         self.plan = plan
         self.launchers = launchers
         self.memory: Memory = NumpyMemory() if memory is None else memory
@@ -86,6 +96,8 @@ class Executor:
         Inputs that the plan mutates change in place. ``symbols`` are those of the plan around a region's plan. Raises
         :class:`GraphError` for inputs that do not fit, and the errors of kernels, routines and checks.
         """
+        if symbols is not None:
+            require_mapping(symbols, "symbols")
         return _Execution(self, inputs, symbols or {}).run()
 
 
@@ -96,7 +108,9 @@ def check_dtype(memory: Memory, tensor: Any, dtype: DType, name: str) -> None:
         names = " or ".join(sorted(each.name for each in found)) or "a dtype that litz does not have"
         raise DTypeError(
             f"{name} is {dtype}, got elements of {names}",
-            hint="convert the tensor; arrays have bf16 and 8-bit floats as the unsigned integers of their bits",
+            hint=BITS_HINT
+            if dtype is bf16 or dtype.is_narrow
+            else f"convert the tensor to {dtype.torch_name}",
         )
 
 

@@ -7,8 +7,8 @@ from functools import cache
 from types import UnionType
 from typing import Any, ForwardRef, Literal, Union, get_args, get_origin
 
-from litz_ir.errors import LitzError, SerialError
-from litz_ir.interchange.damage import Json, UnknownClass, damaged, expect, form_of
+from litz_ir.errors import LitzError, SerialError, UnknownClass
+from litz_ir.interchange.damage import Json, damaged, expect, form_of
 from litz_ir.interchange.forms import FORMS, REQUIRED, Form, forms_of
 from litz_ir.interchange.plain_codecs import BARE, PLAIN, Codec, Reader, Writer, choice
 from litz_ir.loops.nodes import Argument

@@ -24,10 +24,6 @@ _FORMS: dict[type, str] = {
 """The names of JSON's types by the class that Python reads them as."""
 
 
-class UnknownClass(SerialError):
-    """An object of a class that this version does not have."""
-
-
 def form_of(data: Json) -> str:
     """The class of an object, ``reference`` for a reference to an expression, or the JSON type of other data."""
     if type(data) is dict:

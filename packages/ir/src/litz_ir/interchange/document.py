@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from typing import NoReturn
-
 from litz_ir.errors import SerialError
 from litz_ir.interchange.codecs import codec_of
 from litz_ir.interchange.damage import Json, damaged, expect
 from litz_ir.interchange.expressions import ExpressionReader, ExpressionWriter
-from litz_ir.interchange.json_text import json_text
+from litz_ir.interchange.json_text import json_text, parse_json
 from litz_ir.serial.document import Document
 
 FORMAT = "litz-interchange"
@@ -40,7 +37,8 @@ def from_interchange(text: str) -> Document:
 
     Documents of another minor version are read too: absent fields get their defaults, and unknown ones are ignored.
     Only listed classes are instantiated. Raises :class:`SerialError`, with the JSON path of what is wrong, for damaged
-    documents, those of another major version, and objects of unknown classes. The data is not verified.
+    documents, those of another major version, and its :class:`UnknownClass` for objects of unknown classes. The data is
+    not verified.
     """
     try:
         document = _parsed(text)
@@ -56,14 +54,15 @@ def from_interchange(text: str) -> Document:
 
 
 def _parsed(text: str) -> Json:
+    if not isinstance(text, str | bytes | bytearray):
+        raise SerialError(
+            f"$: expected JSON text, found a value of type {type(text).__name__}",
+            hint="give the output of litz_ir.interchange.to_interchange, or the contents of a file",
+        )
     try:
-        return expect(json.loads(text, parse_constant=_refuse), dict, "$")
+        return expect(parse_json(text), dict, "$")
     except ValueError as error:
         raise SerialError(f"$: expected JSON, found text that is none: {error}") from error
-
-
-def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON's")
 
 
 def _minor_version(document: Json) -> int:

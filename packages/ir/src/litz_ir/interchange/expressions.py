@@ -5,8 +5,9 @@ An entry is an object with the ``dtype`` of its value; ``{"expression": 3}`` ref
 
 from __future__ import annotations
 
+from litz_ir.errors import UnknownClass
 from litz_ir.interchange.codecs import object_codec
-from litz_ir.interchange.damage import Json, UnknownClass, damaged, expect
+from litz_ir.interchange.damage import Json, damaged, expect
 from litz_ir.scalar.expr import walk
 from litz_ir.scalar.node import Expr
 

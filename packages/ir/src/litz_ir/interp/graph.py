@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from litz_ir.errors import GraphError, asserted
-from litz_ir.interp.bind import bind_inputs, bind_result, numpy_geometry
+from litz_ir.interp.bind import bind_inputs, bind_result, check_array, numpy_geometry, require_mapping
 from litz_ir.interp.body import BodyEvaluator, PointGrid, check_index, gather, grid_of, with_origin
 from litz_ir.interp.calls import Externs, call, resolve
 from litz_ir.interp.combine import reduce_last, scan_last
@@ -69,6 +69,14 @@ def run_graph(
     :class:`IndexOutOfRange` for an access outside a buffer, :class:`AssertionFailed`, and the errors of the graph's
     calls.
     """
+    if not isinstance(graph, LoopGraph):
+        raise GraphError(
+            f"run_graph takes a LoopGraph, got a value of type {type(graph).__name__}",
+            hint="run a plan by litz_ir.host.Executor, and the graph of a fused graph by run_graph(fused.graph)",
+        )
+    for value, called in ((constants, "constants"), (externs, "externs"), (symbols, "symbols")):
+        if value is not None:
+            require_mapping(value, called)
     run = _Run(externs, dict(symbols or {}))
     run.start(graph, inputs, constants or {})
     for operation in graph.operations:
@@ -89,13 +97,13 @@ class _Run:
         self.symbols.update(bind_inputs(graph.inputs, inputs, numpy_geometry))
         for each, argument in zip(graph.inputs, inputs):
             if isinstance(each, Value):
-                check_storage(argument, each.type.dtype, f"input {each.name}")
+                check_array(argument, each.type.dtype, f"input {each.name}")
             if not isinstance(each, ScalarInput):
                 self.values[each.name] = argument
         for constant in graph.constants:
             if constant.name not in constants:
                 raise GraphError(f"the constant {constant.name} is missing", stage="inputs")
-            check_storage(constants[constant.name], constant.type.dtype, f"constant {constant.name}")
+            check_array(constants[constant.name], constant.type.dtype, f"constant {constant.name}")
             self.values[constant.name] = constants[constant.name]
 
     def output(self, output: Output) -> Any:

@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 
 from litz_ir.dtypes import DType, i32, i64
+from litz_ir.errors import GraphError, LitzError
 from litz_ir.interp import philox, special
 from litz_ir.interp.encoding import Array, compute_type, decode, encode, round_to, storage_dtype
 
@@ -304,5 +305,30 @@ MEANINGS: Mapping[str, Meaning] = MappingProxyType(_TABLE)
 
 
 def add_meaning(name: str, function: Callable[..., Array]) -> None:
-    """Add the meaning of an operation that another package registers: a function of its operands as arrays."""
-    _TABLE[name] = _plain(function)
+    """Add the meaning of an operation that another package registers: a function of its operands as arrays.
+
+    The interpreter raises :class:`~litz_ir.errors.GraphError` where the function raises, or returns no numbers of the
+    operands' broadcast shape.
+    """
+
+    def meaning(args: Sequence[Array], types: OperandDTypes) -> Array:
+        try:
+            value = np.asarray(function(*args))
+        except LitzError:
+            raise
+        except Exception as error:  # the function is another package's
+            raise GraphError(
+                f"the meaning of {name} raised {type(error).__name__}: {error}",
+                hint="see the function that register_operation was given",
+            ) from error
+        shape = np.broadcast_shapes(*(np.shape(each) for each in args))
+        kinds = "biuf" if types.result.is_float else "biu"
+        if value.dtype.kind not in kinds or value.shape != shape:
+            raise GraphError(
+                f"the meaning of {name} returned {value.dtype} of shape {value.shape}, but an array for {types.result} "
+                f"of shape {shape} belongs there",
+                hint="the function that register_operation was given computes the result by element",
+            )
+        return value
+
+    _TABLE[name] = meaning

@@ -80,7 +80,10 @@ class ReductionKind:
 @cache
 def _definition(kind: ReductionKind, dtypes: DTypes) -> StateDefinition:
     if kind.define is None:
-        raise GraphError(f"{kind.name} is not a combination of elements", hint="test combines first")
+        raise GraphError(
+            f"a reduction cannot {kind.name}: its results are not a combination of elements",
+            hint="sort by the operation Sort (GraphBuilder.sort), or by a scan of integers",
+        )
     return kind.define(dtypes)
 
 

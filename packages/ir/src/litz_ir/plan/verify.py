@@ -19,7 +19,6 @@ from litz_ir.loops.nodes import (
     sizes_in,
 )
 from litz_ir.loops.verify_state import SCALAR_DTYPES
-from litz_ir.plan.buffer_uses import kernel_devices
 from litz_ir.plan.horizontal_fusion import conflicting_buffer, invocations_of
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import (
@@ -34,10 +33,11 @@ from litz_ir.plan.program import (
     RegionStep,
     Step,
     Storage,
-    plans_in,
 )
-from litz_ir.plan.verify_kernel import verify_kernel
+from litz_ir.plan.verify_contents import check_contents
+from litz_ir.plan.verify_launched_kernels import check_kernel_devices, check_kernel_names, verify_kernels
 from litz_ir.plan.verify_memory import check_storage_overlap
+from litz_ir.plan.verify_types import check_types
 from litz_ir.scalar.expr import loads
 from litz_ir.scalar.node import Expr
 from litz_ir.scalar.verify import BodyScope, BufferInfo, ErrorLocation, verify_bodies
@@ -52,9 +52,9 @@ T = TypeVar("T")
 def verify_plan(plan: Plan) -> None:
     """Check every invariant of a plan, its kernels and its subplans; raises :class:`VerifyError`."""
     location = ErrorLocation(_STAGE, plan.name)
-    for kernel in plan.kernels:
-        verify_kernel(kernel)
-    _check_kernel_names(plan, location)
+    check_types(plan, _STAGE)
+    verify_kernels(plan)
+    check_kernel_names(plan, location)
     _check_donated(plan, location)
     unique("subplans", [(each.name, each) for each in plan.subplans], location)
     for branch in plan.subplans:
@@ -65,8 +65,9 @@ def verify_plan(plan: Plan) -> None:
         _check_placement(name, placement, state, prover)
     for step in plan.steps:
         _verify_step(step, state)
-    _check_kernel_devices(plan, location)
+    check_kernel_devices(plan, location)
     _check_outputs(state, location)
+    check_contents(plan, _STAGE)
     check_storage_overlap(plan)
 
 
@@ -321,21 +322,6 @@ def _check_results(names: tuple[str, ...], state: _State, location: ErrorLocatio
         state.live_values.add(name)
 
 
-def _check_kernel_names(plan: Plan, location: ErrorLocation) -> None:
-    """Kernels of one name, here and in subplans, are equal."""
-    known: dict[str, Kernel] = {}
-    for kernel in (kernel for each in plans_in(plan) for kernel in each.kernels):
-        if known.setdefault(kernel.name, kernel) != kernel:
-            location.fail("kernel-names", f"two different kernels are called {kernel.name}")
-
-
-def _check_kernel_devices(plan: Plan, location: ErrorLocation) -> None:
-    """A kernel is launched on devices of one kind, for which its code is generated."""
-    for name, devices in kernel_devices(plan).items():
-        if len({device.kind for device in devices}) > 1:
-            location.fail("kernel-devices", f"{name} is launched on {' and '.join(map(str, devices))}")
-
-
 def _check_donated(plan: Plan, location: ErrorLocation) -> None:
     """Donated inputs are tensors."""
     tensors = {item.name for item in plan.inputs if isinstance(item, Value)}
@@ -345,7 +331,9 @@ def _check_donated(plan: Plan, location: ErrorLocation) -> None:
 
 
 def _check_branches(step: RegionStep, state: _State, location: ErrorLocation) -> None:
-    """The plans that a region runs are subplans."""
+    """A region runs at least one plan, and those that it runs are subplans."""
+    if not step.plans:
+        location.fail("region", "it runs no plan", "name the subplans of its kind")
     known = {each.name for each in state.plan.subplans}
     for name in step.plans:
         if name not in known:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from litz_ir.dtypes import DType
 from litz_ir.loops.verify_combine import verify_combiner
 from litz_ir.loops.verify_state import SCALAR_DTYPES
-from litz_ir.plan.kernel import Accumulate, Kernel, Phase, ScanStore, Store
+from litz_ir.plan.kernel import Accumulate, Kernel, Phase, ScanStore, Store, Subkernel
 from litz_ir.plan.verify_horizontal_fusion import check_horizontal_fusion
 from litz_ir.plan.verify_schedule import check_cluster, check_lookback, check_schedule
 from litz_ir.scalar.expr import loads
@@ -19,10 +21,15 @@ _STAGE = "kernel"
 
 def verify_kernel(kernel: Kernel) -> None:
     """Check every invariant of a kernel; raises :class:`VerifyError`."""
+    verify_launched(kernel, {})
+
+
+def verify_launched(kernel: Kernel, extents: Mapping[str, int]) -> None:
+    """Check every invariant of a kernel whose parameters have these numbers of elements, as far as they are known."""
     location = ErrorLocation(_STAGE, kernel.name)
     _check_kernel_names(kernel, location)
     for subkernel in kernel.subkernels:
-        verify_kernel(subkernel.kernel)
+        verify_launched(subkernel.kernel, _subkernel_extents(subkernel, extents))
     check_horizontal_fusion(kernel, location)
     _check_kernel_axes(kernel, location)
     check_schedule(kernel, location)
@@ -31,7 +38,7 @@ def verify_kernel(kernel: Kernel) -> None:
     scalars = {info.name: SCALAR_DTYPES[info.kind] for info in kernel.symbols}
     for number, phase in enumerate(kernel.phases):
         here = ErrorLocation(_STAGE, f"{kernel.name}, phase {number}")
-        scope = _phase_scope(kernel, phase, scalars)
+        scope = _phase_scope(kernel, phase, scalars, extents)
         defined: dict[str, tuple[DType, ...]] = {}
         for statement in phase.statements:
             match statement:
@@ -50,9 +57,21 @@ def verify_kernel(kernel: Kernel) -> None:
         scalars |= defined
 
 
-def _phase_scope(kernel: Kernel, phase: Phase, scalars: dict[str, tuple[DType, ...]]) -> BodyScope:
+def _subkernel_extents(subkernel: Subkernel, extents: Mapping[str, int]) -> dict[str, int]:
+    """Elements of each parameter of a subkernel, as far as they are known: the fewest of any invocation."""
+    found: dict[str, int] = {}
+    for invocation in subkernel.invocations:
+        for parameter, name in zip(subkernel.kernel.parameters, invocation.buffers):
+            if name in extents:
+                found[parameter.name] = min(extents[name], found.get(parameter.name, extents[name]))
+    return found
+
+
+def _phase_scope(
+    kernel: Kernel, phase: Phase, scalars: dict[str, tuple[DType, ...]], extents: Mapping[str, int]
+) -> BodyScope:
     """The scope of a phase: everything that its statements may refer to."""
-    buffers = {parameter.name: BufferInfo(parameter.dtype, (None,)) for parameter in kernel.parameters}
+    buffers = {each.name: BufferInfo(each.dtype, (extents.get(each.name),)) for each in kernel.parameters}
     buffers |= {
         array.name: BufferInfo(array.dtype, (array.size if isinstance(array.size, int) else None,))
         for array in kernel.scratch
@@ -111,9 +130,7 @@ def _check_load_access(kernel: Kernel, bodies: tuple[Expr, ...], location: Error
 def _check_store(
     kernel: Kernel, buffer: str, offset: Size, dtype: DType, scope: BodyScope, location: ErrorLocation
 ) -> None:
-    """A store goes to a scratch array or a writable parameter of the value's dtype, and within a scratch
-    array's bounds.
-    """
+    """A store goes to a scratch array or a writable parameter of the value's dtype, and is not known to leave it."""
     known = scope.buffers.get(buffer)
     if known is None:
         location.fail(
@@ -132,8 +149,11 @@ def _check_store(
         )
     size = known.shape[0]
     if isinstance(size, int) and leaves(offset, size, scope):
+        kind = "scratch array" if any(array.name == buffer for array in kernel.scratch) else "parameter"
         location.fail(
-            "index-bounds", f"the offset {offset} is outside the scratch array %{buffer} of {size} elements"
+            "index-bounds",
+            f"the offset {offset} is outside the {kind} %{buffer} of {size} elements",
+            "check the sizes of the axes, and how the offset was derived",
         )
 
 

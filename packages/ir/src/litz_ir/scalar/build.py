@@ -46,7 +46,7 @@ def op(name: str, *args: Expr, dtype: DType | None = None) -> Expr:
     """
     row = OPS.get(name)
     if row is None:
-        raise GraphError(f"unknown scalar operation {name!r}", hint="see litz_ir.scalar.ops_table.OPS")
+        raise GraphError(f"unknown scalar operation {name!r}", hint="see litz_ir.scalar.OPS")
     if len(args) != row.arity:
         raise GraphError(f"{name} takes {row.arity} arguments, got {len(args)}")
     return Op(name, args, result_dtype(row, tuple(a.dtype for a in args), dtype))

@@ -117,7 +117,7 @@ def _check_operation(node: Op, location: ErrorLocation) -> None:
     row = OPS.get(node.name)
     if row is None:
         location.fail(
-            "scalar-operation", f"{node.name!r} is not a scalar operation", "see litz_ir.scalar.ops_table.OPS"
+            "scalar-operation", f"{node.name!r} is not a scalar operation", "see litz_ir.scalar.OPS"
         )
     if len(node.args) != row.arity:
         location.fail("scalar-operation", f"{node.name} takes {row.arity} arguments, got {len(node.args)}")

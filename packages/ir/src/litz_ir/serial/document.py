@@ -21,6 +21,9 @@ _FORMAT = "litz"
 _VERSION = 1
 """Version of the format; it changes if an entry changes its meaning. The schema digest covers changed fields."""
 
+_DAMAGED_HINT = "write it again by litz_ir.to_json; an entry of a cache may be deleted"
+"""Next step for damaged text."""
+
 Document = LoopGraph | FusedGraph | Plan | Kernel
 """Data of any level that has a serial form."""
 _ROOTS: dict[str, type[Document]] = {cls.__name__: cls for cls in (LoopGraph, FusedGraph, Plan, Kernel)}
@@ -38,8 +41,13 @@ def from_json(text: str) -> Document:
     """Parse the output of :func:`to_json`; ``from_json(to_json(x)) == x``.
 
     Only classes of the schema are instantiated, and every field is checked. Raises :class:`SerialError` for damaged
-    text, or text of another version.
+    text, text of another version, and a value that is no text.
     """
+    if not isinstance(text, str | bytes | bytearray):
+        raise SerialError(
+            f"expected text, found a value of type {type(text).__name__}",
+            hint="give the output of litz_ir.to_json",
+        )
     try:
         document = expect(json.loads(text), dict)
         _check_header(document)
@@ -59,7 +67,7 @@ def from_json(text: str) -> Document:
         ValueError,
     ) as error:
         message = error.message if isinstance(error, LitzError) else f"{type(error).__name__}: {error}"
-        raise SerialError(f"damaged data: {message}", hint="delete it; it will be created again") from error
+        raise SerialError(f"damaged data: {message}", hint=_DAMAGED_HINT) from error
 
 
 def _check_header(document: dict[str, Json]) -> None:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from litz_ir.device import CPU, Device
 from litz_ir.dtypes import ALL, DType
-from litz_ir.errors import TargetError
 from litz_ir.loops.reduction_kinds import REDUCTION_KINDS
 from litz_ir.scalar.ops_table import BUILT_IN, OPS
 from litz_ir.target.device_model import DeviceModel
+from litz_ir.target.field_checks import (
+    Check,
+    accepts,
+    at_least,
+    check_fields,
+    flag,
+    instance,
+    names_of,
+    nonempty_text,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +71,7 @@ class Capabilities:
     """Longest row that a scan may sort; 0 for a target without sorting scans."""
 
     def __post_init__(self) -> None:
-        for name, (check, expected) in _CHECKS.items():
-            value = getattr(self, name)
-            if not check(value):
-                raise TargetError(
-                    f"{name} is {value!r:.80}, but {expected} belongs there",
-                    hint="see litz_ir.target.Capabilities",
-                )
+        check_fields(self, _CHECKS)
 
     def computes(self, operation: str) -> bool:
         """Return whether kernels compute a scalar operation."""
@@ -91,61 +94,32 @@ class Capabilities:
 COMBINING_MODES = ("add", "mul", "min", "max")
 """Modes of stores that combine a value with the element in memory."""
 
-_Check = tuple[Callable[[object], bool], str]
-"""A function that is true for a right value, and words for what belongs there."""
-
-
-def _instance(kind: type, expected: str) -> _Check:
-    return lambda value: isinstance(value, kind), expected
-
-
-def _at_least(low: int) -> _Check:
-    return lambda value: type(value) is int and value >= low, f"an int of at least {low}"
-
-
-def _flag() -> _Check:
-    return lambda value: type(value) is bool, "True or False"
-
-
-def _dtypes() -> _Check:
-    return (
-        lambda value: isinstance(value, frozenset) and all(isinstance(each, DType) for each in value),
-        "a frozenset of dtypes",
-    )
-
-
-def _names(known: Collection[str], table: str, further: str = "") -> _Check:
-    return (
-        lambda value: (
-            value is None
-            or (isinstance(value, frozenset) and all(each in known or each == further for each in value))
-        ),
-        f"None or a frozenset of names of {table}",
-    )
-
-
-_CHECKS: Mapping[str, _Check] = MappingProxyType(
+_DTYPES = accepts(
+    lambda value: isinstance(value, frozenset) and all(isinstance(each, DType) for each in value),
+    "a frozenset of dtypes",
+)
+_CHECKS: Mapping[str, Check] = MappingProxyType(
     {
-        "name": _instance(str, "a string"),
-        "device": _instance(Device, "a Device"),
-        "model": _instance(DeviceModel, "a DeviceModel"),
-        "scratch_bytes": _at_least(0),
-        "max_tile_elements": _at_least(0),
-        "max_statements": _at_least(1),
-        "forward_progress": _flag(),
-        "graph_capture": _flag(),
-        "max_subkernels": _at_least(1),
-        "dtypes": _dtypes(),
-        "atomics": _dtypes(),
-        "operations": _names(OPS, "litz_ir.scalar.OPS"),
-        "combiners": _names(REDUCTION_KINDS, "litz_ir.loops.REDUCTION_KINDS and user", "user"),
-        "scans": _flag(),
-        "combining_stores": _names(COMBINING_MODES, "add, mul, min and max"),
-        "faults": _flag(),
-        "index_bits": (lambda value: type(value) is int and value in (32, 64), "32 or 64"),
-        "fp8_matmul": _flag(),
-        "nested_reductions": _flag(),
-        "max_sorted_row": _at_least(0),
+        "name": nonempty_text(),
+        "device": instance(Device, "a Device"),
+        "model": instance(DeviceModel, "a DeviceModel"),
+        "scratch_bytes": at_least(0),
+        "max_tile_elements": at_least(0),
+        "max_statements": at_least(1),
+        "forward_progress": flag(),
+        "graph_capture": flag(),
+        "max_subkernels": at_least(1),
+        "dtypes": _DTYPES,
+        "atomics": _DTYPES,
+        "operations": names_of(OPS, "litz_ir.scalar.OPS"),
+        "combiners": names_of(REDUCTION_KINDS, "litz_ir.loops.REDUCTION_KINDS and user", "user"),
+        "scans": flag(),
+        "combining_stores": names_of(COMBINING_MODES, "add, mul, min and max"),
+        "faults": flag(),
+        "index_bits": accepts(lambda value: type(value) is int and value in (32, 64), "32 or 64"),
+        "fp8_matmul": flag(),
+        "nested_reductions": flag(),
+        "max_sorted_row": at_least(0),
     }
 )
 """The check of each field."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+
+from litz_ir.target.field_checks import Check, at_least, check_fields, finite, flag, power_of_two
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,9 @@ class DeviceModel:
     max_descriptor_block: int = 0
     """Most elements along a dimension of a tile that a tensor descriptor describes. Source: likewise."""
 
+    def __post_init__(self) -> None:
+        check_fields(self, _CHECKS)
+
     @property
     def max_warps(self) -> int:
         """Most warps of a thread block."""
@@ -89,3 +96,30 @@ class DeviceModel:
     def full_register_warps(self) -> int:
         """Most warps of a thread block whose threads have ``thread_registers`` each, which are allocated in eights."""
         return self.registers // (self.warp_size * -(-self.thread_registers // 8) * 8)
+
+
+_CHECKS: Mapping[str, Check] = MappingProxyType(
+    {
+        "threads": at_least(1),
+        "vector_bytes": power_of_two(or_zero=True),
+        "l2_bytes": at_least(0),
+        "line_bytes": power_of_two(),
+        "sector_bytes": power_of_two(or_zero=True),
+        "memory_rate": finite(),
+        "flop_rate": finite(),
+        "matrix_rate": finite(or_zero=True),
+        "launch_seconds": finite(or_zero=True),
+        "sm_count": at_least(0),
+        "warp_size": power_of_two(),
+        "max_threads": at_least(1),
+        "registers": at_least(0),
+        "thread_registers": at_least(0),
+        "shared_bytes": at_least(0),
+        "static_shared_bytes": at_least(0),
+        "max_cluster_size": at_least(1),
+        "tensor_descriptors": flag(),
+        "descriptor_alignment": at_least(0),
+        "max_descriptor_block": at_least(0),
+    }
+)
+"""The check of each field."""

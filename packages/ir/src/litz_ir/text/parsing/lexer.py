@@ -197,7 +197,14 @@ class Stream:
 
 
 def read_whole(text: str, rule: Callable[[Stream], T]) -> T:
-    """Parse all of the text by ``rule``; raises :class:`ParseError`."""
+    """Parse all of the text by ``rule``; raises :class:`ParseError`, also for a value that is no text."""
+    if not isinstance(text, str):
+        raise ParseError(
+            f"expected text, found a value of type {type(text).__name__}",
+            line=1,
+            column=1,
+            hint="give the output of litz_ir.to_text, or the contents of a file by Path.read_text",
+        )
     stream = Stream(text)
     try:
         found = rule(stream)
