@@ -20,7 +20,7 @@ from litz_ir.device import Device
 from litz_ir.dtypes import b1
 from litz_ir.loops import LoopGraph, Value
 from litz_ir.passes import PassContext
-from litz_ir.plan import CheckStep, Plan, RegionStep, Step, verify_plan
+from litz_ir.plan import CheckStep, Plan, RegionStep, Step
 from litz_ir.scalar import const
 from litz_ir.target import Capabilities
 from litz_ir.text import parse_plan
@@ -66,7 +66,7 @@ def test_a_partitioned_plan_computes_the_same(
         graph = replace(graph, donated=free)
     plan = checked(plan_of(graph, CPU_LIKE, SchedulerOptions(fuse=False)), places)
     made = partition_plan(plan, Routines(lambda target: target in alone, mutates), BRIEF)
-    verify_plan(made.plan)
+    verify(made.plan)
     assert_same(graph, made.plan)
     for part in made.partitions:
         steps = made.plan.subplan(part).steps

@@ -32,8 +32,9 @@ from litz.tuning.tunable_kernels import tunable_kernels
 from litz_codegen_triton.target import CudaTarget
 from litz_ir.errors import CompileFailed
 from litz_ir.host import Executor
-from litz_ir.plan import Launch, Plan, invocations_of, schedules_of, verify_plan
+from litz_ir.plan import Launch, Plan, invocations_of, schedules_of
 from litz_ir.target import SourceUnit
+from litz_ir.verifier import verify
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "tests"))
 from lowering_check import to_array, to_tensor
@@ -70,7 +71,7 @@ def planned(compiled: Callable[..., Compiled]) -> Callable[..., Plan]:
     def plan(program: Program, *given: Tensor) -> Plan:
         found = compiled(program, *given).artifact
         assert found is not None
-        verify_plan(found.plan)
+        verify(found.plan)
         return found.plan
 
     return plan
@@ -153,7 +154,7 @@ def test_fused_kernels_that_move_much_in_one_launch_are_tuned(
     other = target.candidates(subject.kernel)[1]
     choice = TunedTiles(schedules_of(other), 1.0, 2.0, schedules_of(subject.kernel))
     made = applied(large, {subject.kernel.name: choice}, target, ArtifactCache(None, None))
-    verify_plan(made.plan)
+    verify(made.plan)
     assert made.plan.kernel(subject.kernel.name) == other
     assert made.units != large.units and host_program(made.plan) == host_program(large.plan)
     loader = loader_of(made, "lists", TargetSet({"cuda": target}), Config())

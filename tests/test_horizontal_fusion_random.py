@@ -21,9 +21,10 @@ from litz_ir.device import CPU
 from litz_ir.host import Executor
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext
-from litz_ir.plan import Kernel, Launch, Plan, invocations_of, memory_root, verify_plan
+from litz_ir.plan import Kernel, Launch, Plan, invocations_of, memory_root
 from litz_ir.symbols import add
 from litz_ir.text import from_text, to_text
+from litz_ir.verifier import verify
 from litz_scheduler import SchedulerOptions, schedule
 from litz_scheduler.memory import slots
 
@@ -175,8 +176,8 @@ class Runs:
     ) -> list[Any]:
         """Return the outputs of a graph."""
         plan, alone = (schedule(graph, PassContext({CPU: MACHINE}), each) for each in (self.options, ALONE))
-        verify_plan(plan)
-        verify_plan(alone)
+        verify(plan)
+        verify(alone)
         assert not list(conflicts(plan))
         assert from_text(to_text(plan)) == plan
         assert not any(kernel.subkernels for kernel in alone.kernels)

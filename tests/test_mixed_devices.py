@@ -41,7 +41,8 @@ from litz_ir.host.memory import NumpyMemory
 from litz_ir.interp.kernel import run_kernel
 from litz_ir.loops import Value
 from litz_ir.passes import PassContext
-from litz_ir.plan import CallStep, DefineStep, Plan, kernel_devices, verify_plan
+from litz_ir.plan import CallStep, DefineStep, Plan, kernel_devices
+from litz_ir.verifier import verify
 from litz_scheduler.graph_partition import PartitionGraph
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "tests"))
@@ -77,7 +78,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[[GraphModule], Artifac
         config = Config(cache=False, fallback=fallback)  # type: ignore[arg-type]  # one of its names
         found = Compilation(gm, "mixed", config, ArtifactCache.open(config)).run().artifact
         assert found is not None
-        verify_plan(found.plan)
+        verify(found.plan)
         return found
 
     monkeypatch.setattr(litz.pipeline, "load_tuned", load)

@@ -22,8 +22,9 @@ from litz.cache.key import graph_key
 from litz.host.emit.source import host_program
 from litz.settings import Config
 from litz_codegen_triton.capabilities import CUDA, chip_capabilities
-from litz_ir.loops import Extern, LoopGraph, Pointwise, verify_graph
+from litz_ir.loops import Extern, LoopGraph, Pointwise
 from litz_ir.passes import PassContext
+from litz_ir.verifier import verify
 from litz_lowering import LoweringOptions, lower
 from litz_scheduler import schedule
 
@@ -54,7 +55,7 @@ def traced(program: Callable[[Tensor], object]) -> torch.fx.GraphModule:
 
 def lowered(program: Callable[[Tensor], object]) -> LoopGraph:
     graph = lower(traced(program), options=LoweringOptions(fallback="error")).graph
-    verify_graph(graph)
+    verify(graph)
     return graph
 
 

@@ -36,12 +36,12 @@ from litz_ir.plan import (
     TileRequest,
     kernels_in,
     schedules_of,
-    verify_plan,
 )
 from litz_ir.plan.verify_kernel import verify_kernel
 from litz_ir.scalar import op
 from litz_ir.scalar.build import load
 from litz_ir.text import from_text, print_schedule, to_text
+from litz_ir.verifier import verify
 
 MODULES = (
     triton_corpus,
@@ -102,7 +102,7 @@ def test_the_form_of_a_kernel(name: str, form: type) -> None:
 def test_a_scheduled_plan_round_trips_through_text() -> None:
     for graph in graphs():
         plan = plan_of(graph)
-        verify_plan(plan)
+        verify(plan)
         assert from_text(to_text(plan)) == plan
         assert all(not isinstance(each.schedule, TileRequest) for each in kernels_in(plan))
         assert schedule_plan(plan, MACHINE) == plan

@@ -9,8 +9,9 @@ import pytest
 
 from litz_ir.errors import VerifyError
 from litz_ir.loops import Layout, TensorType
-from litz_ir.plan import Plan, verify_plan
+from litz_ir.plan import Plan
 from litz_ir.text import from_text
+from litz_ir.verifier import verify
 
 COPY = """
 plan p on cpu "any" (%x: f32[64, 32] fixed) -> (%o) {
@@ -45,12 +46,12 @@ def plan(text: str) -> Plan:
 
 def refused(text: str) -> VerifyError:
     with pytest.raises(VerifyError) as caught:
-        verify_plan(plan(text))
+        verify(plan(text))
     return caught.value
 
 
 def test_the_plan_is_right() -> None:
-    verify_plan(plan(COPY))
+    verify(plan(COPY))
 
 
 OUTSIDE = [
@@ -90,7 +91,7 @@ def test_an_access_outside_of_a_buffer(
 def test_an_access_that_may_be_inside_is_accepted(right: str, wrong: str) -> None:
     assert right in COPY
     text = COPY.replace("storage a: 8192", "storage a: 65536").replace("storage b: 256", "storage b: 4096")
-    verify_plan(plan(text.replace(right, wrong)))
+    verify(plan(text.replace(right, wrong)))
 
 
 def test_every_launch_must_give_enough_elements() -> None:
@@ -104,7 +105,7 @@ def test_a_buffer_of_unknown_size_is_no_error() -> None:
     text = COPY.replace("  storage a", "  symbols { n: int from 1 }\n  storage a")
     text = text.replace("  allocate b", "  define n from size 0 of %x\n  allocate b")
     text = text.replace("(%x: f32[64, 32] fixed)", "(%x: f32[n, 32] fixed)")
-    verify_plan(plan(text.replace("buffer %x: f32[64, 32] fixed", "buffer %x: f32[n, 32] fixed")))
+    verify(plan(text.replace("buffer %x: f32[64, 32] fixed", "buffer %x: f32[n, 32] fixed")))
 
 
 FUSED = """
@@ -127,7 +128,7 @@ plan p on cuda "any" (%x: f32[8], %y: f32[4]) -> (%x, %y) {
 
 
 def test_an_access_of_a_subkernel() -> None:
-    verify_plan(plan(FUSED))
+    verify(plan(FUSED))
     error = refused(FUSED.replace("outer [i0: 4]", "outer [i0: 5]"))
     assert error.check == "index-bounds" and error.node.startswith("one") and "4" in error.message
 
@@ -154,11 +155,11 @@ def test_a_check_reads_what_no_step_wrote() -> None:
 
 def test_contents_of_inputs_calls_and_empty_buffers() -> None:
     without = COPY.replace("  launch scale(%x, %t, %o)\n", "")
-    verify_plan(plan(without.replace("buffer %o: f32[64, 32] in a", "buffer %o: f32[64, 32] shares %x")))
-    verify_plan(plan(without.replace("  free b\n", "  call fill(%o)\n  free b\n")))
-    verify_plan(plan(without.replace("%o: f32[64, 32] in a", "%o: f32[0, 32] in a")))
+    verify(plan(without.replace("buffer %o: f32[64, 32] in a", "buffer %o: f32[64, 32] shares %x")))
+    verify(plan(without.replace("  free b\n", "  call fill(%o)\n  free b\n")))
+    verify(plan(without.replace("%o: f32[64, 32] in a", "%o: f32[0, 32] in a")))
     call = without.replace("buffer %o: f32[64, 32] in a", "buffer %o: f32[64, 32]")
-    verify_plan(plan(call.replace("  free b\n", "  %o = call make()\n  free b\n")))
+    verify(plan(call.replace("  free b\n", "  %o = call make()\n  free b\n")))
 
 
 def test_a_kernel_may_write_before_it_reads() -> None:
@@ -171,7 +172,7 @@ def test_a_kernel_may_write_before_it_reads() -> None:
   kernel scale"""
     begin, end = COPY.index("kernel sums"), COPY.index("kernel scale")
     text = COPY[:begin] + kernel + COPY[end + len("kernel scale") :]
-    verify_plan(plan(text))
+    verify(plan(text))
     error = refused(text.replace("phase [] { %p1[i0] = $s; }", "phase [] { %p1[i0] add = $s; }"))
     assert error.check == "written-before" and "%t" in error.message
 
@@ -194,7 +195,7 @@ plan p on cpu "any" (%x: f32[8]) -> (%y) {
 
 
 def test_the_subplan_of_a_region_may_fill_an_argument() -> None:
-    verify_plan(plan(REGION))
+    verify(plan(REGION))
     error = refused(REGION.replace("    launch one(%u)\n", ""))
     assert error.check == "written-before" and error.node == "region.invoke"
     assert refused(REGION.replace("{ q }", "{ }")).check == "region"
@@ -223,5 +224,5 @@ def test_numbers_of_a_plan_are_not_negative() -> None:
     }
     for message, data in wrong.items():
         with pytest.raises(VerifyError) as caught:
-            verify_plan(data)
+            verify(data)
         assert caught.value.check == "type" and message in caught.value.message

@@ -16,7 +16,8 @@ from litz_ir.device import Device
 from litz_ir.dtypes import DType
 from litz_ir.interp import run_graph
 from litz_ir.interp.encoding import storage_dtype
-from litz_ir.loops import Call, ComplexRef, Keyword, LoopGraph, Output, Ref, verify_graph
+from litz_ir.loops import Call, ComplexRef, Keyword, LoopGraph, Output, Ref
+from litz_ir.verifier import verify
 from litz_lowering import LoweredGraph, LoweringOptions, decompositions, lower, torch_dtype
 from litz_lowering.types.torch_types import known_dtype, litz_dtype
 
@@ -92,7 +93,7 @@ class Interpreted:
 
     def compile(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         result = lower(gm, options=self.options)
-        verify_graph(result.graph)
+        verify(result.graph)
         self.sources.append(gm)
         self.lowered.append(result)
         constants = {name: to_array(t) for name, t in result.constants.items()}

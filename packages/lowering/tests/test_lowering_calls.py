@@ -13,7 +13,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from litz_ir.errors import UnsupportedOperation
 from litz_ir.interp import run_graph
-from litz_ir.loops import ContractionCall, Extern, Mutation, Random, verify_graph
+from litz_ir.loops import ContractionCall, Extern, Mutation, Random
+from litz_ir.verifier import verify
 from litz_lowering import LoweringOptions, lower
 from litz_lowering.aten.fallback_families import fallback_reason
 from litz_lowering.rules import RULES
@@ -232,7 +233,7 @@ def test_force_extern_selects_nodes() -> None:
     )
     names = frozenset(n.name for n in graph.graph.nodes if n.op == "call_function")
     lowered = lower(graph, options=LoweringOptions(force_extern=names, fallback="error"))
-    verify_graph(lowered.graph)
+    verify(lowered.graph)
     assert {f.node for f in lowered.fallbacks} == names
     assert all(isinstance(op, Extern) for op in lowered.graph.operations)
     x = numbers(3, 4)
@@ -267,7 +268,7 @@ def test_mutation_by_an_operator_makes_a_new_version() -> None:
 
     graph = make_fx(run, tracing_mode="fake")(numbers(3, 4))
     lowered = lower(graph)
-    verify_graph(lowered.graph)
+    verify(lowered.graph)
     (extern,) = [op for op in lowered.graph.operations if isinstance(op, Extern)]
     assert extern.mutates and extern.results[-1].replaces == "mul"
     x = numbers(3, 4)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from litz_ir.loops import verify_graph
+from litz_ir.verifier import verify
 from litz_lowering import LoweringOptions, decompositions, lower
 
 aten = torch.ops.aten
@@ -33,7 +33,7 @@ def calls(program: Program, dtype: torch.dtype, device: str, *, deterministic: b
         traced = make_fx(program, decompositions())(x, *indices)
     options = LoweringOptions(fallback="error", deterministic=deterministic)
     graph = lower(traced, options=options).graph
-    verify_graph(graph)
+    verify(graph)
     return lowering_check.calls(graph)
 
 

@@ -15,7 +15,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from litz_ir.device import Device
 from litz_ir.errors import UnsupportedOperation
-from litz_ir.loops import Extern, HostScalar, LoopGraph, Random, Ref, verify_graph
+from litz_ir.loops import Extern, HostScalar, LoopGraph, Random, Ref
+from litz_ir.verifier import verify
 from litz_lowering import LoweringOptions, correct_metadata, decompositions, gpus_of, lower
 from litz_lowering.types.devices import Devices
 
@@ -29,7 +30,7 @@ def lowered(
         traced = make_fx(program, decomposition_table=table)(*given)
     correct_metadata(traced)
     graph = lower(traced, options=LoweringOptions(fallback="error")).graph
-    verify_graph(graph)
+    verify(graph)
     return graph
 
 
@@ -125,7 +126,7 @@ def test_gpus_are_numbered_in_order_of_use(first: int, second: int) -> None:
         given = torch.empty(6, device=f"cuda:{first}"), torch.empty(6, device=f"cuda:{second}")
         traced = make_fx(program)(*given)
     graph = lower(traced, options=LoweringOptions(fallback="error")).graph
-    verify_graph(graph)
+    verify(graph)
     assert gpus_of(traced) == (torch.device("cuda", first), torch.device("cuda", second))
     assert [str(o.results[0].type.device) for o in graph.operations] == ["cuda", *["cuda:1"] * 4]
     asked = [dict(o.attributes)["device"] for o in graph.operations if isinstance(o, Extern | Random)]

@@ -13,8 +13,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from litz_ir.errors import UnsupportedOperation
 from litz_ir.interp import run_graph
-from litz_ir.loops import HostScalar, ObjectInput, Ref, ScalarInput, Value, verify_graph
+from litz_ir.loops import HostScalar, ObjectInput, Ref, ScalarInput, Value
 from litz_ir.text import from_text, to_text
+from litz_ir.verifier import verify
 from litz_lowering import lower
 
 
@@ -41,7 +42,7 @@ def test_placeholders_of_every_kind() -> None:
     generator.meta["val"], number.meta["val"] = torch.Generator(), object()
     graph.output((total, size, none))
     lowered = lower(GraphModule(torch.nn.Module(), graph))
-    verify_graph(lowered.graph)
+    verify(lowered.graph)
     kinds = [type(i) for i in lowered.graph.inputs]
     assert kinds == [Value, ScalarInput, ScalarInput, ScalarInput, ObjectInput, ObjectInput, ObjectInput]
     data = torch.randn(3, 4)
@@ -61,7 +62,7 @@ def test_outputs_of_every_kind() -> None:
         doubled.meta["val"] = torch.empty(3)
     graph.output((x, doubled, doubled, None, 3, 1.5, [x, doubled]))
     lowered = lower(GraphModule(torch.nn.Module(), graph))
-    verify_graph(lowered.graph)
+    verify(lowered.graph)
     assert lowered.graph.outputs == (
         Ref("x"), Ref("mul_tensor"), Ref("mul_tensor"), None, 3, 1.5, Ref("x"), Ref("mul_tensor"),
     )  # fmt: skip
@@ -70,7 +71,7 @@ def test_outputs_of_every_kind() -> None:
 def test_graphs_of_constants_only_and_without_inputs() -> None:
     graph = graph_of(lambda: (torch.ones(3) * 2, torch.arange(4)))
     lowered = lower(graph)
-    verify_graph(lowered.graph)
+    verify(lowered.graph)
     ones, count = run_graph(lowered.graph, [], {}, {})
     assert ones.tolist() == [2.0, 2.0, 2.0] and count.tolist() == [0, 1, 2, 3]
 
@@ -106,7 +107,7 @@ def test_tiny_constants_are_inlined(shape: tuple[int, ...]) -> None:
 def test_larger_constants_are_named_once() -> None:
     tensor, x = torch.randn(5, 6), torch.randn(5, 6)
     lowered = lower(constant_graph(tensor, twice=True))
-    verify_graph(lowered.graph)
+    verify(lowered.graph)
     assert list(lowered.constants) == ["constant"] and len(lowered.graph.constants) == 1
     (found,) = run_graph(lowered.graph, [to_array(x)], {"constant": to_array(tensor)}, {})
     torch.testing.assert_close(to_tensor(found), x + tensor + tensor)
@@ -137,7 +138,7 @@ def test_values_read_from_tensors() -> None:
 
     graph = graph_of(run, torch.randn(3), torch.tensor(2.5), mode="symbolic")
     lowered = lower(graph)
-    verify_graph(lowered.graph)
+    verify(lowered.graph)
     assert any(isinstance(op, HostScalar) for op in lowered.graph.operations)
     x = torch.randn(3)
     (found,) = run_graph(lowered.graph, [to_array(x), to_array(torch.tensor(2.5))], {}, {})
@@ -205,7 +206,7 @@ def test_cpu_scalars_are_moved_to_the_device() -> None:
         x, scale = torch.empty(4, 8, device="cuda"), torch.empty(())
         graph = make_fx(lambda x, s: (x * s).cpu())(x, scale)
     lowered = lower(graph)
-    verify_graph(lowered.graph)
+    verify(lowered.graph)
     assert [f.reason for f in lowered.fallbacks] == ["the copy is between devices"]
     results = [value for operation in lowered.graph.operations for value in operation.results]
     assert [str(value.type.device) for value in results] == ["cuda", "cuda", "cpu"]
@@ -236,7 +237,7 @@ def test_data_dependent_sizes_stay_symbols() -> None:
 
     x = torch.randn(20)
     lowered = lower(graph_of(run, x, mode="symbolic"))
-    verify_graph(lowered.graph)
+    verify(lowered.graph)
     assert any("size(0)" in info.source and info.name.startswith("u") for info in lowered.graph.symbols)
     (found,) = run_graph(lowered.graph, [to_array(x)], {}, AtenTable())
     torch.testing.assert_close(to_tensor(found), run(x))
@@ -258,7 +259,7 @@ def test_scalar_inputs_are_not_taken_for_axes() -> None:
         result.meta["val"] = torch.empty(3)
     graph.output((result,))
     lowered = lower(GraphModule(torch.nn.Module(), graph))
-    verify_graph(lowered.graph)
+    verify(lowered.graph)
     data = torch.randn(3)
     (found,) = run_graph(lowered.graph, [to_array(data), 2.5], {}, {})
     torch.testing.assert_close(to_tensor(found), data * 2.5)

@@ -9,7 +9,8 @@ from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from litz_ir.loops import Random, Region, View, verify_graph
+from litz_ir.loops import Random, Region, View
+from litz_ir.verifier import verify
 from litz_lowering import LoweringOptions, lower
 
 X = torch.linspace(-1, 1, 12).reshape(3, 4)
@@ -29,7 +30,7 @@ def test_cond_is_one_region_with_the_tokens_of_its_branches() -> None:
         return torch.ops.higher_order.cond(x.sum() > 0, true, false, (x,))
 
     graph = lower(traced(choose, lambda a: (torch.rand_like(a),), lambda a: (a.cos(),))).graph
-    verify_graph(graph)
+    verify(graph)
     (region,) = (each for each in graph.operations if isinstance(each, Region))
     assert region.kind == "cond" and [len(g.operations) for g in region.subgraphs] == [1, 1]
     assert isinstance(region.subgraphs[0].operations[0], Random) and region.tokens == ("rng",)
@@ -45,7 +46,7 @@ def test_calls_of_one_function_share_a_graph_and_views_stay_outside() -> None:
     for node in attributes:  # as in AOTAutograd's graphs: one attribute, read before each call
         node.target = attributes[0].target
     graph = lower(gm).graph
-    verify_graph(graph)
+    verify(graph)
     first, second = (each for each in graph.operations if isinstance(each, Region))
     assert first.subgraphs[0] is second.subgraphs[0]
     assert len(first.results) == 1, "the transpose of the argument is outside of the region"

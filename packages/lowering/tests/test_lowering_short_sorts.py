@@ -12,7 +12,8 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from litz_ir.loops import LoopGraph, verify_graph
+from litz_ir.loops import LoopGraph
+from litz_ir.verifier import verify
 from litz_lowering import LoweringOptions, lower
 
 Program = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -25,7 +26,7 @@ def lowered(program: Program, x: Tensor, device: str = "cuda") -> LoopGraph:
     with FakeTensorMode():
         traced = make_fx(program)(torch.empty(x.shape, dtype=x.dtype, device=device))
     graph = lower(traced, options=LoweringOptions(fallback="error")).graph
-    verify_graph(graph)
+    verify(graph)
     return graph
 
 

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from litz_ir.loops import SORT, LoopGraph, Scan, verify_graph
+from litz_ir.loops import SORT, LoopGraph, Scan
+from litz_ir.verifier import verify
 from litz_lowering import LoweringOptions, lower
 from litz_lowering.rules.reductions.sort import MIN_ROWS
 
@@ -28,7 +29,7 @@ def lowered(program: Callable[[Tensor], object], x: Tensor, options: LoweringOpt
     with FakeTensorMode():
         traced = make_fx(program)(torch.empty(x.shape, dtype=x.dtype, device="cuda"))
     graph = lower(traced, options=options).graph
-    verify_graph(graph)
+    verify(graph)
     return graph
 
 

@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
 from litz_ir.interp import run_graph
-from litz_ir.loops import verify_graph
+from litz_ir.verifier import verify
 from litz_lowering import decompositions, lower
 from litz_lowering.rules.indexing.known_index import Stair, fit
 
@@ -71,7 +71,7 @@ def _undecomposed(function: Callable[..., Any], x: torch.Tensor) -> list[str]:
     """Capture ``function`` below autograd, where nothing is decomposed, check it, and return the reasons of
     fallbacks."""
     found = lower(make_fx(function, tracing_mode="real", decomposition_table=decompositions())(x))
-    verify_graph(found.graph)
+    verify(found.graph)
     results = run_graph(found.graph, [to_array(x)], {}, AtenTable())
     for result, want in zip(results, tree_leaves(function(x)), strict=True):
         compare("result", to_tensor(np.asarray(result)), want, 1e-5, 1e-5, 2e-2)

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from scheduler_builder import CPU_LIKE
 
 from litz_ir.device import CPU, Device
-from litz_ir.loops import verify_graph
 from litz_ir.passes import PassContext
-from litz_ir.plan import Launch, Plan, kernel_devices, launched_on, verify_plan
+from litz_ir.plan import Launch, Plan, kernel_devices, launched_on
 from litz_ir.target import Capabilities, DeviceModel
 from litz_ir.text import parse_graph, print_plan
+from litz_ir.verifier import verify
 from litz_scheduler import schedule
 from litz_scheduler.simplification.simplify import DeadCode
 from litz_scheduler.simplification.sink_constants import SinkConstants
@@ -22,7 +22,7 @@ GPU_LIKE = Capabilities("sm_90", GPU, DeviceModel(sm_count=4), max_tile_elements
 
 def planned(text: str) -> Plan:
     plan = schedule(parse_graph(text), PassContext({CPU: CPU_LIKE, GPU: GPU_LIKE}))
-    verify_plan(plan)
+    verify(plan)
     return plan
 
 
@@ -88,9 +88,9 @@ graph masks on cuda (%x: f32[64, 64] fixed, %lengths: i64[64] fixed on cpu) -> (
 
 def test_constant_creation_is_sunk_to_the_device_of_its_copy() -> None:
     graph, context = parse_graph(MASKS), PassContext({CPU: CPU_LIKE, GPU: GPU_LIKE})
-    verify_graph(graph)
+    verify(graph)
     made = DeadCode().apply(SinkConstants().apply(graph, context), context)
-    verify_graph(made)
+    verify(made)
     assert [decision.subject for decision in context.decisions] == ["there", "half"]
 
 

@@ -12,10 +12,11 @@ from scheduler_builder import CPU_LIKE, Builder, assert_same, plan_of
 from scheduler_strategies import loop_graphs
 
 from litz_ir.device import CPU
-from litz_ir.fused import FusedGraph, verify_fused
+from litz_ir.fused import FusedGraph
 from litz_ir.loops import ContractionCall, LoopGraph
 from litz_ir.passes import PassContext, Pipeline
-from litz_ir.plan import CallStep, CheckStep, Launch, Plan, verify_plan
+from litz_ir.plan import CallStep, CheckStep, Launch, Plan
+from litz_ir.verifier import verify
 from litz_scheduler import SchedulerOptions, SchedulingContext, plan_passes, schedule
 from litz_scheduler.order.candidates import WorkBlock, depth_first, freeing_first
 from litz_scheduler.order.dependencies import dependencies
@@ -77,11 +78,11 @@ def fused_of(graph: LoopGraph) -> FusedGraph:
 def plan_in_order(fused: FusedGraph, order: Sequence[int]) -> Plan:
     """The plan of the groups in another order, verified at both levels."""
     moved = replace(fused, groups=tuple(fused.groups[number] for number in order))
-    verify_fused(moved)
+    verify(moved)
 
     build = Pipeline[FusedGraph, Plan]("plan", plan_passes(OPTIONS))
     plan = build.apply(moved, SchedulingContext({CPU: CPU_LIKE}))
-    verify_plan(plan)
+    verify(plan)
     return plan
 
 

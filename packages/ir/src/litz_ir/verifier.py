@@ -26,14 +26,18 @@ __all__ = ["verify"]
 
 @singledispatch
 def verify(data: object) -> None:
-    """Check every invariant of a graph, plan or kernel, or of data for which a package registers a verifier.
+    """Check every invariant of a graph, plan or kernel, or of data of another package with a method ``verify``.
 
     Raises :class:`litz_ir.errors.VerifyError`, which names the check, the operation and the user's line, and
     :class:`litz_ir.errors.GraphError` for other data.
     """
+    own = None if isinstance(data, type) else getattr(data, "verify", None)
+    if callable(own):
+        own()
+        return
     raise GraphError(
         f"no verifier for {type(data).__name__}",
-        hint="verify takes a LoopGraph, FusedGraph, Plan or Kernel; register one with verify.register",
+        hint="verify takes a LoopGraph, FusedGraph, Plan or Kernel, or data with a method verify()",
     )
 
 

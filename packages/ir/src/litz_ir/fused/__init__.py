@@ -2,6 +2,5 @@
 
 from litz_ir.fused.decision import Decision, Reason
 from litz_ir.fused.group import FusedGraph, Group, Member, StorageClass
-from litz_ir.fused.verify import verify_fused
 
-__all__ = ["Decision", "Reason", "StorageClass", "FusedGraph", "Group", "Member", "verify_fused"]
+__all__ = ["Decision", "Reason", "StorageClass", "FusedGraph", "Group", "Member"]

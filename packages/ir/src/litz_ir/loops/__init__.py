@@ -52,7 +52,6 @@ from litz_ir.loops.operations import load_names
 from litz_ir.loops.reduction_kinds import REDUCTION_KINDS, ReductionKind, StateDefinition
 from litz_ir.loops.rewriter import Rewriter, map_bodies, rename_reads
 from litz_ir.loops.subgraphs import extract_subgraph
-from litz_ir.loops.verify import verify_graph
 
 __all__ = [
     "REDUCTION_KINDS",
@@ -114,5 +113,4 @@ __all__ = [
     "span",
     "stride_order",
     "tensor_type",
-    "verify_graph",
 ]

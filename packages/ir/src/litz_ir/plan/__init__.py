@@ -68,7 +68,6 @@ from litz_ir.plan.schedule import (
     scan_segment,
 )
 from litz_ir.plan.user_combiners import with_user_combiners
-from litz_ir.plan.verify import verify_plan
 
 __all__ = [
     "COUNTER_WORDS",
@@ -135,7 +134,6 @@ __all__ = [
     "workspace_of",
     "workspace_words",
     "touched_by",
-    "verify_plan",
     "written_buffers",
     "written_by",
 ]

@@ -12,7 +12,6 @@ from litz_ir.loops import LoopGraph, ObjectInput, Operation
 from litz_ir.plan import Kernel, KernelOrigin, Launch, Placement, Plan, Step, touched_by
 from litz_ir.symbols import Size
 from litz_ir.target import Capabilities
-from litz_ir.verifier import verify
 from litz_scheduler.memory.planner import MemoryPlan, plan_memory
 from litz_scheduler.memory.workspace import transient_bytes
 
@@ -68,6 +67,23 @@ class UnnamedSteps:
     groups: tuple[tuple[Item, ...], ...]
     """The items of each group."""
 
+    def verify(self) -> None:
+        """Check the item count per group, and that launches have a placed buffer per kernel parameter.
+
+        Raises ``VerifyError``.
+        """
+        name = self.fused.graph.name
+        if len(self.groups) != len(self.fused.groups):
+            raise VerifyError(
+                f"steps for {len(self.groups)} groups of {len(self.fused.groups)}",
+                check="steps.groups",
+                node=name,
+            )
+        for item in (*self.first, *(item for group in self.groups for item in group)):
+            if isinstance(item, UnnamedLaunch):
+                _check_launch(item.kernel, item.buffers, item.group)
+                _check_placed(item.buffers, self.placements, item.group)
+
 
 @dataclass(frozen=True, slots=True)
 class UnplacedPlan:
@@ -109,47 +125,26 @@ class UnplacedPlan:
         """Return the memory plan of the steps."""
         return self.placed(self.steps, self.kernels) if self.memory is None else self.memory
 
+    def verify(self) -> None:
+        """Check that launched kernels exist, that buffers are placed, and that the groups cover the steps.
 
-@verify.register
-def verify_unnamed(data: UnnamedSteps) -> None:
-    """Check the item count per group, and that launches have a placed buffer per kernel parameter.
-
-    Raises ``VerifyError``.
-    """
-    name = data.fused.graph.name
-    if len(data.groups) != len(data.fused.groups):
-        raise VerifyError(
-            f"steps for {len(data.groups)} groups of {len(data.fused.groups)}",
-            check="steps.groups",
-            node=name,
-        )
-    for item in (*data.first, *(item for group in data.groups for item in group)):
-        if isinstance(item, UnnamedLaunch):
-            _check_launch(item.kernel, item.buffers, item.group)
-            _check_placed(item.buffers, data.placements, item.group)
-
-
-@verify.register
-def verify_unplaced(data: UnplacedPlan) -> None:
-    """Check that launched kernels exist, that buffers are placed, and that the groups cover the steps.
-
-    Raises ``VerifyError``.
-    """
-    objects = {each.name for each in data.fused.graph.inputs if isinstance(each, ObjectInput)}
-    for step in data.steps:
-        if isinstance(step, Launch):
-            if step.kernel not in data.kernels:
-                raise VerifyError("no kernel of that name", check="steps.kernel", node=step.kernel)
-            _check_launch(data.kernels[step.kernel], step.buffers, step.kernel)
-        tensors = [name for name in touched_by(step) if name not in objects]
-        _check_placed(tensors, data.placements, type(step).__name__)
-    if data.groups:
-        ends = [data.groups[0].start, *(each.stop for each in data.groups)]
-        starts = [*(each.start for each in data.groups), len(data.steps)]
-        if ends != starts or len(data.groups) != len(data.fused.groups):
-            raise VerifyError(
-                "the groups do not cover the steps", check="steps.groups", node=data.fused.graph.name
-            )
+        Raises ``VerifyError``.
+        """
+        objects = {each.name for each in self.fused.graph.inputs if isinstance(each, ObjectInput)}
+        for step in self.steps:
+            if isinstance(step, Launch):
+                if step.kernel not in self.kernels:
+                    raise VerifyError("no kernel of that name", check="steps.kernel", node=step.kernel)
+                _check_launch(self.kernels[step.kernel], step.buffers, step.kernel)
+            tensors = [name for name in touched_by(step) if name not in objects]
+            _check_placed(tensors, self.placements, type(step).__name__)
+        if self.groups:
+            ends = [self.groups[0].start, *(each.stop for each in self.groups)]
+            starts = [*(each.start for each in self.groups), len(self.steps)]
+            if ends != starts or len(self.groups) != len(self.fused.groups):
+                raise VerifyError(
+                    "the groups do not cover the steps", check="steps.groups", node=self.fused.graph.name
+                )
 
 
 def _check_launch(kernel: Kernel, buffers: Sequence[str], node: str) -> None:

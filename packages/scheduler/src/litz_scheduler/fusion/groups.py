@@ -9,7 +9,6 @@ from litz_ir.errors import VerifyError
 from litz_ir.fused import Decision, Reason
 from litz_ir.loops import LoopGraph, Pointwise, Reduction, Value
 from litz_ir.passes import PassContext
-from litz_ir.verifier import verify
 from litz_scheduler.analysis.fusion_candidate import FusionCandidate
 from litz_scheduler.fusion.vertical import FusionLimits, try_fuse
 from litz_scheduler.legality.precedence import Precedence
@@ -37,6 +36,28 @@ class FusionGroups:
         return [
             self.candidates[n] for n in self.order.in_order(lambda number: self.candidates[number].position)
         ]
+
+    def verify(self) -> None:
+        """Check that each operation is in one group, and that groups run after the definitions that they read.
+
+        Raises ``VerifyError``.
+        """
+        ordered = self.ordered()
+        members = [id(node.operation) for candidate in ordered for node in candidate.members]
+        if sorted(members) != sorted(map(id, self.graph.operations)):
+            raise VerifyError(
+                f"{len(members)} members for {len(self.graph.operations)} operations",
+                check="fusion.members",
+                node=self.graph.name,
+            )
+        definers = {v.name: k for k, candidate in enumerate(ordered) for v in _results(candidate)}
+        for position, candidate in enumerate(ordered):
+            for operation in (node.operation for node in candidate.members):
+                late = next((name for name in operation.reads if definers.get(name, -1) > position), None)
+                if late is not None:
+                    raise VerifyError(
+                        f"%{late} is read before its group runs", check="fusion.order", node=operation.name
+                    )
 
     def copy(self) -> FusionGroups:
         """Return a copy that can be changed independently."""
@@ -90,30 +111,6 @@ class Merger:
         del groups.candidates[other.number]
         self.note(target, other.members[0].operation.name, "fuse", why, stake)
         return True
-
-
-@verify.register
-def verify_groups(groups: FusionGroups) -> None:
-    """Check that each operation is in one group, and that groups run after the definitions that they read.
-
-    Raises ``VerifyError``.
-    """
-    ordered = groups.ordered()
-    members = [id(node.operation) for candidate in ordered for node in candidate.members]
-    if sorted(members) != sorted(map(id, groups.graph.operations)):
-        raise VerifyError(
-            f"{len(members)} members for {len(groups.graph.operations)} operations",
-            check="fusion.members",
-            node=groups.graph.name,
-        )
-    definers = {v.name: k for k, candidate in enumerate(ordered) for v in _results(candidate)}
-    for position, candidate in enumerate(ordered):
-        for operation in (node.operation for node in candidate.members):
-            late = next((name for name in operation.reads if definers.get(name, -1) > position), None)
-            if late is not None:
-                raise VerifyError(
-                    f"%{late} is read before its group runs", check="fusion.order", node=operation.name
-                )
 
 
 def _results(candidate: FusionCandidate) -> list[Value]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from itertools import groupby
 
 from litz_ir.errors import VerifyError
@@ -27,13 +28,14 @@ from litz_ir.plan import (
     alias_path,
     memory_root,
     touched_by,
-    verify_plan,
     written_buffers,
 )
 from litz_ir.symbols import SymbolTable, mul
-from litz_ir.verifier import verify
 from litz_scheduler.graph_partition.host_time import REPLAY, work_of
 from litz_scheduler.graph_partition.obstacles import Obstacles, Routines, obstacle
+
+VERIFIER = "litz_ir.verifier"
+"""Module of the verifier, which programs that do not verify need not load."""
 
 ELSEWHERE = "it does not run on a GPU"
 """The reason for a plan whose device captures nothing."""
@@ -52,14 +54,14 @@ class GraphPartition:
     summary: str = ""
     """One line for the user about the choice."""
 
-
-@verify.register
-def verify_partition(data: GraphPartition) -> None:
-    """Check the plan, and that the captured subplans are among its subplans; raises ``VerifyError``."""
-    verify_plan(data.plan)
-    missing = set(data.partitions) - {each.name for each in data.plan.subplans}
-    if missing:
-        raise VerifyError(f"no subplans {sorted(missing)}", check="partition.subplans", node=data.plan.name)
+    def verify(self) -> None:
+        """Check the plan, and that the captured subplans are among its subplans; raises ``VerifyError``."""
+        import_module(VERIFIER).verify(self.plan)
+        missing = set(self.partitions) - {each.name for each in self.plan.subplans}
+        if missing:
+            raise VerifyError(
+                f"no subplans {sorted(missing)}", check="partition.subplans", node=self.plan.name
+            )
 
 
 @dataclass(frozen=True, slots=True)
