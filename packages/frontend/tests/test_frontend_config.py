@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import litz
 from litz.notices import log_once
 from litz.options import config_from, variable_notices
 from litz.settings import Config, ConfigHandle, forced
@@ -231,3 +232,28 @@ def test_the_readme_has_every_option_with_its_default() -> None:
             assert f"{default:g}" in written[name], name
         elif default:
             assert f"`{default}`" in written[name], name
+
+
+def test_every_option_is_listed_and_accepted() -> None:
+    names = litz.list_options()
+    assert names == sorted(set(names))
+    assert {field.name for field in fields(Config)} < set(names)
+    assert {"max_autotune", "triton.cudagraphs", "epilogue_fusion", "numerics"} < set(names)
+    default = Config()
+    for name in names:
+        own = getattr(default, name, False)
+        assert config_from(default, None, {name: own}) is not None
+
+
+def test_modes_are_listed_with_the_options_that_they_set() -> None:
+    modes = litz.list_mode_options()
+    assert modes["default"] == modes["lite"] == {}
+    assert (
+        modes["max-autotune"]
+        == litz.list_mode_options("max-autotune")
+        == {"cuda_graphs": True, "autotune": True}
+    )
+    for mode, changes in modes.items():
+        assert config_from(Config(), mode, None) == replace(Config(), **changes)
+    with pytest.raises(ConfigError, match="unknown mode 'max_autotune'"):
+        litz.list_mode_options("max_autotune")

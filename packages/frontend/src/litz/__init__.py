@@ -9,6 +9,7 @@ of litz lists the pages.
 from litz.api import compile_fx, compile_fx_inner, config, mark_step_begin
 from litz.backend import register
 from litz.explain.report import Explanation, explain
+from litz.options import list_mode_options, list_options
 from litz.timing import Timing, bench
 
 __version__ = "0.2.0"
@@ -22,6 +23,8 @@ __all__ = [
     "compile_fx_inner",
     "config",
     "explain",
+    "list_mode_options",
+    "list_options",
     "mark_step_begin",
 ]
 

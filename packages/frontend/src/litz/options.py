@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
 
@@ -97,11 +98,7 @@ def config_from(base: Config, mode: str | None, options: Mapping[str, Any] | Non
 
     Each of Inductor's options causes one warning in a process, which says how litz treats it.
     """
-    if mode is not None and mode not in _MODES:
-        near = difflib.get_close_matches(mode, _MODES, n=1) or _MODES
-        raise ConfigError(f"unknown mode {mode!r}", hint=f"did you mean {near[0]!r}?")
-    switched = {"cuda_graphs": mode in _CUDA_GRAPH_MODES, "autotune": mode in _AUTOTUNE_MODES}
-    changes: dict[str, Any] = {name: True for name, on in switched.items() if on}
+    changes = _mode_changes(mode)
     for name, value in (options or {}).items():
         if name == "fallback_random":
             changes["rng"] = "eager" if value else base.rng
@@ -116,6 +113,29 @@ def config_from(base: Config, mode: str | None, options: Mapping[str, Any] | Non
         if name in _MAPPED or name in _IGNORED:
             log_once(_option_notice(name))
     return changed
+
+
+def list_options() -> list[str]:
+    """Return the names that the argument ``options`` of ``torch.compile`` takes, sorted: litz's, and Inductor's that
+    are mapped or ignored."""
+    return sorted({*(each.name for each in fields(Config)), *_MAPPED, *_IGNORED})
+
+
+def list_mode_options(mode: str | None = None) -> dict[str, Any]:
+    """Return the options that a mode sets, by name; without a mode those of every mode, by the mode's name.
+
+    Raises :class:`ConfigError` for an unknown mode.
+    """
+    return {each: _mode_changes(each) for each in _MODES} if mode is None else _mode_changes(mode)
+
+
+def _mode_changes(mode: str | None) -> dict[str, Any]:
+    """Return the options that a mode sets; raises :class:`ConfigError` for an unknown one."""
+    if mode is not None and mode not in _MODES:
+        near = difflib.get_close_matches(mode, _MODES, n=1) or _MODES
+        raise ConfigError(f"unknown mode {mode!r}", hint=f"did you mean {near[0]!r}?")
+    switched = {"cuda_graphs": mode in _CUDA_GRAPH_MODES, "autotune": mode in _AUTOTUNE_MODES}
+    return {name: True for name, on in switched.items() if on}
 
 
 def _option_notice(name: str) -> str:
