@@ -21,6 +21,7 @@ from torch.fx import GraphModule
 from litz.artifact import Artifact, CompiledCapture
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.key import option_facts
+from litz.capture.artifact_logs import log_artifacts
 from litz.capture.bases import bases, layouts, with_extent_guard
 from litz.capture.descriptors import leading_tokens, parameter_inputs, parameter_positions
 from litz.capture.donated import SavedTensors, allow_retained_graphs, saved_alone
@@ -149,6 +150,7 @@ class CompileSession:
             name = f"{kind}_{self.number}"
             given = (frozen, donated, saved)
             compiled = compile_or_fall_back(gm, name, self.config, self.cache, *given)
+        log_artifacts(compiled)
         for observe in self.observers:
             observe(compiled)  # an observer may replace the call
         if self.plain is not None and compiled.artifact is not None and not self.share:
@@ -254,6 +256,7 @@ class CompileSession:
     def _loaded(self, artifact: Artifact, kind: str, targets: TargetSet) -> HostFunction:
         """Load an artifact as a callable."""
         compiled = load_tuned(artifact, f"{kind}_{self.number}", targets, self.config, self.cache)
+        log_artifacts(compiled)
         for observe in self.observers:
             observe(compiled)
         return compiled.call
