@@ -113,3 +113,24 @@ def test_a_fresh_cache_has_nothing_and_leaves_nothing() -> None:
         torch.compile(softmax, backend="litz")(x)
         assert os.listdir(folder)
     assert not os.path.exists(folder)
+
+
+def test_counters_tell_what_was_compiled() -> None:
+    counters = torch._dynamo.utils.counters
+    counters.clear()
+
+    def program(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.softmax(x @ w, -1), (x + 1).sum()
+
+    x, w = torch.randn(8, 16), torch.randn(16, 40)
+    torch.compile(program, backend="litz")(x, w)
+    first = dict(counters["litz"])
+    assert (first["graphs"], first["cache_misses"], first["fallbacks"]) == (1, 1, 0)
+    assert first["kernels"] == first["launches"] == 2 and first["calls"] >= 1
+    assert first["fused_operations"] >= 4
+    assert "milliseconds.lower" in first and "cache_hits" not in first
+    torch._dynamo.reset()
+    torch.compile(program, backend="litz")(x, w)
+    second = counters["litz"]
+    assert (second["graphs"], second["cache_hits"], second["cache_misses"]) == (2, 1, 1)
+    assert second["milliseconds.lower"] == first["milliseconds.lower"], "what is found is not compiled"

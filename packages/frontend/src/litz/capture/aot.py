@@ -23,6 +23,7 @@ from litz.cache.artifacts import ArtifactCache
 from litz.cache.key import option_facts
 from litz.capture.artifact_logs import log_artifacts
 from litz.capture.bases import bases, layouts, with_extent_guard
+from litz.capture.counters import count_graph
 from litz.capture.descriptors import leading_tokens, parameter_inputs, parameter_positions
 from litz.capture.donated import SavedTensors, allow_retained_graphs, saved_alone
 from litz.capture.fx_graph_cache import fx_graph_key, own_views, plain_device
@@ -150,6 +151,7 @@ class CompileSession:
             name = f"{kind}_{self.number}"
             given = (frozen, donated, saved)
             compiled = compile_or_fall_back(gm, name, self.config, self.cache, *given)
+        count_graph(compiled)
         log_artifacts(compiled)
         for observe in self.observers:
             observe(compiled)  # an observer may replace the call
@@ -256,6 +258,7 @@ class CompileSession:
     def _loaded(self, artifact: Artifact, kind: str, targets: TargetSet) -> HostFunction:
         """Load an artifact as a callable."""
         compiled = load_tuned(artifact, f"{kind}_{self.number}", targets, self.config, self.cache)
+        count_graph(compiled)
         log_artifacts(compiled)
         for observe in self.observers:
             observe(compiled)
