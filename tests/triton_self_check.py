@@ -39,6 +39,8 @@ GPU = Capabilities(
     Device("cuda"),
     chip_model("sm_90"),
     atomics=SUPPORTED,
+    nested_reductions=True,
+    max_sorted_row=2048,
     max_tile_elements=32768,
     max_subkernels=64,
 )
