@@ -37,7 +37,7 @@ from litz_ir.plan import (
     kernels_in,
     schedules_of,
 )
-from litz_ir.plan.verify_kernel import verify_kernel
+from litz_ir.plan.verify.kernel import verify_kernel
 from litz_ir.scalar import op
 from litz_ir.scalar.build import load
 from litz_ir.text import from_text, print_schedule, to_text

@@ -23,7 +23,7 @@ from litz_ir.dtypes import bf16, f32
 from litz_ir.errors import CodegenError
 from litz_ir.loops import NamedCombiner
 from litz_ir.plan import Accumulate, Kernel, Matmul, Store, TileRequest
-from litz_ir.plan.verify_kernel import verify_kernel
+from litz_ir.plan.verify.kernel import verify_kernel
 from litz_ir.scalar import op
 from litz_ir.scalar.build import load
 

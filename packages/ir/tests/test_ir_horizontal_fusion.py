@@ -15,8 +15,8 @@ from litz_ir.plan.accessed_ranges import AccessRange, access_ranges
 from litz_ir.plan.horizontal_fusion import invocations_of, origins_by_subkernel, split_subkernels
 from litz_ir.plan.kernel import Kernel, KernelOrigin
 from litz_ir.plan.program import Launch, Plan
-from litz_ir.plan.verify import verify_plan
-from litz_ir.plan.verify_kernel import verify_kernel
+from litz_ir.plan.verify.kernel import verify_kernel
+from litz_ir.plan.verify.plan import verify_plan
 from litz_ir.serial import from_json, to_json
 from litz_ir.text import from_text, to_text
 from litz_ir.text.parsing.kernel import parse_kernel

@@ -29,7 +29,7 @@ from litz_ir.plan.lookback_scan import (
     lookback_scan_of,
     lookback_words,
 )
-from litz_ir.plan.verify_kernel import verify_kernel
+from litz_ir.plan.verify.kernel import verify_kernel
 from litz_ir.scalar.build import const, op
 from litz_ir.scalar.expr import Param
 from litz_ir.text import parse_kernel, print_kernel

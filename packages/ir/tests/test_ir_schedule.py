@@ -21,7 +21,7 @@ from litz_ir.plan.schedule import (
     cpu_loops,
     scan_segment,
 )
-from litz_ir.plan.verify_kernel import verify_kernel
+from litz_ir.plan.verify.kernel import verify_kernel
 from litz_ir.text.parsing.kernel import parse_kernel
 from litz_ir.text.parsing.schedules import parse_schedule
 from litz_ir.text.printing.schedules import print_schedule

@@ -7,8 +7,8 @@ import pytest
 from litz_ir.errors import VerifyError
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Plan
-from litz_ir.plan.verify import verify_plan
-from litz_ir.plan.verify_kernel import verify_kernel
+from litz_ir.plan.verify.kernel import verify_kernel
+from litz_ir.plan.verify.plan import verify_plan
 from litz_ir.text import from_text
 
 # --- kernels --------------------------------------------------------------------------------------------

@@ -57,4 +57,6 @@ def test_all_that_the_passes_make_of_a_text_case_round_trips(cases: list[Case]) 
 @settings(max_examples=30)
 @given(graph=loop_graphs(symbolic=True), machine=st.sampled_from([CPU_LIKE, GPU_LIKE]))
 def test_plans_of_generated_graphs_round_trip(graph: LoopGraph, machine: Capabilities) -> None:
-    schedule(graph, PassContext({CPU: machine}), hooks=[RoundTrips()])
+    hook = RoundTrips()
+    schedule(graph, PassContext({CPU: machine}), hooks=[hook])
+    assert {FusedGraph, Plan} <= hook.kinds

@@ -16,8 +16,8 @@ from litz_ir.loops.verify import verify_graph
 from litz_ir.origin import UNKNOWN, Origin
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Plan
-from litz_ir.plan.verify import verify_plan
-from litz_ir.plan.verify_kernel import verify_kernel
+from litz_ir.plan.verify.kernel import verify_kernel
+from litz_ir.plan.verify.plan import verify_plan
 from litz_ir.serial.field_checks import Misfit
 from litz_ir.serial.schema import check_fields
 

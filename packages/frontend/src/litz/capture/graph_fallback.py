@@ -18,7 +18,7 @@ from litz.settings import Config
 _SELF_CHECK = "litz.self_check.checked"
 """Module that compares calls with ATen; imported where the options ask for it."""
 
-NAN_ASSERTS = "litz.nan_asserts"
+NAN_ASSERTS = "litz.self_check.nan_asserts"
 """Module of NaN checks; imported where the options ask for them."""
 
 

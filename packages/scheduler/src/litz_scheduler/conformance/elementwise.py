@@ -63,7 +63,7 @@ def _several_results(g: CaseBuilder) -> Sequence[Tensor]:
     return e, e + 1.0, g.sqrt(e)
 
 
-def _chain(g: CaseBuilder) -> Tensor:
+def _repeated_steps(g: CaseBuilder) -> Tensor:
     x, y = g.given("x", 64), g.given("y", 64)
     for _ in range(20):
         x = g.minimum(g.maximum(x * y + 0.25, -2.0), 2.0)
@@ -159,7 +159,7 @@ ELEMENTWISE: Mapping[str, Program] = {
     each.__name__[1:]: each
     for each in (
         _gelu, _tanh_gelu, _silu_gate, _broadcast, _zero_dimensions, _empty, _dynamic,
-        _dynamic_of_one, _dynamic_of_none, _several_results, _chain, _integers, _wrapping_integers,
+        _dynamic_of_one, _dynamic_of_none, _several_results, _repeated_steps, _integers, _wrapping_integers,
         _long_integers, _booleans, _casts, _half, _bfloat, _double, _transposed, _slices, _reshaped,
         _reversed_rows, _expanded, _overwritten, _rotary, _dropout_mask,
     )

@@ -8,8 +8,8 @@ from litz_ir.dtypes import DType
 from litz_ir.loops.verify_combine import verify_combiner
 from litz_ir.loops.verify_state import SCALAR_DTYPES
 from litz_ir.plan.kernel import Accumulate, Kernel, Phase, ScanStore, Store, Subkernel
-from litz_ir.plan.verify_horizontal_fusion import check_horizontal_fusion
-from litz_ir.plan.verify_schedule import check_cluster, check_lookback, check_schedule
+from litz_ir.plan.verify.horizontal_fusion import check_horizontal_fusion
+from litz_ir.plan.verify.schedule import check_cluster, check_lookback, check_schedule
 from litz_ir.scalar.expr import loads
 from litz_ir.scalar.node import Expr
 from litz_ir.scalar.verify import BodyScope, BufferInfo, ErrorLocation, axis_ranges, leaves, verify_bodies

@@ -7,7 +7,7 @@ from litz_ir.loops.nodes import TensorType
 from litz_ir.plan.buffer_uses import kernel_devices
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Launch, Plan, plans_in
-from litz_ir.plan.verify_kernel import verify_launched
+from litz_ir.plan.verify.kernel import verify_launched
 from litz_ir.scalar.verify import ErrorLocation
 
 

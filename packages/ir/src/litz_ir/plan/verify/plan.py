@@ -34,10 +34,10 @@ from litz_ir.plan.program import (
     Step,
     Storage,
 )
-from litz_ir.plan.verify_contents import check_contents
-from litz_ir.plan.verify_launched_kernels import check_kernel_devices, check_kernel_names, verify_kernels
-from litz_ir.plan.verify_memory import check_storage_overlap
-from litz_ir.plan.verify_types import check_types
+from litz_ir.plan.verify.contents import check_contents
+from litz_ir.plan.verify.launched_kernels import check_kernel_devices, check_kernel_names, verify_kernels
+from litz_ir.plan.verify.memory import check_storage_overlap
+from litz_ir.plan.verify.types import check_types
 from litz_ir.scalar.expr import loads
 from litz_ir.scalar.node import Expr
 from litz_ir.scalar.verify import BodyScope, BufferInfo, ErrorLocation, verify_bodies

@@ -1,0 +1,1 @@
+"""Verifiers of plans and kernels, which `litz_ir.verifier.verify` runs."""
