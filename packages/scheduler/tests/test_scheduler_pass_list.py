@@ -243,7 +243,7 @@ class NeverAgain(ThresholdCosts):
     def is_cheap(self, body: Expr) -> bool:
         return False
 
-    def duplicates(self, body: Expr) -> bool:
+    def duplicates(self, body: Expr, loads: int) -> bool:
         return False
 
     def uses_scratch(self, bodies: Sequence[Expr]) -> bool:

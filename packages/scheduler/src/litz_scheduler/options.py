@@ -33,7 +33,7 @@ class SchedulerOptions:
     """The largest cost, in adds of the scalar operation table, of a body that is recomputed in each of several
     readers."""
     inline_loads: int = 1
-    """The most elements that such a body may load."""
+    """The most elements that such a body may load in its innermost loop."""
     fuse: bool = True
     """True to fuse operations. False leaves one in each kernel, which is slow but helps to isolate a fault."""
     siblings: int = 4

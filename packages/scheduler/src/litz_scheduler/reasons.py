@@ -13,6 +13,7 @@ INLINE_OPERAND = Reason(
 INLINE_CHEAP = Reason("inline.cheap", "recomputing it costs less than a round trip through memory")
 
 REALISE_EXPENSIVE = Reason("realise.expensive", "it has several readers and is too expensive to recompute")
+REALISE_NARROW = Reason("realise.narrow", "it takes fewer bytes than the expensive value that it alone reads")
 REALISE_SIZE = Reason("realise.size", "inlining it would exceed the statement limit of its reader's kernel")
 REALISE_RAISES = Reason("realise.raises", "it may report an error at an element that its readers do not read")
 REALISE_CALLED = Reason("realise.called", "a call reads it, so it must be in memory")

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from litz_ir.scalar import Expr
 from litz_ir.target import Capabilities
-from litz_scheduler.analysis.cost import body_cost, load_count
+from litz_scheduler.analysis.cost import body_cost
 from litz_scheduler.options import SchedulerOptions
 
 CTAS_PER_SM = 4
@@ -54,8 +54,11 @@ class CostModel(Protocol):
     def is_cheap(self, body: Expr) -> bool:
         """True for a body that one reader may compute as often as it reads the value, instead of loading it."""
 
-    def duplicates(self, body: Expr) -> bool:
-        """True for a body that each of several readers may compute."""
+    def duplicates(self, body: Expr, loads: int) -> bool:
+        """True for a body that each of several readers may compute.
+
+        ``loads`` is the number of elements that its innermost loop loads at one point.
+        """
 
     def fuses_siblings(self, moved: int, common: int) -> bool:
         """True if a loop that moves ``moved`` bytes runs better in one kernel with a loop that reads ``common`` bytes
@@ -84,8 +87,8 @@ class ThresholdCosts:
     def is_cheap(self, body: Expr) -> bool:
         return body_cost(body) <= self.options.inline_cost
 
-    def duplicates(self, body: Expr) -> bool:
-        return self.is_cheap(body) and load_count(body) <= self.options.inline_loads
+    def duplicates(self, body: Expr, loads: int) -> bool:
+        return self.is_cheap(body) and loads <= self.options.inline_loads
 
     def fuses_siblings(self, moved: int, common: int) -> bool:
         return moved <= self.options.sibling_bytes or _MIN_COMMON_FRACTION * common >= moved

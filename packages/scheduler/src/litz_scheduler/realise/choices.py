@@ -25,6 +25,7 @@ from litz_scheduler.realise.uses import (
     Uses,
     deadlines,
     direct_uses,
+    inner_load_count,
     loop_bodies,
     may_raise,
 )
@@ -36,6 +37,9 @@ _BODY_SHARE = 4
 _OPERAND_COST = 8
 """The most expensive body, in additions, that a matmul computes for each tile of an operand: a low-precision value
 unpacked and scaled."""
+
+_PADDED_SHARE = 8
+"""A reader may compute a value at 1/8 more points than it has, as copies with padded rows do."""
 
 _EXTRA_READ_SHARE = 4
 """Reads besides the elements of a matmul operand, such as its scales, may be 1/4 of the operand's bytes."""
@@ -170,8 +174,11 @@ class InlineDecisions:
             self.weight.update(heavier)
             return "inline", reasons.INLINE_LOOP_INVARIANT
         single = uses.count <= 1 and (cheap or not self._expands(operation, uses))
-        if not single and not (uses.count < MAX_READERS and self.costs.duplicates(body)):
+        again = uses.count < MAX_READERS and self.costs.duplicates(body, inner_load_count(operation))
+        if not single and not again:
             return "realise", reasons.REALISE_EXPENSIVE
+        if uses.count > 1 and self._is_narrow(operation):
+            return "realise", reasons.REALISE_NARROW
         self.weight.update(heavier)
         return "inline", reasons.INLINE_SINGLE if single else reasons.INLINE_CHEAP
 
@@ -207,7 +214,22 @@ class InlineDecisions:
         symbols = self.graph.symbols
         own = estimate(points(operation.axes), symbols)
         readers = (points(axes_of(self.graph.operations[position])) for position in uses.readers)
-        return own > 1 and any(estimate(count, symbols) > own for count in readers)
+        most = own + own // _PADDED_SHARE
+        return own > 1 and any(estimate(count, symbols) > most for count in readers)
+
+    def _is_narrow(self, operation: Pointwise) -> bool:
+        """Return True for a value of fewer bytes than the expensive one that it alone reads, which would be stored
+        instead if each of its readers computed it.
+        """
+        source = self.producers.get(operation.reads[0]) if len(operation.reads) == 1 else None
+        if (
+            not isinstance(source, Pointwise)
+            or self.readers[source.name] > 1
+            or self._is_materialised(source)
+        ):
+            return False
+        again = self.costs.duplicates(source.bodies[0], inner_load_count(source))
+        return not again and self._bytes(operation.name) < self._bytes(source.name)
 
     def _in_time(self, name: str) -> bool:
         """Return True when every reader runs before a buffer that the value depends on is overwritten.

@@ -84,7 +84,7 @@ def direct_uses(operation: Operation, shapes: Mapping[str, tuple[Size, ...]] | N
     found: dict[str, Use] = {}
     axes = axes_of(operation)
     sizes = {axis.name: axis.size for axis in axes}
-    fastest = _fastest_axis(operation)
+    fastest = fastest_axis(operation)
 
     def use(name: str, index: tuple[Size, ...], always: bool) -> Use:
         moves = fastest is None or any(fastest in free_symbols(term) for term in index)
@@ -122,12 +122,21 @@ def may_raise(body: Expr) -> bool:
     )
 
 
-def _fastest_axis(operation: Operation) -> str | None:
+def fastest_axis(operation: Operation) -> str | None:
     """Return the axis of the innermost loop: the one along which the result is contiguous in eager's layout."""
     axes = axes_of(operation)
     if isinstance(operation, Pointwise):
         axes = tuple(axes[dim] for dim in stride_order(operation.results[0].type.layout))
     return next((axis.name for axis in reversed(axes) if axis.size != 1), None)
+
+
+def inner_load_count(operation: Pointwise) -> int:
+    """Return the number of distinct elements that the innermost loop loads at one point."""
+    fastest = fastest_axis(operation)
+    moving = (
+        any(fastest in free_symbols(term) for term in each.index) for each in set(loads(*operation.bodies))
+    )
+    return sum(fastest is None or moves for moves in moving)
 
 
 def loop_bodies(operation: Operation) -> tuple[Expr, ...]:
