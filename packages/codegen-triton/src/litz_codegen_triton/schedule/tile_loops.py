@@ -59,6 +59,9 @@ POINT_REGISTERS = 192
 """Registers, of the 255 that a thread can have, for the values of its points. Where they need more, a thread of a map
 has fewer points, and another tile has more threads, but none that leave a thread fewer registers than it can have."""
 
+_DOMINANT = 4
+"""Lanes run along the axis with unit stride in more than 4 times the bytes of the last axis, whatever eager's order."""
+
 _GATHERED_LOADS = 4
 """Loads of 16 bytes by each thread of a map with indirect indices, which loads and checks an index once for all."""
 
@@ -357,7 +360,7 @@ class _Chooser:
             and all(self.traits.extent([a]) > 4 for a in contiguous[:2])
         ):
             return self.square_map(contiguous[1], contiguous[0], axes)
-        if contiguous and axes and contiguous[0] is not axes[-1] and not traffic[axes[-1].name]:
+        if contiguous and traffic[contiguous[0].name] > _DOMINANT * traffic[axes[-1].name]:
             axes = [axis for axis in axes if axis is not contiguous[0]] + [contiguous[0]]
         points = self.traits.extent(axes)
         count = self.loads_per_thread()
