@@ -7,10 +7,11 @@ from litz_lowering.aten.fallback import Fallback
 from litz_lowering.contexts.options import LoweringOptions
 from litz_lowering.contexts.origins import origin_of
 from litz_lowering.contexts.registry import rule
-from litz_lowering.driver import decompositions, lower, registered
+from litz_lowering.driver import lower
 from litz_lowering.joint_partition import partition
 from litz_lowering.lowered_graph import LoweredGraph
 from litz_lowering.meta_corrections import correct_metadata
+from litz_lowering.tables import decompositions, registered
 from litz_lowering.types.devices import Devices, gpus_of
 from litz_lowering.types.torch_types import torch_dtype
 

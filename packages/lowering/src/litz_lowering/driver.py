@@ -46,7 +46,6 @@ from litz_lowering.contexts.values import (
     Tensor,
     has_complex,
 )
-from litz_lowering.decompose.table import Decompositions, decomposition_table, users_decompositions
 from litz_lowering.device_arguments import on_result_device
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.pipeline import post_grad
@@ -56,6 +55,7 @@ from litz_lowering.higher_order.hop_calls import HopRoutine, call_hop
 from litz_lowering.lowered_graph import LoweredGraph
 from litz_lowering.rules import RULES
 from litz_lowering.rules.indexing.factory import bind_range_size
+from litz_lowering.tables import decompositions
 from litz_lowering.types.devices import Devices, gpus_of
 from litz_lowering.types.symbols_io import SymbolReader
 from litz_lowering.types.torch_types import keyword, known_dtype, litz_dtype
@@ -89,19 +89,6 @@ def lower(
     constants = Constants(Devices(gpus_of(gm)))
     lowering = _Lowering(_run_fx_passes(gm, options, context), options, "", constants, context)
     return lowering.run(name, frozen=frozen, donated=donated, saved=saved)
-
-
-def decompositions() -> Decompositions:
-    """Decomposition table for AOTAutograd; operators with a lowering rule are not decomposed."""
-    return decomposition_table(RULES.served)
-
-
-def registered() -> dict[str, object]:
-    """Rules and decompositions that the user registered, by the operator that each serves.
-
-    Cache keys contain them next to the versions of litz and torch. None stands for a removed rule.
-    """
-    return {**RULES.users(), **users_decompositions()}
 
 
 def _run_fx_passes(gm: GraphModule, options: LoweringOptions, context: PassContext) -> AtenGraph:

@@ -22,6 +22,7 @@ from litz.artifact import Artifact, CompiledCapture
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.key import option_facts
 from litz.capture.artifact_logs import log_artifacts
+from litz.capture.attention_masks import select_rows
 from litz.capture.bases import bases, layouts, with_extent_guard
 from litz.capture.counters import count_graph
 from litz.capture.descriptors import leading_tokens, parameter_inputs, parameter_positions
@@ -33,6 +34,7 @@ from litz.capture.plain import PlainGraph, with_gradients
 from litz.capture.runtime_wrappers import Strides, with_own_results
 from litz.capture.strided_results import strides_a_view
 from litz.capture.tokens import make_undeclared_tokens
+from litz.devices import is_gpu
 from litz.host.runtime.graph_devices import first_gpu
 from litz.host.runtime.load import HostFunction
 from litz.loading import Compiled
@@ -318,8 +320,9 @@ def _through_aot(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]
     if any(isinstance(each, list | tuple | dict) for each in inputs):
         return flatten_graph_inputs(gm, inputs, partial(_through_aot, session))
     session.parameters = parameter_positions(gm, inputs)
+    select_rows(gm)
     counters["aot_autograd"]["total"] += 1
-    table: dict[Any, Callable[..., Any]] = {**decompositions()}
+    table: dict[Any, Callable[..., Any]] = {**decompositions(recomputed=_trains_on_gpu(inputs))}
     compiled = aot_module_simplified(
         gm,
         inputs,
@@ -340,6 +343,13 @@ def _through_aot(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]
         return (plain.call or wrapped)(*args)
 
     return call
+
+
+def _trains_on_gpu(inputs: Sequence[Any]) -> bool:
+    """Report whether a graph may have a backward and runs on a GPU, where recomputing costs less than memory does."""
+    tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
+    training = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
+    return training and any(is_gpu(each.device.type) for each in tensors)
 
 
 def _compile_backward(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:

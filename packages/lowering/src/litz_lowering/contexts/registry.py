@@ -76,6 +76,10 @@ class Registry:
                 found |= {f"{kind} of {name}": now.get(name) for name in changed}
         return found
 
+    def is_own(self, overload: str) -> bool:
+        """Report whether the rule of an overload is litz's, and not one that the user registered since :meth:`seal`."""
+        return overload in self._own[0] and self._rules.get(overload) is self._own[0][overload]
+
     def add(
         self,
         rule: Rule,

@@ -6,7 +6,7 @@ tracing a decomposition and keeps more structure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from operator import attrgetter
 from typing import Any
 
@@ -31,12 +31,12 @@ LOSSES = """
     nll_loss2d_forward nll_loss2d_backward
 """.split()
 NORMS = """
-    native_group_norm_backward _fused_rms_norm_backward renorm norm linalg_vector_norm var _weight_norm_interface
+    native_group_norm_backward _fused_rms_norm_backward renorm norm linalg_vector_norm _weight_norm_interface
     native_layer_norm_backward native_batch_norm_backward native_batch_norm
     native_group_norm cudnn_batch_norm cudnn_batch_norm_backward miopen_batch_norm_backward
 """.split()
 REDUCTIONS = """
-    std var_mean std_mean trace count_nonzero nansum all any logsumexp
+    trace count_nonzero nansum all any logsumexp
 """.split()
 MATRICES = """
     addmv mv dot vdot linalg_cross _euclidean_dist dist
@@ -71,17 +71,42 @@ TOPICS = (
 
 NAMES = tuple(name for topic in TOPICS for name in topic)
 
+RECOMPUTED = """
+    native_layer_norm native_layer_norm_backward _fused_rms_norm native_group_norm
+    _native_batch_norm_legit _native_batch_norm_legit_functional _batch_norm_with_update_functional
+    native_batch_norm_backward batch_norm_backward
+    _softmax _safe_softmax _softmax_backward_data _log_softmax _log_softmax_backward_data logsumexp linalg_vector_norm
+    hardswish hardswish_backward hardsigmoid_backward hardtanh_backward leaky_relu_backward elu_backward
+    softplus_backward mish_backward _prelu_kernel detach transpose
+""".split()
+"""Operators that AOTAutograd's partitioner never recomputes, and whose decompositions it does, in part.
+
+It would save the logarithms of a softmax for the backward where a row's maximum and sum are enough, and the f32 result
+of a norm where the row's mean and deviation are.
+"""
+
 Decompositions = dict[torch._ops.OperatorBase, Callable[..., Any]]
 
 
-def decomposition_table(served: Collection[str]) -> Decompositions:
+def decomposition_table(
+    served: Collection[str], recomputed: Callable[[str], bool] | None = None
+) -> Decompositions:
     """Select torch's decompositions of the listed operators, without overloads in ``served``.
 
-    Those of ``quantized_decomposed`` are included once the program has registered them.
+    Those of ``quantized_decomposed`` are included once the program has registered them. So are those in ``RECOMPUTED``
+    for which ``recomputed`` is true, if it is given, in ``served`` or not.
     """
-    packets = [getattr(torch.ops.aten, name) for name in NAMES if hasattr(torch.ops.aten, name)]
-    found: Decompositions = {**get_decompositions(packets), **of_quantized()}
-    return {op: how for op, how in found.items() if str(op) not in served}
+    found: Decompositions = {**_of(NAMES), **of_quantized()}
+    table = {op: how for op, how in found.items() if str(op) not in served}
+    if recomputed is not None:
+        table |= {op: how for op, how in _of(RECOMPUTED).items() if recomputed(str(op))}
+    return table
+
+
+def _of(names: Iterable[str]) -> Decompositions:
+    """Torch's decompositions of those operators that this torch has."""
+    known = [getattr(torch.ops.aten, name) for name in names if hasattr(torch.ops.aten, name)]
+    return {**get_decompositions(known)}
 
 
 def users_decompositions() -> dict[str, Callable[..., Any]]:
@@ -100,4 +125,4 @@ def _is_torchs(module: object) -> bool:
 def _is_listed(op: object) -> bool:
     if not isinstance(op, torch._ops.OpOverload) or op.namespace != "aten":
         return False
-    return op.overloadpacket.__name__ in NAMES
+    return op.overloadpacket.__name__ in (*NAMES, *RECOMPUTED)

@@ -1,0 +1,23 @@
+"""Tables of what lowering does with an operator: decompositions for AOTAutograd, and what users registered."""
+
+from __future__ import annotations
+
+from litz_lowering.decompose.table import Decompositions, decomposition_table, users_decompositions
+from litz_lowering.rules import RULES
+
+
+def decompositions(*, recomputed: bool = False) -> Decompositions:
+    """Decomposition table for AOTAutograd; operators with a lowering rule are not decomposed.
+
+    With ``recomputed`` softmax, norms and some activations are, so that a backward may recompute parts of them: for
+    training where memory is dearer than arithmetic. Operators that the user registered a rule for keep it.
+    """
+    return decomposition_table(RULES.served, RULES.is_own if recomputed else None)
+
+
+def registered() -> dict[str, object]:
+    """Rules and decompositions that the user registered, by the operator that each serves.
+
+    Cache keys contain them next to the versions of litz and torch. None stands for a removed rule.
+    """
+    return {**RULES.users(), **users_decompositions()}
