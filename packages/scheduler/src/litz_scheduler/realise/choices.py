@@ -214,8 +214,8 @@ class InlineDecisions:
         symbols = self.graph.symbols
         own = estimate(points(operation.axes), symbols)
         readers = (points(axes_of(self.graph.operations[position])) for position in uses.readers)
-        most = own + own // _PADDED_SHARE
-        return own > 1 and any(estimate(count, symbols) > most for count in readers)
+        limit = own + own // _PADDED_SHARE
+        return own > 1 and any(estimate(count, symbols) > limit for count in readers)
 
     def _is_narrow(self, operation: Pointwise) -> bool:
         """Return True for a value of fewer bytes than the expensive one that it alone reads, which would be stored
