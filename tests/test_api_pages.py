@@ -28,7 +28,7 @@ def test_every_module_with_public_names_has_its_page(sources: Sources) -> None:
 def test_a_function_called_like_a_folder_is_shown_by_its_definition(sources: Sources) -> None:
     text = api_pages.page("litz", ("bench", "explain"), sources)
     assert text.count(":::") == 2
-    assert "::: litz.explain.report.explain\n" in text
+    assert "::: litz.explain.entry.explain\n" in text
 
 
 def test_names_that_no_page_shows_are_reported(sources: Sources, tmp_path: Path) -> None:

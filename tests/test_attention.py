@@ -15,7 +15,8 @@ from torch.autograd.profiler import profile
 from torch.nn import functional as F
 
 import litz
-from litz.explain.report import Explanation, graph_report
+from litz.explain.explanation import Explanation
+from litz.explain.graphs import graph_report
 from litz.loading import Compiled
 
 Program = Callable[..., Any]

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import litz
-from litz.explain.report import graph_report
+from litz.explain.graphs import graph_report
 from litz.loading import Compiled
 from litz_lowering.contexts import registry
 

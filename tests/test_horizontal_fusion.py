@@ -21,7 +21,8 @@ import litz.pipeline
 from litz.artifact import Artifact, TunedTiles
 from litz.cache.artifacts import ArtifactCache
 from litz.compilation import Compilation
-from litz.explain.report import Explanation, graph_report
+from litz.explain.explanation import Explanation
+from litz.explain.graphs import graph_report
 from litz.host.emit.source import host_program
 from litz.loading import Compiled, loader_of
 from litz.settings import Config

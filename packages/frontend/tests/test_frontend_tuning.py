@@ -26,7 +26,7 @@ from litz.cache.artifacts import ArtifactCache
 from litz.cache.store import Store
 from litz.cache.tiles import FILE, TileChoices
 from litz.compilation import Compilation
-from litz.explain.report import graph_report
+from litz.explain.graphs import graph_report
 from litz.loading import Compiled
 from litz.settings import Config
 from litz.targets import TargetSet

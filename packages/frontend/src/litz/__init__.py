@@ -6,11 +6,19 @@ function, ``litz.bench(fn, *args)`` times it, and ``litz.config`` holds the opti
 of litz lists the pages.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from litz.api import compile_fx, compile_fx_inner, config, mark_step_begin
 from litz.backend import register
-from litz.explain.report import Explanation, explain
+from litz.explain.entry import explain
 from litz.options import list_mode_options, list_options
 from litz.timing import Timing, bench
+
+if TYPE_CHECKING:
+    from litz.explain.explanation import Explanation
 
 __version__ = "0.2.0"
 
@@ -28,4 +36,14 @@ __all__ = [
     "mark_step_begin",
 ]
 
+_LAZY = {"Explanation": "litz.explain.explanation"}
+"""Public names whose modules few programs need, with these modules."""
+
 register()
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from the module that defines it."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'litz' has no attribute {name!r}; it has {', '.join(__all__)}")
+    return getattr(import_module(_LAZY[name]), name)

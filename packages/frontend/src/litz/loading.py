@@ -20,7 +20,7 @@ from litz.host.program import HostProgram
 from litz.host.runtime.externs import NO_ROUTINES
 from litz.host.runtime.gpus import ONE_GPU, Gpus
 from litz.host.runtime.graph_devices import on_current_device
-from litz.host.runtime.load import NO_PARTITIONS, HostFunction, Replacements, load_program
+from litz.host.runtime.load import NO_PARTITIONS, CallWatch, HostFunction, Replacements, load_program
 from litz.host.runtime.native import Watch, segment_binder
 from litz.host.runtime.torch_memory import keep_freed_memory
 from litz.reports.failures import Failures
@@ -101,15 +101,19 @@ class Loader:
     failures: Failures
     """Failure policy of the graph."""
 
-    def call(self, watch: Watch | None = None) -> HostFunction:
+    def call(self, watch: Watch | None = None, watch_calls: CallWatch | None = None) -> HostFunction:
         """Return the call of the graph on the current device, without CUDA graphs.
 
-        ``watch`` is called before each launch. Raises ``LitzError``.
+        ``watch`` is called before each launch, ``watch_calls`` with each routine. Raises ``LitzError``.
         """
-        return self._loaded(self.program, watch)
+        return self._loaded(self.program, watch, watch_calls=watch_calls)
 
     def _loaded(
-        self, program: HostProgram, watch: Watch | None = None, instead: Replacements = NO_PARTITIONS
+        self,
+        program: HostProgram,
+        watch: Watch | None = None,
+        instead: Replacements = NO_PARTITIONS,
+        watch_calls: CallWatch | None = None,
     ) -> HostFunction:
         """Load a host program of the graph, with other functions in place of some of its branches."""
         artifact = self.artifact
@@ -120,7 +124,7 @@ class Loader:
         keep_freed_memory()
         frozen = self.config.freezing
         given = (program, bind, self.constants, file, self.routines, self.gpus)
-        call = load_program(*given, frozen=frozen, instead=instead, report=report)
+        call = load_program(*given, frozen=frozen, instead=instead, report=report, watch=watch_calls)
         return on_current_device(call) if is_gpu(artifact.plan.device.kind) else call
 
     def of(self, artifact: Artifact) -> Loader:

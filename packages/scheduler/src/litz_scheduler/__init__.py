@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         replay_passes,
         schedule,
     )
+    from litz_scheduler.timeline import MemoryOwner, MemoryTimeline, memory_timeline
 
 __version__ = "0.2.0"
 
@@ -31,6 +32,8 @@ __all__ = [
     "CostModel",
     "KernelChange",
     "KernelNames",
+    "MemoryOwner",
+    "MemoryTimeline",
     "PassList",
     "PlanDifference",
     "PlanReport",
@@ -45,6 +48,7 @@ __all__ = [
     "explain_plan",
     "fusion_passes",
     "graph_passes",
+    "memory_timeline",
     "plan_passes",
     "replay_passes",
     "schedule",
@@ -54,6 +58,8 @@ _MODULES = {
     "CostModel": "litz_scheduler.analysis.cost_model",
     "KernelChange": "litz_scheduler.difference",
     "KernelNames": "litz_scheduler.build_plan.scheduling",
+    "MemoryOwner": "litz_scheduler.timeline",
+    "MemoryTimeline": "litz_scheduler.timeline",
     "PassList": "litz_scheduler.passes",
     "PlanDifference": "litz_scheduler.difference",
     "PlanReport": "litz_scheduler.explain",
@@ -67,6 +73,7 @@ _MODULES = {
     "explain_plan": "litz_scheduler.explain",
     "fusion_passes": "litz_scheduler.pipeline",
     "graph_passes": "litz_scheduler.pipeline",
+    "memory_timeline": "litz_scheduler.timeline",
     "plan_passes": "litz_scheduler.pipeline",
     "replay_passes": "litz_scheduler.pipeline",
     "schedule": "litz_scheduler.pipeline",

@@ -1,38 +1,27 @@
-"""``litz.explain``: the compiled form of a function, as data."""
+"""Reports of compiled graphs, as data."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import torch
-from torch.fx import GraphModule
-
-from litz.api import compile_fx, config
-from litz.artifact import Artifact, AtenFallback
-from litz.explain.graph_breaks import GraphBreak, GraphBreaks
-from litz.explain.kernel_times import LaunchTimes
-from litz.explain.matmul_precision import matmul_precision
-from litz.explain.text import explanation_text
-from litz.loading import Compiled
-from litz.tuning.launches import PlannedLaunch, planned_launches, size_key
+from litz.artifact import AtenFallback
+from litz.explain.machine import MachineLimits
 from litz_ir.fused import Decision
-from litz_ir.origin import describe_locations
-from litz_ir.plan import (
-    CallStep,
-    Kernel,
-    KernelOrigin,
-    Launch,
-    Plan,
-    RegionStep,
-    origins_by_subkernel,
-    plans_in,
-    with_schedules,
-)
-from litz_ir.symbols import Size, add, mul, product
-from litz_ir.target import TunableTarget
+from litz_ir.origin import UNKNOWN, Origin
+from litz_ir.plan import Kernel, Plan
+from litz_ir.symbols import Size
+from litz_scheduler import MemoryTimeline
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StepId:
+    """A step of a plan or of a subplan."""
+
+    plan: str
+    """Name of the plan."""
+
+    position: int
+    """Position among its steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +66,36 @@ class KernelReport:
     subkernels: tuple[SubkernelReport, ...] = ()
     """Subkernels of a horizontally fused kernel; empty for other kernels."""
 
+    flops: int = 0
+    """Floating-point operations of the launch at typical sizes, see :func:`litz.explain.work.kernel_flops`."""
+
+    device: str = "cpu"
+    """Kind of its device: ``cpu`` or ``cuda``."""
+
+    step: StepId | None = None
+    """The step of the plan that launches it."""
+
+    origins: tuple[Origin, ...] = ()
+    """Sources of its operations, each line once."""
+
     @property
     def rate(self) -> float | None:
         """Bytes moved per second; ``None`` where the time was not measured."""
         return None if self.seconds is None else self.nbytes / self.seconds
+
+    @property
+    def flop_rate(self) -> float | None:
+        """Floating-point operations per second; ``None`` where the time was not measured."""
+        return None if self.seconds is None else self.flops / self.seconds
+
+    def lost_seconds(self, limits: MachineLimits) -> float | None:
+        """Return the time beyond that of a kernel that reaches the machine's limits, in seconds, at least 0.
+
+        ``None`` where the time was not measured.
+        """
+        if self.seconds is None:
+            return None
+        return max(0.0, self.seconds - limits.seconds(self.nbytes, self.flops))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +110,44 @@ class CallReport:
 
     line: str
     """The user's source line."""
+
+    nbytes: int = 0
+    """Bytes of the tensors that it takes and returns at typical sizes."""
+
+    flops: int | None = None
+    """Floating-point operations of a matmul, convolution or attention; ``None`` for other routines."""
+
+    seconds: float | None = None
+    """Measured time of the call, in seconds; ``None`` where it was not measured."""
+
+    step: StepId | None = None
+    """The step of the plan that makes it."""
+
+    origin: Origin = UNKNOWN
+    """Source of the call in the user's program."""
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackCost:
+    """Operations of one kind that run as ATen for one reason, with what they cost."""
+
+    target: str
+    """Name of the ATen overload."""
+
+    reason: str
+    """Reason that the operation is not generated, as a sentence."""
+
+    lines: tuple[str, ...]
+    """The user's source lines."""
+
+    calls: int
+    """Number of calls in the plans."""
+
+    nbytes: int
+    """Bytes of the tensors that they take and return, in all."""
+
+    seconds: float | None
+    """Measured time of all calls, in seconds; ``None`` where one was not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +174,9 @@ class RegionReport:
 
     frozen: bool = False
     """True where the results stay for good; False where they stay until a parameter changes."""
+
+    step: StepId | None = None
+    """The step of the plan that runs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,167 +230,45 @@ class GraphReport:
     """Reason that the cache cannot store the graph, which depends on a registered object without identity; else
     empty."""
 
+    key: str = ""
+    """Key of the graph in the AOT graph cache; empty where it is not cached."""
+
+    memory: tuple[tuple[str, MemoryTimeline], ...] = ()
+    """Modelled memory of the plan, then of each subplan, by name."""
+
+    @property
+    def compile_seconds(self) -> float:
+        """Time of all stages of the compilation, in seconds."""
+        return sum(self.seconds.values())
+
+    @property
+    def cache_state(self) -> str:
+        """``hit``, ``miss``, ``off`` where the cache is not used, or ``uncacheable``."""
+        if self.uncacheable:
+            return "uncacheable"
+        return "hit" if self.cached else "miss" if self.key else "off"
+
+    @property
+    def fallback_costs(self) -> tuple[FallbackCost, ...]:
+        """Operations that run as ATen, by target and reason: those that take the most time, or move most, first."""
+        return fallback_costs(self)
+
     @property
     def near_misses(self) -> tuple[Decision, ...]:
         """Decisions against a rewrite of operations that resemble its pattern, such as attention."""
         return tuple(each for each in self.decisions if (each.stage, each.verdict) == ("rewrite", "leave"))
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """All graphs compiled in one call of a function."""
-
-    graphs: tuple[GraphReport, ...]
-    """The compiled graphs."""
-
-    uncompiled: int = 0
-    """Number of graphs that run as ATen operations throughout."""
-
-    breaks: tuple[GraphBreak, ...] = ()
-    """Graph breaks of the call. Dynamo reports them when it traces, so there are none for a function that is traced
-    already."""
-
-    @property
-    def kernels(self) -> tuple[KernelReport, ...]:
-        """Every kernel launch, in order."""
-        return tuple(kernel for graph in self.graphs for kernel in graph.kernels)
-
-    @property
-    def calls(self) -> tuple[CallReport, ...]:
-        """Every library call, in order."""
-        return tuple(call for graph in self.graphs for call in graph.calls)
-
-    @property
-    def regions(self) -> tuple[RegionReport, ...]:
-        """Every higher-order operator and frozen region, in order."""
-        return tuple(region for graph in self.graphs for region in graph.regions)
-
-    @property
-    def fallbacks(self) -> tuple[AtenFallback, ...]:
-        """Operations without a lowering."""
-        return tuple(fallback for graph in self.graphs for fallback in graph.fallbacks)
-
-    @property
-    def decisions(self) -> tuple[Decision, ...]:
-        """Every choice of the rewrites and of the scheduler, with its reason."""
-        return tuple(decision for graph in self.graphs for decision in graph.decisions)
-
-    @property
-    def near_misses(self) -> tuple[Decision, ...]:
-        """Operations that resemble a pattern, such as attention, and were not rewritten, with the reason."""
-        return tuple(missed for graph in self.graphs for missed in graph.near_misses)
-
-    def __str__(self) -> str:
-        return explanation_text(self)
-
-
-def explain(
-    function: Callable[..., Any], *args: Any, backward: bool = False, measure: bool = False, **kwargs: Any
-) -> Explanation:
-    """Compile ``function`` for these arguments, call it once, and report its compiled form.
-
-    ``backward`` also runs the backward of the results' sum. ``measure`` times each kernel alone during the call, on
-    a GPU with an empty cache and without CUDA graphs. With the option ``autotune`` the schedules are those that
-    earlier processes or calls found; a single call tunes nothing. The compiled state of ``function`` itself is not
-    changed.
-    """
-    observed: list[tuple[Compiled, LaunchTimes | None]] = []
-    chosen = config.current()
-
-    def observe(compiled: Compiled) -> None:
-        times = None
-        if measure and compiled.loader is not None:
-            times = LaunchTimes(compiled.loader.artifact.plan)
-            compiled.call = compiled.loader.call(times.watch)
-        observed.append((compiled, times))
-
-    def backend(gm: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
-        return compile_fx(gm, inputs, config=chosen, observers=(observe,))
-
-    breaks = GraphBreaks()
-    compiled = torch.compile(function, backend=backend)
-    with torch.set_grad_enabled(backward or torch.is_grad_enabled()):
-        result = compiled(*args, **kwargs)
-        if backward:
-            leaves = [
-                t
-                for t in torch.utils._pytree.tree_leaves(result)
-                if isinstance(t, torch.Tensor) and t.requires_grad
-            ]
-            torch.autograd.backward([t.float().sum() for t in leaves])
-    graphs = tuple(graph_report(c, times) for c, times in observed if c.artifact is not None)
-    return Explanation(graphs, sum(c.artifact is None for c, _ in observed), breaks.found())
-
-
-def graph_report(compiled: Compiled, times: LaunchTimes | None = None) -> GraphReport:
-    """Return the report of one compiled graph, with the times of its kernels where they were measured."""
-    artifact = compiled.artifact
-    assert artifact is not None
-    plan = artifact.plan
-    kernels = tuple(_kernel_report(compiled, artifact, planned, times) for planned in planned_launches(plan))
-    calls, regions = [], []
-    decisions = tuple(decision for each in plans_in(plan) for decision in each.decisions)
-    for owner, step in [(each, step) for each in plans_in(plan) for step in each.steps]:
-        if isinstance(step, CallStep):
-            calls.append(CallReport(step.target, step.reason, step.origin.describe()))
-        elif isinstance(step, RegionStep):
-            regions.append(_region_report(compiled, owner, step))
-    return GraphReport(
-        plan.name, plan, kernels, tuple(calls), decisions, artifact.fallbacks, artifact.seconds,
-        artifact.cached, compiled.source, tuple(unit.text for unit in artifact.units), tuple(regions),
-        compiled.cuda_graph, matmul_precision(plan), artifact.uncacheable,
-    )  # fmt: skip
-
-
-def _kernel_report(
-    compiled: Compiled, artifact: Artifact, planned: PlannedLaunch, times: LaunchTimes | None
-) -> KernelReport:
-    """Return the report of one launch."""
-    kernel, origins = planned.kernel, planned.launch.origins
-    lines = dict.fromkeys(each.origin.describe() for each in origins if each.origin)
-    target: object = None if compiled.loader is None else compiled.loader.targets[planned.device]
-    tiles = tuned = ""
-    if isinstance(target, TunableTarget):
-        tiles = target.described(kernel)
-        choice = dict(artifact.tuned_tiles).get(kernel.name)
-        if choice is not None:
-            own = target.described(with_schedules(kernel, choice.first))
-            gain = f"was {own}, {choice.before / choice.seconds:.2f} times as long"
-            tuned = "stays" if own == tiles else gain
-    seconds = None if times is None else times.seconds.get((kernel.name, size_key(kernel, planned.values)))
-    operations = tuple(dict.fromkeys(each.operation for each in origins))
-    subkernels = tuple(_subkernel_reports(kernel, origins))
-    return KernelReport(kernel, operations, tuple(lines), tiles, tuned, planned.nbytes, seconds, subkernels)
-
-
-def _subkernel_reports(kernel: Kernel, origins: Sequence[KernelOrigin]) -> Iterator[SubkernelReport]:
-    """Yield the reports of a horizontally fused kernel's subkernels."""
-    for subkernel, own in zip(kernel.subkernels, origins_by_subkernel(kernel, origins), strict=True):
-        operations = tuple(dict.fromkeys(each.operation for each in own))
-        yield SubkernelReport(
-            len(subkernel.invocations), operations, describe_locations(each.origin for each in own)
-        )
-
-
-def _region_report(compiled: Compiled, owner: Plan, step: RegionStep) -> RegionReport:
-    """Return the report of one region."""
-    line = step.origin.describe()
-    if step.kind != "frozen":
-        return RegionReport(step.kind, step.plans, line)
-    operations: Counter[str] = Counter()
-    for plan in owner.subplans:
-        for inner in plan.steps if plan.name in step.plans else ():
-            if isinstance(inner, Launch):
-                operations.update(origin.operation for origin in inner.origins)
-            elif isinstance(inner, CallStep):
-                operations[inner.target] += 1
-    frozen_bytes, counts = _nbytes(owner, step.results), tuple(operations.items())
-    return RegionReport(
-        step.kind, step.plans, line, frozen_bytes, len(step.arguments), counts, compiled.frozen
-    )
-
-
-def _nbytes(plan: Plan, names: Iterable[str]) -> Size:
-    """Return the total bytes of some values."""
-    types = (plan.placement(name).type for name in names)
-    return add(*(mul(product(type_.shape), type_.dtype.itemsize) for type_ in types))
+def fallback_costs(graph: GraphReport) -> tuple[FallbackCost, ...]:
+    """Return the operations of a graph that run as ATen, by target and reason, with their bytes and times."""
+    lines: dict[tuple[str, str], dict[str, None]] = {}
+    for each in graph.fallbacks:
+        lines.setdefault((each.target, each.reason), {})[each.line] = None
+    found = []
+    for (target, reason), own in lines.items():
+        calls = [call for call in graph.calls if call.target == target and call.line in own]
+        times = [call.seconds for call in calls]
+        seconds = sum(each for each in times if each is not None) if times and None not in times else None
+        nbytes = sum(call.nbytes for call in calls)
+        found.append(FallbackCost(target, reason, tuple(filter(None, own)), len(calls), nbytes, seconds))
+    return tuple(sorted(found, key=lambda each: (-(each.seconds or 0), -each.nbytes)))

@@ -12,7 +12,8 @@ from litz_ir.origin import abbreviated_list
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from litz.explain.report import Explanation, GraphReport, KernelReport, RegionReport
+    from litz.explain.explanation import Explanation
+    from litz.explain.report import GraphReport, KernelReport, RegionReport
 
 WIDTH = 120
 """Columns of the text."""
@@ -34,6 +35,8 @@ def explanation_text(explanation: Explanation, width: int = WIDTH) -> str:
     if explanation.uncompiled:
         console.print(f"{explanation.uncompiled} graphs run as ATen operations throughout")
     _breaks(console, explanation)
+    _frames(console, explanation)
+    _lost_time(console, explanation)
     return console.export_text()
 
 
@@ -49,6 +52,28 @@ def _breaks(console: Console, explanation: Explanation) -> None:
         console.print(f"graph break{times}: {title}", markup=False)
         for line in more:
             console.print(f"  {line}", markup=False)
+
+
+def _frames(console: Console, explanation: Explanation) -> None:
+    """Print recompilations with their reasons, and sizes that conditions specialised."""
+    for frame in explanation.frames:
+        if frame.recompile_reason:
+            reason = f"recompiled {frame.function} ({frame.compile_id}): {frame.recompile_reason}"
+            console.print(reason, markup=False)
+        for size in frame.specialised:
+            why = "; ".join(size.reasons) or "without a condition"
+            console.print(f"specialised {size.name} to {size.value} in {frame.function}: {why}", markup=False)
+
+
+def _lost_time(console: Console, explanation: Explanation) -> None:
+    """Print the limits of the machine, and the kernels that lose most time to them, where they were measured."""
+    for each in explanation.limits:
+        rates = f"{each.bytes_per_second / 1e9:.1f} GB/s, {each.flops_per_second / 1e9:.0f} GFLOP/s in f32"
+        console.print(f"limits of this {each.device}: {rates}", markup=False)
+    for lost in explanation.slowest():
+        name, launches = lost.kernel.kernel.name, lost.launches
+        count = f"{launches} launch{'' if launches == 1 else 'es'}"
+        console.print(f"{name} loses {lost.seconds * 1e6:.1f} us to these limits in {count}", markup=False)
 
 
 def _graph(console: Console, graph: GraphReport) -> None:
@@ -80,8 +105,13 @@ def _graph(console: Console, graph: GraphReport) -> None:
         console.print(f"{region.kind}: {', '.join(region.plans)} ({detail})")
     for missed in graph.near_misses:
         console.print(f"left as written: {missed.subject}: {missed.reason.sentence} ({missed.note})")
-    for fallback in graph.fallbacks:
-        console.print(f"fallback to ATen: {fallback.target}: {fallback.reason} ({fallback.line})")
+    for cost in graph.fallback_costs:
+        took = "" if cost.seconds is None else f", {cost.seconds * 1e6:.1f} us"
+        moved = f"{cost.calls} call{'' if cost.calls == 1 else 's'}, {cost.nbytes / 1e6:.1f} MB{took}"
+        lines = abbreviated_list(cost.lines)
+        console.print(f"fallback to ATen: {cost.target}: {cost.reason} ({lines}; {moved})", markup=False)
+    for owner in graph.memory[0][1].owners[:3] if graph.memory else ():
+        console.print(f"at the memory peak: {owner.value}, {owner.nbytes} B", markup=False)
 
 
 def _fused(report: KernelReport) -> Iterator[tuple[str, str, str]]:

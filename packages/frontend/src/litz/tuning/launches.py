@@ -30,6 +30,12 @@ class PlannedLaunch:
     device: Device
     """Its device."""
 
+    plan: Plan
+    """The plan, or subplan, that it is a step of."""
+
+    position: int
+    """Its position among the steps of that plan."""
+
 
 def planned_launches(plan: Plan) -> Iterator[PlannedLaunch]:
     """Yield every launch of a plan and of its subplans, in order; a float symbol counts as 1.0."""
@@ -37,7 +43,7 @@ def planned_launches(plan: Plan) -> Iterator[PlannedLaunch]:
     touched: dict[tuple[str, tuple[int | float, ...]], Mapping[str, AccessRange]] = {}
     for owner in plans_in(plan):
         placements = dict(owner.buffers)
-        for step in owner.steps:
+        for position, step in enumerate(owner.steps):
             if not isinstance(step, Launch):
                 continue
             kernel = kernels[step.kernel]
@@ -52,7 +58,8 @@ def planned_launches(plan: Plan) -> Iterator[PlannedLaunch]:
                 type_, found = placements[name].type, touched[key][parameter.name]
                 most = owner.symbols.hint(mul(span(type_.shape, type_.layout), type_.dtype.itemsize))
                 total += min(found.read, most) + min(found.written, most)
-            yield PlannedLaunch(step, kernel, values, total, launched_on(step, placements))
+            device = launched_on(step, placements)
+            yield PlannedLaunch(step, kernel, values, total, device, owner, position)
 
 
 def size_key(kernel: Kernel, values: Sequence[int | float]) -> tuple[int, ...]:

@@ -27,6 +27,9 @@ HostFunction = Callable[[list[Any]], Sequence[Any]]
 Replacements = Mapping[str, Callable[[HostFunction], HostFunction]]
 """Functions that replace branches, by name, given the branch's own function."""
 
+CallWatch = Callable[[str, Callable[..., Any]], Callable[..., Any]]
+"""Function that is given a routine and its name, and returns what the program calls instead."""
+
 NO_PARTITIONS: Replacements = MappingProxyType({})
 """The replacements of a graph without partitions."""
 
@@ -42,13 +45,14 @@ def load_program(
     frozen: bool = False,
     instead: Replacements = NO_PARTITIONS,
     report: FailureCallback = raise_failure,
+    watch: CallWatch | None = None,
 ) -> HostFunction:
     """Compile a host program; ``bind`` makes each segment callable.
 
     ``file`` names it in tracebacks. ``routines`` are functions of this process that it calls, ``gpus`` the ordinals
     of its GPUs. With ``frozen`` the results of frozen regions are never recomputed. ``instead`` replaces branches.
-    ``report`` receives failures inside calls that have a fallback. Raises ``ExternNotFound`` for an operator that is
-    not registered.
+    ``report`` receives failures inside calls that have a fallback. ``watch`` gets each routine that the program calls.
+    Raises ``ExternNotFound`` for an operator that is not registered.
     """
     scope: dict[str, Any] = {
         "torch": torch,
@@ -72,12 +76,14 @@ def load_program(
     for known, name in program.constants:
         scope[name] = constants[known]
     for target, name in program.externs:
-        scope[name] = resolve(target, routines, report)
+        routine = resolve(target, routines, report)
+        scope[name] = routine if watch is None else watch(target, routine)
     for segment in program.segments:
         scope[segment.name] = bind(segment)
     for position, branch in enumerate(program.branches):
         where = f"{file}.{position}"
-        function = load_program(branch, bind, constants, where, routines, gpus, frozen=frozen, report=report)
+        given = (branch, bind, constants, where, routines, gpus)
+        function = load_program(*given, frozen=frozen, report=report, watch=watch)
         function = FrozenResults(function, frozen, report) if branch.name in program.frozen else function
         scope[branch.name] = instead[branch.name](function) if branch.name in instead else function
     exec(compile(program.text, file, "exec"), scope)
