@@ -186,6 +186,21 @@ def test_many_kernels_are_split_into_units() -> None:
         emit_plan(plan_of([simple, simple]), LANES, ())
 
 
+def test_a_unit_says_where_its_kernels_are() -> None:
+    serial = replace(pointwise(load("x", (I0 * M + I1,), f32), "serial"), schedule=CpuLoops())
+    kernels = [*(case.kernel for case in choices()[:3]), serial, replace(serial, name="last")]
+    (unit,) = emit_plan(plan_of(kernels), LANES, ())
+    text = unit.text.splitlines()
+    assert len(unit.lines) == len(kernels) and unit.lines[-1][1] == len(text)
+    for name, (first, last) in zip(unit.kernels, unit.lines, strict=True):
+        own = text[first - 1 : last]
+        assert own[0].startswith(("// ", "static void ", 'extern "C" ')) and own[-1] == "}"
+        assert text[first - 2] == "", "an empty line separates kernels"
+        entries = [line for line in own if line.startswith('extern "C" ')]
+        assert len(entries) == 1 and f" {entry_point(name)}(" in entries[0]
+    assert all(a[1] + 2 == b[0] for a, b in zip(unit.lines, unit.lines[1:])), "nothing else is between"
+
+
 def test_units_for_parallel_builds_have_about_equal_length() -> None:
     lengths = (9_000, 100, 5_000, 4_000, 200, 8_700)
     kernels = [Emitted(f"k{k}", "x" * length) for k, length in enumerate(lengths)]

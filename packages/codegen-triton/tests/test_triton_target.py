@@ -102,6 +102,7 @@ def test_a_plan_becomes_cubins(tmp_path: Path) -> None:
     assert units == target.emit(plan) and target.schedule(plan) == plan
     assert [unit.kernels for unit in units] == [("softmax",), ("transpose",)]
     assert "model.py:3: y = x.softmax(1)" in units[0].text
+    assert [unit.lines for unit in units] == [((1, unit.text.count("\n")),) for unit in units]
     binaries = [target.build(unit, tmp_path) for unit in units]
     found = [CompiledKernel.from_bytes(path.read_bytes()) for path in binaries]
     assert [kernel.name for kernel in found] == ["softmax", "transpose"]

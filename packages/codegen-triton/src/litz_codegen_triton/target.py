@@ -61,7 +61,8 @@ class CudaTarget:
             f"warps={source.warps}",
             f"asserts={int(source.asserts)}",
         )
-        return SourceUnit(source.name, "triton", source.text, (source.name,), flags)
+        lines = ((1, len(source.text.splitlines())),)
+        return SourceUnit(source.name, "triton", source.text, (source.name,), flags, lines)
 
     def candidates(self, kernel: Kernel) -> tuple[Kernel, ...]:
         """Return the kernel and at most five variants with other tiles, for autotuning. Raises ``CodegenError``."""

@@ -43,12 +43,20 @@ def emit_plan(plan: Plan, lanes: int, flags: tuple[str, ...], jobs: int = 1) -> 
     groups = split_units(emitted, jobs)
     name = identifier(plan.name)
     return tuple(
-        SourceUnit(
-            name if len(groups) == 1 else f"{name}_{number}", "c++", unit_text(group),
-            tuple(each.name for each in group), flags,
-        )
+        _unit(name if len(groups) == 1 else f"{name}_{number}", group, flags)
         for number, group in enumerate(groups)
-    )  # fmt: skip
+    )
+
+
+def _unit(name: str, kernels: Sequence[Emitted], flags: tuple[str, ...]) -> SourceUnit:
+    """Return a unit, which knows the lines of each kernel."""
+    text = unit_text(kernels)
+    lines, after = [], text.count("\n") + 1
+    for kernel in reversed(kernels):
+        length = kernel.text.rstrip().count("\n") + 1
+        lines.append((after - length, after - 1))
+        after -= length + 1  # an empty line separates kernels
+    return SourceUnit(name, "c++", text, tuple(each.name for each in kernels), flags, tuple(reversed(lines)))
 
 
 def split_units(kernels: Sequence[Emitted], jobs: int) -> list[list[Emitted]]:

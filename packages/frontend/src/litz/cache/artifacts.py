@@ -287,7 +287,7 @@ def _unit_data(unit: SourceUnit) -> dict[str, Any]:
     """Return a unit as JSON data."""
     return {
         "name": unit.name, "language": unit.language, "text": unit.text, "kernels": list(unit.kernels),
-        "flags": list(unit.flags),
+        "flags": list(unit.flags), "lines": [list(each) for each in unit.lines],
     }  # fmt: skip
 
 
@@ -299,4 +299,5 @@ def _unit(data: dict[str, Any]) -> SourceUnit:
         str(data["text"]),
         tuple(data["kernels"]),
         tuple(data["flags"]),
+        tuple((int(first), int(last)) for first, last in data["lines"]),
     )

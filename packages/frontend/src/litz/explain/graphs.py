@@ -22,6 +22,7 @@ from litz.explain.report import (
 )
 from litz.explain.work import call_bytes, call_flops, kernel_flops, shape_of
 from litz.loading import Compiled
+from litz.profiling.line_map import SourceLines, locations, source_lines
 from litz.tuning.launches import PlannedLaunch, planned_launches, size_key
 from litz_ir.loops import references
 from litz_ir.origin import Origin, describe_locations
@@ -57,7 +58,11 @@ def graph_report(compiled: Compiled, times: Times | None = None) -> GraphReport:
     artifact = compiled.artifact
     assert artifact is not None
     plan = artifact.plan
-    kernels = tuple(_kernel_report(compiled, artifact, planned, times) for planned in planned_launches(plan))
+    sources = source_lines(artifact.units)
+    kernels = tuple(
+        _kernel_report(compiled, artifact, planned, times, sources.get(planned.kernel.name))
+        for planned in planned_launches(plan)
+    )
     calls, regions = [], []
     decisions = tuple(decision for each in plans_in(plan) for decision in each.decisions)
     for owner in plans_in(plan):
@@ -77,7 +82,11 @@ def graph_report(compiled: Compiled, times: Times | None = None) -> GraphReport:
 
 
 def _kernel_report(
-    compiled: Compiled, artifact: Artifact, planned: PlannedLaunch, times: Times | None
+    compiled: Compiled,
+    artifact: Artifact,
+    planned: PlannedLaunch,
+    times: Times | None,
+    source: SourceLines | None,
 ) -> KernelReport:
     """Return the report of one launch."""
     kernel, origins = planned.kernel, planned.launch.origins
@@ -104,7 +113,9 @@ def _kernel_report(
         flops=kernel_flops(kernel, planned.values),
         device=planned.device.kind,
         step=StepId(planned.plan.name, planned.position),
-        origins=_locations(each.origin for each in origins),
+        origins=_distinct(each.origin for each in origins),
+        source=source,
+        locations=locations(each.origin for each in origins),
     )
 
 
@@ -123,10 +134,11 @@ def _call_report(owner: Plan, step: CallStep, at: StepId, times: Times | None) -
         None if times is None else times.calls.seconds(key),
         at,
         step.origin,
+        "".join(locations([step.origin])),
     )
 
 
-def _locations(origins: Iterable[Origin]) -> tuple[Origin, ...]:
+def _distinct(origins: Iterable[Origin]) -> tuple[Origin, ...]:
     """Return the first origin of each line of the user's program."""
     found: dict[tuple[str, int], Origin] = {}
     for each in origins:

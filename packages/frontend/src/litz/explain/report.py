@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from litz.artifact import AtenFallback
 from litz.explain.machine import MachineLimits
+from litz.profiling.line_map import SourceLines
 from litz_ir.fused import Decision
 from litz_ir.origin import UNKNOWN, Origin
 from litz_ir.plan import Kernel, Plan
@@ -78,6 +79,12 @@ class KernelReport:
     origins: tuple[Origin, ...] = ()
     """Sources of its operations, each line once."""
 
+    source: SourceLines | None = None
+    """Lines of the kernel in the graph's ``units``; ``None`` where its target does not say."""
+
+    locations: tuple[str, ...] = ()
+    """The user's lines as ``file:line``, each once; those of all subkernels of a horizontally fused kernel."""
+
     @property
     def rate(self) -> float | None:
         """Bytes moved per second; ``None`` where the time was not measured."""
@@ -125,6 +132,9 @@ class CallReport:
 
     origin: Origin = UNKNOWN
     """Source of the call in the user's program."""
+
+    location: str = ""
+    """The user's line as ``file:line``; empty where it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,8 @@ class SourceUnit:
     """Names of the kernels that it defines."""
     flags: tuple[str, ...] = ()
     """Everything besides the text that the build depends on; part of the cache key."""
+    lines: tuple[tuple[int, int], ...] = ()
+    """First and last line of the text of each kernel, from 1; empty where the target does not say."""
 
 
 class KernelModule(Protocol):

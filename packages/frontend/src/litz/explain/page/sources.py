@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from litz.explain.report import KernelReport
+from litz.profiling.line_map import SourceLines
 from litz_ir.origin import Origin
 
 _FOLDERS = re.compile(r"(?<!\S)/\S*/(?=[^/\s]+/[^/\s]+:\d+)")
@@ -76,21 +78,27 @@ def source_files(origins: Iterable[tuple[Origin, str]]) -> tuple[SourceFile, ...
     )
 
 
-def code_blocks(units: Sequence[str], keys: Mapping[str, Sequence[str]]) -> tuple[CodeBlock, ...]:
-    """Return the sources of units, divided at the kernels, given the keys of the steps that launch each kernel."""
+def code_blocks(units: Sequence[str], kernels: Iterable[tuple[KernelReport, str]]) -> tuple[CodeBlock, ...]:
+    """Return the sources of units, divided at the kernels, given each launch's kernel with the key of its step."""
+    keys: dict[SourceLines, dict[str, str]] = {}
+    for report, key in kernels:
+        if report.source is not None:
+            keys.setdefault(report.source, {})[key] = report.kernel.name
     blocks: list[CodeBlock] = []
-    names = "|".join(map(re.escape, keys))
-    for text in units:
-        first: dict[str, int] = {}
-        for found in re.finditer(rf"^.*\b({names})\b", text, re.MULTILINE) if names else ():
-            first.setdefault(found[1], found.start())
-        ends = [*list(first.values())[1:], len(text)]
-        before = text[: min(first.values(), default=len(text))].strip("\n")
-        if before:
-            blocks.append(CodeBlock("", before, ""))
-        for (kernel, start), end in zip(first.items(), ends, strict=True):
-            blocks.append(CodeBlock(kernel, text[start:end].strip("\n"), " ".join(keys[kernel])))
-    return tuple(blocks)
+    for number, text in enumerate(units):
+        lines, done = text.splitlines(), 0
+        for at in sorted((each for each in keys if each.unit == number), key=lambda each: each.first):
+            blocks.append(CodeBlock("", _joined(lines[done : at.first - 1]), ""))
+            name, *_ = keys[at].values()
+            blocks.append(CodeBlock(name, _joined(lines[at.first - 1 : at.last]), " ".join(keys[at])))
+            done = at.last
+        blocks.append(CodeBlock("", _joined(lines[done:]), ""))
+    return tuple(block for block in blocks if block.text)
+
+
+def _joined(lines: Sequence[str]) -> str:
+    """Return lines as a text, without empty ones at both ends."""
+    return "\n".join(lines).strip("\n")
 
 
 def shortened(text: str) -> str:

@@ -172,10 +172,8 @@ def graph_view(explanation: Explanation, graph: GraphReport, number: int) -> Gra
     def key(step: StepId | None) -> str:
         return "" if step is None else f"{plans[step.plan]}.{step.position}"
 
-    launched: dict[str, list[str]] = {}
     origins: list[tuple[Origin, str]] = []
     for kernel in graph.kernels:
-        launched.setdefault(kernel.kernel.name, []).append(key(kernel.step))
         origins += [(origin, key(kernel.step)) for origin in kernel.origins]
     origins += [(call.origin, key(call.step)) for call in graph.calls]
     lines = {each: origin.describe() for origin, each in reversed(origins)}
@@ -187,7 +185,7 @@ def graph_view(explanation: Explanation, graph: GraphReport, number: int) -> Gra
         number=number,
         drawing=drawing(graph, f"{number}.0"),
         files=source_files(origins),
-        code=code_blocks(graph.units, launched),
+        code=code_blocks(graph.units, [(each, key(each.step)) for each in graph.kernels]),
         plans=tuple((plan.name, step_rows(plan, plans[plan.name])) for plan in plans_in(graph.plan)),
         memory=tuple(_memory_views(graph, plans, lines)),
         roofline=_roofline(explanation, graph, kernels, calls),
