@@ -10,7 +10,7 @@ import torch.compiler.config
 
 import litz
 from litz.cache.artifacts import FOLDERS
-from litz.cli import main
+from litz.commands.main import main
 
 
 def compiled_in(folder: Path) -> None:

@@ -19,7 +19,7 @@ import litz
 from litz import pipeline
 from litz.cache.artifacts import FOLDERS, ArtifactCache
 from litz.cache.store import MANIFEST, Store
-from litz.cli import main
+from litz.commands.main import main
 from litz.notices import log_once
 from litz.settings import Config
 from litz_ir.errors import CacheError
