@@ -18,11 +18,11 @@ from litz.commands.scripts import backend_instead, default_backend
 SCRIPT = """
 import sys
 import torch
-import beside
+import factors
 
 @torch.compile
 def scores(x, y):
-    return torch.softmax(x @ y, -1) * beside.FACTOR
+    return torch.softmax(x @ y, -1) * factors.FACTOR
 
 class Model(torch.nn.Module):
     def __init__(self):
@@ -48,7 +48,7 @@ sys.exit(3)
 
 def litz(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command line in a folder that holds the script."""
-    (folder / "beside.py").write_text("FACTOR = 2\n", encoding="utf-8")
+    (folder / "factors.py").write_text("FACTOR = 2\n", encoding="utf-8")
     (folder / "script.py").write_text(SCRIPT, encoding="utf-8")
     given = {"LITZ_CACHE_DIR": str(folder / "cache"), "COLUMNS": "200", "NO_COLOR": "1"}
     return subprocess.run(

@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from litz.api import compile_fx, compile_fx_inner, config, mark_step_begin
 from litz.backend import register
-from litz.explain.entry import explain
+from litz.explain.entry import diff, explain
 from litz.options import list_mode_options, list_options
 from litz.timing import Timing, bench
 
 if TYPE_CHECKING:
+    from litz.explain.difference import Difference
     from litz.explain.explanation import Explanation
 
 __version__ = "0.2.0"
 
 __all__ = [
+    "Difference",
     "Explanation",
     "Timing",
     "__version__",
@@ -30,13 +32,14 @@ __all__ = [
     "compile_fx",
     "compile_fx_inner",
     "config",
+    "diff",
     "explain",
     "list_mode_options",
     "list_options",
     "mark_step_begin",
 ]
 
-_LAZY = {"Explanation": "litz.explain.explanation"}
+_LAZY = {"Difference": "litz.explain.difference", "Explanation": "litz.explain.explanation"}
 """Public names whose modules few programs need, with these modules."""
 
 register()

@@ -18,6 +18,7 @@ from litz.api import compile_fx, config
 from litz.commands.scripts import backend_instead, default_backend, run_script
 from litz.devices import gpu
 from litz.explain.captures import Frames
+from litz.explain.page.sources import shortened_path
 from litz.options import config_from
 from litz.timing import Timing
 
@@ -104,13 +105,12 @@ def _print(console: Console, found: _Bench) -> None:
         console.print("no graph was called: the script calls no compiled function, or names another backend")
         return
     frames = {frame.compile_id: frame for frame in found.frames.found()}
-    table = Table("graph")
-    table.add_column("function", overflow="fold")
+    table = Table("graph", "function")
     for title in ("eager us", "litz us", "times as fast"):
         table.add_column(title, justify="right")
     for each in found.timings:
         frame = frames.get(each.compile_id)
-        where = "" if frame is None else f"{frame.function} {frame.file}:{frame.line}"
+        where = "" if frame is None else f"{frame.function} {shortened_path(frame.file)}:{frame.line}"
         step = f"{each.compile_id}{' with backward' if each.trains else ''}"
         ratio = each.eager.median / each.compiled.median
         times = (f"{1e6 * own.median:.1f}" for own in (each.eager, each.compiled))

@@ -102,9 +102,9 @@ class Frames:
     """Dynamo's compilations since this object was created."""
 
     def __init__(self) -> None:
-        self._known = {str(each.compile_id) for each in get_compilation_metrics() if each.compile_id}
-        self._metrics: dict[str, CompilationMetrics] = {}
+        self._seen = list(get_compilation_metrics())
         self._contexts: dict[str, tuple[TracingContext, list[Guard]]] = {}
+        self._finished: list[tuple[CompilationMetrics, tuple[TracingContext, list[Guard]] | None]] = []
 
     def note(self) -> None:
         """Note the compilation that is going on; called where Dynamo calls its backend."""
@@ -118,31 +118,37 @@ class Frames:
     def found(self) -> tuple[FrameReport, ...]:
         """Return the compilations in order."""
         self._take()
-        return tuple(self._report(each) for each in self._metrics.values())
+        return tuple(_report(metrics, context) for metrics, context in self._finished)
 
     def _take(self) -> None:
-        """Keep Dynamo's records of finished compilations, of which it holds the last few only."""
-        for each in get_compilation_metrics():
-            key = str(each.compile_id)
-            if each.compile_id and each.is_forward and key not in self._known:
-                self._metrics.setdefault(key, each)
+        """Keep Dynamo's records of finished compilations, of which it holds the last few only.
 
-    def _report(self, metrics: CompilationMetrics) -> FrameReport:
-        key = str(metrics.compile_id)
-        report = FrameReport(
-            key,
-            metrics.co_name or "",
-            metrics.co_filename or "",
-            metrics.co_firstlineno or 0,
-            _reason(metrics.recompile_reason),
-            metrics.entire_frame_compile_time_s,
-        )
-        if key not in self._contexts:
-            return report
-        context, guards = self._contexts[key]
-        shapes = None if context.fake_mode is None else context.fake_mode.shape_env
-        reported = tuple(_guard(each) for each in sorted(guards))
-        return replace(report, guards=reported, sizes=tuple(_sizes(shapes)))
+        Records are told apart as objects: identities of compilations begin anew after ``torch._dynamo.reset()``.
+        """
+        records = get_compilation_metrics()
+        for each in records:
+            if any(each is seen for seen in self._seen) or not each.compile_id or not each.is_forward:
+                continue
+            self._finished.append((each, self._contexts.pop(str(each.compile_id), None)))
+        self._seen = records
+
+
+def _report(metrics: CompilationMetrics, context: tuple[TracingContext, list[Guard]] | None) -> FrameReport:
+    """Return the report of one compilation."""
+    report = FrameReport(
+        str(metrics.compile_id),
+        metrics.co_name or "",
+        metrics.co_filename or "",
+        metrics.co_firstlineno or 0,
+        _reason(metrics.recompile_reason),
+        metrics.entire_frame_compile_time_s,
+    )
+    if context is None:
+        return report
+    tracing, guards = context
+    shapes = None if tracing.fake_mode is None else tracing.fake_mode.shape_env
+    reported = tuple(_guard(each) for each in sorted(guards))
+    return replace(report, guards=reported, sizes=tuple(_sizes(shapes)))
 
 
 def _reason(text: str | None) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
+    from litz.explain.difference import Difference
     from litz.explain.explanation import Explanation
 
-_OBSERVATION = "litz.explain.observation"
+_OBSERVATION, _DIFFERENCE = "litz.explain.observation", "litz.explain.difference"
 """Modules that programs need only for a report."""
 
 
@@ -33,3 +34,13 @@ def explain(
     """
     run = import_module(_OBSERVATION).explain
     return cast("Explanation", run(function, args, kwargs, backward=backward, measure=measure, others=others))
+
+
+def diff(first: Explanation | Mapping[str, Any], second: Explanation | Mapping[str, Any]) -> Difference:
+    """Compare two explanations, such as those before and after a change of litz, of an option or of shapes.
+
+    Each is an explanation, or the document that its ``to_json()`` returned, from a file of another process too. Graphs
+    are matched by their kind and order, kernels by the operations that they fuse. ``describe()`` of the result is a
+    text; times count where both were measured and differ by more than 5 %. Raises ``ConfigError`` for other documents.
+    """
+    return cast("Difference", import_module(_DIFFERENCE).diff(first, second))

@@ -78,6 +78,7 @@ def graph_report(compiled: Compiled, times: Times | None = None) -> GraphReport:
         plan.name, plan, kernels, tuple(calls), decisions, artifact.fallbacks, artifact.seconds,
         artifact.cached, compiled.source, tuple(unit.text for unit in artifact.units), tuple(regions),
         compiled.cuda_graph, matmul_precision(plan), artifact.uncacheable, artifact.key, memory,
+        compiled.loader is None or compiled.loader.config.cache,
     )  # fmt: skip
 
 

@@ -241,10 +241,13 @@ class GraphReport:
     empty."""
 
     key: str = ""
-    """Key of the graph in the AOT graph cache; empty where it is not cached."""
+    """Key of the graph in the AOT graph cache; empty where it cannot be cached."""
 
     memory: tuple[tuple[str, MemoryTimeline], ...] = ()
     """Modelled memory of the plan, then of each subplan, by name."""
+
+    caching: bool = True
+    """False where the option ``cache`` is off."""
 
     @property
     def compile_seconds(self) -> float:
@@ -253,10 +256,10 @@ class GraphReport:
 
     @property
     def cache_state(self) -> str:
-        """``hit``, ``miss``, ``off`` where the cache is not used, or ``uncacheable``."""
-        if self.uncacheable:
-            return "uncacheable"
-        return "hit" if self.cached else "miss" if self.key else "off"
+        """``hit``, ``miss``, ``off`` where the option ``cache`` is off, or ``uncacheable``."""
+        if not self.caching:
+            return "off"
+        return "uncacheable" if self.uncacheable else "hit" if self.cached else "miss"
 
     @property
     def fallback_costs(self) -> tuple[FallbackCost, ...]:
