@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import re
+import time
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,6 +15,7 @@ import chromium
 import pytest
 import torch
 from torch import nn
+from zoo.torchvision_operators import import_torchvision
 
 import litz
 from litz.explain.explanation import Explanation
@@ -223,3 +226,47 @@ def test_decisions_are_filtered(report: Explanation, tmp_path: Path) -> None:
     with chromium.opened(tmp_path / "page.html", tmp_path / "profile") as page:
         stages, count, said = page.evaluate(choose)
     assert stages == ["fusion"] and re.fullmatch(rf"\d+ of {count} rows", said)
+
+
+def small_model(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...], bool]:
+    """Return a small model of a family, its arguments, and whether it is explained with its backward."""
+    torch.manual_seed(0)
+    if name == "resnet":
+        torchvision = pytest.importorskip("torchvision")
+        return torchvision.models.resnet18(num_classes=10).eval(), (torch.randn(1, 3, 64, 64),), False
+    transformers = pytest.importorskip("transformers")
+    words = torch.randint(0, 90, (2, 16))
+    if name == "bert":
+        sizes = {
+            "hidden_size": 64,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "intermediate_size": 128,
+        }
+        return (
+            transformers.BertModel(transformers.BertConfig(vocab_size=100, **sizes)).eval(),
+            (words,),
+            False,
+        )
+    config = transformers.GPT2Config(vocab_size=100, n_embd=64, n_layer=2, n_head=4, n_positions=32)
+    return transformers.GPT2Model(config), (words,), True
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "resnet"])
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_pages_of_models_are_light_and_made_in_two_seconds(name: str, tmp_path: Path) -> None:
+    with contextlib.suppress(ImportError):
+        import_torchvision()
+    model, given, backward = small_model(name)
+    torch._dynamo.reset()
+    with torch.set_grad_enabled(backward):
+        found = litz.explain(model, *given, backward=backward)
+    start = time.perf_counter()
+    text = found.to_html(tmp_path / "page.html")
+    assert time.perf_counter() - start < 2
+    assert len(text.encode()) < 1_000_000
+    Parsed(text)
+    assert len(found.graphs) >= 1 + backward and text.count('class="box') >= len(found.kernels)
+    if chromium.PROGRAM is not None:
+        with chromium.opened(tmp_path / "page.html", tmp_path / "profile") as page:
+            assert page.evaluate(LAYOUT) == []

@@ -38,7 +38,7 @@ class MemoryTimeline:
     transient: tuple[int, ...]
     """The bytes that each step allocates and frees itself, which ``live`` includes."""
     peak_step: int
-    """The first step at which the most bytes are allocated; -1 for a plan without steps."""
+    """The first step that computes something while the most bytes are allocated; -1 for a plan without steps."""
     owners: tuple[MemoryOwner, ...]
     """The values alive at that step, the largest first."""
 
@@ -70,7 +70,10 @@ def memory_timeline(plan: Plan, threads: int = 1) -> MemoryTimeline:
         if isinstance(step, Free):
             allocated.pop(step.name, None)
     transient = tuple(within.get(position, 0) for position in range(len(live)))
-    peak_step = live.index(max(live)) if live else -1
+    # An allocation reaches the peak before its values exist: the step after it is the one that needs them.
+    peak = max(live, default=0)
+    reached = (position for position, nbytes in enumerate(live) if nbytes == peak)
+    peak_step = next((each for each in reached if not isinstance(plan.steps[each], Allocate)), len(live) - 1)
     owners = sorted(_owners(plan, placements, peak_step), key=lambda each: -each.nbytes)
     return MemoryTimeline(tuple(live), transient, peak_step, tuple(owners))
 

@@ -125,7 +125,7 @@ class GraphDifference:
         numbers = (self.launches, self.nbytes, self.peak)
         return (
             any(lists) or any(decisions) or any(each.first != each.second for each in numbers)
-            or _apart(self.seconds)
+            or _differ(self.seconds)
         )  # fmt: skip
 
 
@@ -254,7 +254,7 @@ def _kernel(a: Document, b: Document) -> KernelDifference | None:
     seconds = None
     if a["seconds"] is not None and b["seconds"] is not None:
         seconds = Pair(a["seconds"], b["seconds"])
-    if before == after and a["bytes"] == b["bytes"] and not _apart(seconds):
+    if before == after and a["bytes"] == b["bytes"] and not _differ(seconds):
         return None
     return KernelDifference(
         tuple(each for each in before if each in after),
@@ -300,7 +300,7 @@ def _recompile_count(document: Document) -> int:
     return sum(bool(each["recompile_reason"]) for each in document["frames"])
 
 
-def _apart(seconds: Pair | None) -> bool:
+def _differ(seconds: Pair | None) -> bool:
     """Report whether two times differ by more than the noise of measurements."""
     return seconds is not None and abs(seconds.second - seconds.first) > _NOISE * max(
         seconds.first, seconds.second
@@ -324,7 +324,7 @@ def _graph_lines(graph: GraphDifference) -> Iterator[str]:
     yield from _changed("launches", graph.launches, "")
     yield from _changed("moves", graph.nbytes, " B")
     yield from _changed("memory peak", graph.peak, " B")
-    if graph.seconds is not None and _apart(graph.seconds):
+    if graph.seconds is not None and _differ(graph.seconds):
         yield from _changed("kernels and calls take", _micro(graph.seconds), " us")
     for sign, kernels, calls, decisions in (
         ("-", graph.removed, graph.removed_calls, graph.removed_decisions),
@@ -341,7 +341,7 @@ def _graph_lines(graph: GraphDifference) -> Iterator[str]:
         yield from (f"  + {operation}" for operation in kernel.gained)
         for line in _changed("moves", kernel.nbytes, " B"):
             yield f"  {line}"
-        if kernel.seconds is not None and _apart(kernel.seconds):
+        if kernel.seconds is not None and _differ(kernel.seconds):
             for line in _changed("takes", _micro(kernel.seconds), " us"):
                 yield f"  {line}"
 

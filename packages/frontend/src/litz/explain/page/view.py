@@ -14,7 +14,7 @@ from litz.explain.page.step_texts import StepRow, step_rows
 from litz.explain.report import CallReport, GraphReport, KernelReport, StepId
 from litz_ir.fused import Decision
 from litz_ir.origin import Origin, abbreviated_list
-from litz_ir.plan import Plan, plans_in
+from litz_ir.plan import Launch, Plan, plans_in
 from litz_scheduler import MemoryOwner, MemoryTimeline
 
 KeyOf = Callable[[StepId | None], str]
@@ -161,7 +161,7 @@ class GraphView:
         return any(row.report.seconds is not None for row in self.kernels)
 
 
-_MOST_OWNERS = 12
+_LISTED_OWNERS = 12
 """Values at the peak that a page lists; it sums the rest."""
 
 
@@ -260,11 +260,21 @@ def _memory_views(
         chart = memory_chart(timeline)
         if chart is None:
             continue
-        shown = timeline.owners[:_MOST_OWNERS]
+        shown = timeline.owners[:_LISTED_OWNERS]
+        computed = _computed_lines(next(plan for plan in plans_in(graph.plan) if plan.name == name))
         rows = []
         for owner in shown:
             key = f"{plans[name]}.{owner.first}"
-            rows.append(OwnerRow(owner, lines.get(key, ""), owner.nbytes / timeline.peak, key))
+            line = computed.get(owner.value) or lines.get(key, "")
+            rows.append(OwnerRow(owner, line, owner.nbytes / timeline.peak, key))
         others = timeline.peak - sum(owner.nbytes for owner in shown)
         keys = tuple(f"{plans[name]}.{position}" for position in range(len(timeline.live)))
         yield MemoryView(name, timeline, chart, keys, tuple(rows), max(0, others))
+
+
+def _computed_lines(plan: Plan) -> dict[str, str]:
+    """Return the user's line of each operation of a kernel, by the name of its value."""
+    launches = (step for step in plan.steps if isinstance(step, Launch))
+    return {
+        each.operation: each.origin.describe() for step in launches for each in step.origins if each.origin
+    }
