@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 from torch.testing import assert_close
 
 from litz.cuda_graphs.eligibility import ROUTINES, mutates
@@ -132,6 +133,21 @@ def test_a_check_in_the_middle_is_left_out_and_the_halves_are_replayed(recorders
     with pytest.raises(RuntimeError, match="negative"):
         run(torch.full((4, 8), float("nan")), w)
     assert_close(run(x, w), halves(x, w))
+
+
+def test_replays_are_events_of_a_profiler_and_are_not_captured_again(recorders: list[Recorder]) -> None:
+    run, w = compiled(halves), torch.randn(8, 8)
+    for _ in range(8):
+        run(torch.randn(4, 8), w)
+    captures = [each.captures for each in recorders]
+    x = torch.randn(4, 8)
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        found = run(x, w)
+    assert_close(found, halves(x, w))
+    names = [event.name for event in profiler.events()]
+    assert sum(name.startswith("litz graph ") for name in names) == 1
+    assert sum(name.startswith("litz CUDA graph ") for name in names) == len(recorders) == 2
+    assert [each.captures for each in recorders] == captures
 
 
 def test_writes_of_a_partition_take_effect(recorders: list[Recorder]) -> None:

@@ -16,11 +16,20 @@ from litz.artifact import Artifact
 from litz.cuda_graphs.eligibility import ROUTINES, overwritten, shared_with_inputs
 from litz.devices import gpu, is_gpu
 from litz.host.emit.source import host_program
-from litz.host.program import HostProgram
+from litz.host.program import Detail, HostProgram
 from litz.host.runtime.externs import NO_ROUTINES
+from litz.host.runtime.frozen_results import FrozenResults
 from litz.host.runtime.gpus import ONE_GPU, Gpus
 from litz.host.runtime.graph_devices import on_current_device
-from litz.host.runtime.load import NO_PARTITIONS, CallWatch, HostFunction, Replacements, load_program
+from litz.host.runtime.load import (
+    NO_PARTITIONS,
+    CallWatch,
+    HostFunction,
+    Observer,
+    Replacements,
+    load_program,
+    unless_profiled,
+)
 from litz.host.runtime.native import Watch, segment_binder
 from litz.host.runtime.torch_memory import keep_freed_memory
 from litz.reports.failures import Failures
@@ -35,6 +44,9 @@ log = logging.getLogger("litz")
 
 _CUDA_GRAPH, _RUNNER = "litz.cuda_graphs.cuda_graph", "litz.cuda_graphs.runner"
 """Modules loaded where a graph is captured: programs on a CPU do not need them."""
+
+_CALLS, _EVENTS, _VALUES = "litz.profiling.calls", "litz.profiling.events", "litz.profiling.values"
+"""Modules loaded where a profiler runs, and where values are reported."""
 
 _FAILED = "it runs without being replayed"
 """Consequence of a failure to capture a graph, in log lines and in ``litz.explain``."""
@@ -106,26 +118,60 @@ class Loader:
 
         ``watch`` is called before each launch, ``watch_calls`` with each routine. Raises ``LitzError``.
         """
-        return self._loaded(self.program, watch, watch_calls=watch_calls)
+        return self._loaded(self.artifact.plan, self.program, watch, watch_calls=watch_calls)
 
     def _loaded(
         self,
+        plan: Plan,
         program: HostProgram,
         watch: Watch | None = None,
         instead: Replacements = NO_PARTITIONS,
         watch_calls: CallWatch | None = None,
     ) -> HostFunction:
-        """Load a host program of the graph, with other functions in place of some of its branches."""
+        """Load the host program of the graph's ``plan``, with other functions in place of some of its branches."""
         artifact = self.artifact
         built = zip(artifact.units, artifact.binaries, strict=True)
         report = self.failures.callback("call")
         bind = segment_binder(artifact.plan, tuple(built), self.targets, self.gpus, watch, report)
         file = f"<litz {self.name} {artifact.key[:12]}>"
         keep_freed_memory()
-        frozen = self.config.freezing
-        given = (program, bind, self.constants, file, self.routines, self.gpus)
-        call = load_program(*given, frozen=frozen, instead=instead, report=report, watch=watch_calls)
+        stored: dict[str, FrozenResults] = {}
+
+        def load(form: HostProgram, observer: Observer | None = None) -> HostFunction:
+            return load_program(
+                form, bind, self.constants, file, self.routines, self.gpus, frozen=self.config.freezing,
+                instead=instead, report=report, watch=watch_calls, stored=stored, observer=observer,
+            )  # fmt: skip
+
+        call = load(program) if watch is not None else self._observable(plan, program, load)
         return on_current_device(call) if is_gpu(artifact.plan.device.kind) else call
+
+    def _observable(
+        self, plan: Plan, program: HostProgram, load: Callable[..., HostFunction]
+    ) -> HostFunction:
+        """Return the call of a plan, whose steps torch's profiler sees while it runs, and whose values are reported
+        where the options say so."""
+        chosen, show = self.config.debug_values, None
+        detail: Detail = "steps"
+        if chosen == "off":
+            call = load(program)
+        else:
+            values = import_module(_VALUES)
+            detail, show = "values", values.ValueReport(self.name, chosen).computed
+            call = load(host_program(plan, detail="values"), Observer(values.unobserved, show))
+
+        def observed() -> HostFunction:
+            around = import_module(_EVENTS).StepEvents(plan).around
+            return load(host_program(plan, detail=detail), Observer(around, show))
+
+        def made() -> HostFunction:
+            hidden = f"the profiler does not see the steps of {self.name}"
+            steps = self.failures.attempt("load", observed, call, hidden)
+            calls = import_module(_CALLS)
+            event: HostFunction = calls.as_event(steps, f"litz graph {self.name}")
+            return calls.unless_captured(call, event) if is_gpu(plan.device.kind) else event
+
+        return unless_profiled(call, made)
 
     def of(self, artifact: Artifact) -> Loader:
         """Return the loader of another artifact of the same graph; raise ``LitzError``."""
@@ -136,12 +182,17 @@ class Loader:
         """Return the graph, called as the options say, or by ``call`` where one is given; raise ``LitzError``."""
         called = self.with_cuda_graphs(self.call()) if call is None else call
         made = Compiled(called, self.artifact, self.program.listing, self.config.freezing, loader=self)
-        if not self.config.cuda_graphs:
+        if not self._replays:
             return made
         choice = self._choice()
         if not choice.whole:
             log.info("litz: %s: %s", self.artifact.plan.name, choice.summary)
         return replace(made, cuda_graph=choice.summary)
+
+    @property
+    def _replays(self) -> bool:
+        """True where calls are replayed as CUDA graphs; values cannot be read in one."""
+        return self.config.cuda_graphs and self.config.debug_values == "off"
 
     def _choice(self) -> GraphPartition:
         """Return the parts of the plan to capture as CUDA graphs."""
@@ -155,7 +206,7 @@ class Loader:
 
         Raises ``LitzError``.
         """
-        if not self.config.cuda_graphs:
+        if not self._replays:
             return call
         return self.failures.attempt("replay", lambda: self._partitioned(call), call, _FAILED)
 
@@ -168,12 +219,20 @@ class Loader:
             return call
         program = host_program(choice.plan)
         branches = zip(choice.plan.subplans, program.branches, strict=True)
+        runners: dict[str, HostFunction] = {}
+
+        def captured(own: Plan, call: HostFunction) -> HostFunction:
+            # Under a profiler the program is loaded in another form, which replays the same graphs.
+            if own.name not in runners:
+                runners[own.name] = self._captured(own, call)
+            return runners[own.name]
+
         parts = {
-            branch.name: partial(self._captured, plan)
+            branch.name: partial(captured, plan)
             for plan, branch in branches
             if plan.name in choice.partitions
         }
-        return self._loaded(program, instead=parts)
+        return self._loaded(choice.plan, program, instead=parts)
 
     def _captured(self, plan: Plan, call: HostFunction) -> HostFunction:
         """Return a call that captures and replays a whole plan as a CUDA graph."""
@@ -181,7 +240,9 @@ class Loader:
         assert isinstance(plan.peak, int), "sizes are fixed where calls are captured"
         shared = shared_with_inputs(plan)
         make: Callable[..., HostFunction] = import_module(_RUNNER).CudaGraphRunner
-        return make(call, capture, plan.peak, overwritten(plan), shared, failures=self.failures)
+        runner = make(call, capture, plan.peak, overwritten(plan), shared, failures=self.failures)
+        name = f"litz CUDA graph {plan.name}"
+        return unless_profiled(runner, lambda: import_module(_CALLS).as_event(runner, name))
 
 
 def loader_of(

@@ -121,6 +121,12 @@ class Config:
     """Test of inputs and results of compiled graphs for NaN, which raises ``NanFound``. Default off: every call waits
     for its device, so this serves to find the operation where NaN first appears."""
 
+    debug_values: Literal["off", "nan", "all"] = "off"
+    """Log lines about the values that each kernel and library call of a compiled graph computes, with the user's
+    lines: ``off``, results that contain NaN or infinity, each once (``nan``), or count of NaN and infinity, range and
+    mean of every result (``all``). Default ``off``: every kernel is launched alone and waited for, without CUDA
+    graphs (``docs/profiling.md``)."""
+
     def cache_root(self) -> Path:
         """Return the folder that ``cache_dir`` names, or the cache folder of the platform for litz."""
         return user_cache_path("litz", appauthor=False) if self.cache_dir is None else Path(self.cache_dir)

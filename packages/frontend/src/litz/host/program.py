@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from litz_ir.device import Device
 from litz_ir.loops import TensorType
+from litz_ir.plan import CallStep, Launch
 from litz_ir.symbols import Size
 
 
@@ -49,6 +51,28 @@ class Segment:
     """Device of the launches."""
 
 
+Detail = Literal["runs", "steps", "values"]
+"""Steps that an observer of a host program is shown: none, since each run of launches is one native call (``runs``);
+each launch and library call (``steps``); these, and then the tensors that they computed (``values``)."""
+
+ObservedStep = Launch | CallStep
+"""A step that observers are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """Tensors that a step computed, shown to a function."""
+
+    name: str
+    """Name of the function in the text."""
+
+    step: ObservedStep
+    """The step."""
+
+    values: tuple[str, ...]
+    """Names of the tensors, in the order in which they are passed."""
+
+
 @dataclass(frozen=True, slots=True)
 class HostProgram:
     """A generated Python function with the globals that it needs."""
@@ -73,6 +97,13 @@ class HostProgram:
 
     frozen: frozenset[str] = frozenset()
     """Names of branches whose results are reused in the next call."""
+
+    steps: tuple[tuple[str, ObservedStep], ...] = ()
+    """Name of each native call and routine in the text, with its step; empty with the detail ``runs``. Native calls
+    take the shapes of the buffers too."""
+
+    computed: tuple[Computed, ...] = ()
+    """Tensors that are shown; empty but for the detail ``values``."""
 
     @property
     def listing(self) -> str:

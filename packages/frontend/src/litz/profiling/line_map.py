@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from litz_ir.origin import Origin
+from litz_ir.origin import Origin, describe_locations
 from litz_ir.target import SourceUnit
 
 
@@ -36,6 +36,11 @@ def source_lines(units: Sequence[SourceUnit]) -> Mapping[str, SourceLines]:
         for kernel, (first, last) in zip(unit.kernels, lines):
             found[kernel] = SourceLines(position, first, last)
     return found
+
+
+def user_lines(origins: Iterable[Origin]) -> tuple[str, ...]:
+    """Return a text for each of the user's lines, with its nodes: ``mul, add at model.py:12: x = x * 2 + 1``."""
+    return describe_locations(replace(each, operation="") for each in origins)
 
 
 def locations(origins: Iterable[Origin]) -> tuple[str, ...]:

@@ -64,7 +64,9 @@ def _faulty_nodes(compilation: Compilation, plan: Plan, reference: Reference) ->
 def _is_wrong(compilation: Compilation, reference: Reference, forced: frozenset[str]) -> bool:
     """Report whether the graph fails or is wrong with the nodes ``forced`` to run as ATen."""
     cache = replace(compilation.cache, graphs=None, fx_graphs=None, built={}, scratch=None)
-    config = replace(compilation.config, autotune=False, cuda_graphs=False, fallback="silent")
+    config = replace(
+        compilation.config, autotune=False, cuda_graphs=False, debug_values="off", fallback="silent"
+    )
     probe = Compilation(
         compilation.gm, f"{compilation.name}_probe", config, cache, compilation.frozen, compilation.donated,
         compilation.saved, compilation.demoted | forced,

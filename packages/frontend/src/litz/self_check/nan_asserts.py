@@ -10,6 +10,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from litz.host.runtime.load import HostFunction
+from litz.profiling.values import has_nan
 from litz_ir.errors import NanFound
 from litz_ir.origin import UNKNOWN, Origin
 from litz_lowering import origin_of
@@ -36,7 +37,8 @@ class _Checked:
 
     def check(self, values: Sequence[Any] | Mapping[int, Any], name: str, hint: str) -> None:
         """Raise ``NanFound`` if the value, in graph ``name``, contains NaN."""
-        if _holds_nan(values[self.position]):
+        value = values[self.position]
+        if isinstance(value, torch.Tensor) and has_nan(value):
             raise NanFound(f"{self.what} of {name} contains NaN", origin=self.origin, hint=hint)
 
 
@@ -88,13 +90,3 @@ def _written(gm: GraphModule) -> Iterator[tuple[Node, Node]]:
 def _first_use(node: Node) -> Origin:
     """Return the origin of the first node that reads an input."""
     return next((origin_of(user) for user in node.users if user.op != "output"), UNKNOWN)
-
-
-def _holds_nan(value: object) -> bool:
-    """Report whether a value is a tensor that contains NaN."""
-    if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
-        return False
-    with torch.no_grad():
-        # fp8 dtypes have no isnan.
-        widened = value.float() if value.is_floating_point() and value.itemsize == 1 else value
-        return bool(torch.isnan(widened).any())

@@ -20,9 +20,17 @@ class Segments:
     """Launches not emitted yet, and the native calls emitted so far (``done``)."""
 
     def __init__(
-        self, kernels: Mapping[str, Kernel], names: Names, tensors: TensorVariables, lines: list[Code]
+        self,
+        kernels: Mapping[str, Kernel],
+        names: Names,
+        tensors: TensorVariables,
+        lines: list[Code],
+        *,
+        shapes: bool = False,
     ) -> None:
+        """With ``shapes``, calls are given the shapes of the buffers too."""
         self.done: list[Segment] = []
+        self._shapes = shapes
         self._kernels = kernels
         self._names = names
         self._tensors = tensors
@@ -63,8 +71,11 @@ class Segments:
         )
         self._lines.append(code("# {}", joined(launch.kernel for launch in self._pending)))
         parts = [tuple_of(self._addresses(tuple(buffers)))]
-        if symbols:
+        if symbols or self._shapes:
             parts.append(self._names.terms(symbols))
+        if self._shapes:
+            types = (self._tensors.placements[b].type for launch in self._pending for b in launch.buffers)
+            parts.append(tuple_of(self._names.terms(type_.shape) for type_ in types))
         self._lines.append(code("{}({})", name, joined(parts)))
 
     def _addresses(self, locations: Sequence[MemoryLocation]) -> Iterator[Code]:

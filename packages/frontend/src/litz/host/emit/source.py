@@ -10,7 +10,7 @@ from litz.host.emit.names import Names
 from litz.host.emit.scalars import scalar_code
 from litz.host.emit.segments import Segments
 from litz.host.emit.tensors import TensorVariables, complex_strides
-from litz.host.program import HostProgram
+from litz.host.program import Computed, Detail, HostProgram, ObservedStep
 from litz.host.torch_types import COMPLEX_DTYPES, TORCH_DTYPES
 from litz_ir.loops import (
     Argument,
@@ -38,28 +38,33 @@ from litz_ir.plan import (
 from litz_ir.scalar import Expr
 
 
-def host_program(plan: Plan, name: str = "call", *, inner: bool = False) -> HostProgram:
+def host_program(
+    plan: Plan, name: str = "call", *, inner: bool = False, detail: Detail = "runs"
+) -> HostProgram:
     """Return the host program of ``plan``; ``inner`` for the plan of a subgraph, which a higher-order operator
     calls.
 
     Raises :class:`CodegenError` for steps that the host cannot express.
     """
-    return _Writer(plan, name, inner).write()
+    return _Writer(plan, name, inner, detail).write()
 
 
 class _Writer:
     """Writes the host program of one plan."""
 
-    def __init__(self, plan: Plan, name: str, inner: bool) -> None:
+    def __init__(self, plan: Plan, name: str, inner: bool, detail: Detail) -> None:
         self.plan = plan
+        self.detail = detail
         self.inner = inner
         self.name = name
         self.lines: list[Code] = []
         self.names = Names(value.name for value in plan.constants)
         self.tensors = TensorVariables(plan, self.names, self.lines)
-        kernels = {kernel.name: kernel for kernel in plan.kernels}
-        self.segments = Segments(kernels, self.names, self.tensors, self.lines)
-        self.externs: dict[str, str] = {}
+        self.kernels = {kernel.name: kernel for kernel in plan.kernels}
+        self.segments = Segments(self.kernels, self.names, self.tensors, self.lines, shapes=detail != "runs")
+        self.externs: list[tuple[str, str]] = []
+        self.steps: list[tuple[str, ObservedStep]] = []
+        self.computed: list[Computed] = []
         self.branches: dict[str, HostProgram] = {}
         self.defined = {i.symbol for i in plan.inputs if isinstance(i, ScalarInput) and i.symbol is not None}
         self.unchecked: list[tuple[str, CallStep]] = []
@@ -69,7 +74,7 @@ class _Writer:
             self.names.symbol(info.name)
         for subplan in plan.subplans:
             function = self.names.function(subplan.name)
-            self.branches[subplan.name] = host_program(subplan, function, inner=True)
+            self.branches[subplan.name] = host_program(subplan, function, inner=True, detail=detail)
 
     def write(self) -> HostProgram:
         """Return the host program."""
@@ -84,7 +89,7 @@ class _Writer:
             self.name,
             f"def {self.name}(args):\n{body}\n",
             tuple(self.segments.done),
-            tuple(self.externs.items()),
+            tuple(dict.fromkeys(self.externs)),
             tuple((value.name, self.names.value(value.name).text) for value in self.plan.constants),
             tuple(self.branches.values()),
             frozenset(
@@ -93,6 +98,8 @@ class _Writer:
                 if isinstance(step, RegionStep) and step.kind == "frozen"
                 for name in step.plans
             ),
+            tuple(self.steps),
+            tuple(self.computed),
         )
 
     def _results(self) -> list[Code]:
@@ -163,6 +170,8 @@ class _Writer:
         """Emit a step."""
         if isinstance(step, Launch):
             self.segments.launch(step)
+            if self.detail != "runs":
+                self._observe_launch(step)
             return
         self.segments.flush()
         match step:
@@ -180,7 +189,11 @@ class _Writer:
 
     def _call(self, step: CallStep) -> None:
         """Emit a call."""
-        function = self.externs[step.target] = self.names.routine(step.target)
+        observed = self.detail != "runs"
+        function = self.names.routine(f"{step.target} {len(self.steps)}" if observed else step.target)
+        self.externs.append((step.target, function))
+        if observed:
+            self.steps.append((function, step))
         arguments = [self._argument(argument) for argument in step.arguments]
         arguments += [code("{}={}", key, self._argument(value)) for key, value in step.attributes]
         call = code("{}({})", function, joined(arguments))
@@ -203,6 +216,26 @@ class _Writer:
         for name in step.pairs:
             if name not in checked:
                 self._as_pairs(name)
+        self._show(step, [name for name in step.results if name in self.tensors.placements])
+
+    def _observe_launch(self, step: Launch) -> None:
+        """Emit the pending launch as a native call of its own, and show what it wrote."""
+        self.segments.flush()
+        self.steps.append((self.segments.done[-1].name, step))
+        parameters = self.kernels[step.kernel].parameters
+        uses = zip(step.buffers, parameters, strict=True)
+        self._show(step, [name for name, each in uses if each.access in ("out", "inout")])
+
+    def _show(self, step: ObservedStep, computed: Iterable[str | None]) -> None:
+        """Emit a call that is given the tensors that a step computed, if the detail asks for it."""
+        names = tuple(dict.fromkeys(name for name in computed if name is not None))
+        if self.detail != "values" or not names:
+            return
+        pairs = step.pairs if isinstance(step, CallStep) else ()
+        shown = [self.tensors.wholes[name] if name in pairs else self.tensors.tensor(name) for name in names]
+        function = self.names.routine(f"computed {len(self.computed)}")
+        self.computed.append(Computed(function, step, names))
+        self._line("{}({})", function, tuple_of(shown))
 
     def _check_results(self) -> set[str]:
         """Emit checks of operators' results against their meta kernels, which later steps rely on; return the names

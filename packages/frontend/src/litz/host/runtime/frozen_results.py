@@ -60,6 +60,12 @@ class FrozenResults:
         self._report = report
         self._entries: dict[tuple[int, ...], _Entry] = {}
 
+    def computed_by(self, function: Callable[[list[Any]], Sequence[Any]]) -> FrozenResults:
+        """Return these stored results for another form of the same function, which computes them where they changed."""
+        made = FrozenResults(function, self._frozen, self._report)
+        made._entries = self._entries
+        return made
+
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         """Return the results for ``args``, which is emptied."""
         key = tuple(map(id, args))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import linecache
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any
 
 import torch
+import torch.autograd.profiler as torch_profiler
 
-from litz.host.program import HostProgram, Segment
+from litz.host.program import Computed, HostProgram, ObservedStep, Segment
 from litz.host.runtime import torch_memory
 from litz.host.runtime.externs import NO_ROUTINES, resolve
 from litz.host.runtime.frozen_results import FrozenResults
@@ -34,6 +37,17 @@ NO_PARTITIONS: Replacements = MappingProxyType({})
 """The replacements of a graph without partitions."""
 
 
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """Functions that see the steps of a host program."""
+
+    around: Callable[[ObservedStep, Callable[..., Any]], Callable[..., Any]]
+    """Returns the function that is called instead of a step's native call or routine."""
+
+    computed: Callable[[Computed, Sequence[Any]], None] | None = None
+    """Called with the results of a step; ``None`` for programs that do not show them."""
+
+
 def load_program(
     program: HostProgram,
     bind: SegmentBinder,
@@ -46,14 +60,18 @@ def load_program(
     instead: Replacements = NO_PARTITIONS,
     report: FailureCallback = raise_failure,
     watch: CallWatch | None = None,
+    stored: dict[str, FrozenResults] | None = None,
+    observer: Observer | None = None,
 ) -> HostFunction:
     """Compile a host program; ``bind`` makes each segment callable.
 
     ``file`` names it in tracebacks. ``routines`` are functions of this process that it calls, ``gpus`` the ordinals
     of its GPUs. With ``frozen`` the results of frozen regions are never recomputed. ``instead`` replaces branches.
     ``report`` receives failures inside calls that have a fallback. ``watch`` gets each routine that the program calls.
-    Raises ``ExternNotFound`` for an operator that is not registered.
+    ``stored`` are the results of frozen regions, which all forms of one program share. ``observer`` sees the steps of a
+    program that has them. Raises ``ExternNotFound`` for an operator that is not registered.
     """
+    stored = {} if stored is None else stored
     scope: dict[str, Any] = {
         "torch": torch,
         "math": math,
@@ -80,16 +98,48 @@ def load_program(
         scope[name] = routine if watch is None else watch(target, routine)
     for segment in program.segments:
         scope[segment.name] = bind(segment)
+    if observer is not None:
+        _show(program, scope, observer)
     for position, branch in enumerate(program.branches):
         where = f"{file}.{position}"
-        given = (branch, bind, constants, where, routines, gpus)
-        function = load_program(*given, frozen=frozen, report=report, watch=watch)
-        function = FrozenResults(function, frozen, report) if branch.name in program.frozen else function
+        function = load_program(
+            branch, bind, constants, where, routines, gpus, frozen=frozen, report=report, watch=watch, stored=stored,
+            observer=observer,
+        )  # fmt: skip
+        if branch.name in program.frozen:
+            own = stored.get(where) or FrozenResults(function, frozen, report)
+            function = stored[where] = own.computed_by(function)
         scope[branch.name] = instead[branch.name](function) if branch.name in instead else function
-    exec(compile(program.text, file, "exec"), scope)
-    linecache.cache[file] = (len(program.text), None, program.text.splitlines(keepends=True), file)
+    shown = file if observer is None else f"{file} observed"
+    exec(compile(program.text, shown, "exec"), scope)
+    linecache.cache[shown] = (len(program.text), None, program.text.splitlines(keepends=True), shown)
     found: HostFunction = scope[program.name]
     return found
+
+
+def unless_profiled(call: HostFunction, made: Callable[[], HostFunction]) -> HostFunction:
+    """Return ``call``, in whose place the function that ``made`` returns is called while torch's profiler runs.
+
+    ``made`` is called at the first call under a profiler.
+    """
+    observed = cache(made)
+
+    def run(args: list[Any]) -> Sequence[Any]:
+        # An attribute of a module: without a profiler nothing else is asked.
+        if torch_profiler._is_profiler_enabled:
+            return observed()(args)
+        return call(args)
+
+    return run
+
+
+def _show(program: HostProgram, scope: dict[str, Any], observer: Observer) -> None:
+    """Have the steps of a program, whose functions are in its ``scope``, seen by an observer."""
+    for name, step in program.steps:
+        scope[name] = observer.around(step, scope[name])
+    for each in program.computed:
+        assert observer.computed is not None, "the program shows what it computes"
+        scope[each.name] = partial(observer.computed, each)
 
 
 def _run_region(kind: str, runners: Sequence[Runner], arguments: Sequence[Any]) -> list[Any]:
