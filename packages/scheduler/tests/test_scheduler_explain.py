@@ -46,6 +46,21 @@ def test_kernels_name_the_operations_and_lines_that_they_fuse() -> None:
     )
 
 
+def test_kernels_of_operations_that_passes_made_name_the_original_ones() -> None:
+    b = Builder("long")
+    x = b.input(1 << 20)
+    graph = b.build(b.sum(b.op("exp", x), 0))
+    named = [
+        replace(o, origin=Origin(o.name, "aten.op.default", "", "model.py", 7)) for o in graph.operations
+    ]
+    report = explain_plan(plan_of(graph.with_operations(tuple(named)), CPU_LIKE))
+    names = [operation.name for operation in named]
+    assert len(report.launches) == 2, "the sum is split among threads"
+    for launch in report.launches:
+        assert [each.origin.node for each in launch.operations] == names
+        assert {each.origin.line for each in launch.operations} == {7}
+
+
 @settings(max_examples=60)
 @given(graph=loop_graphs(steps=10))
 def test_a_report_covers_the_whole_plan(graph: LoopGraph) -> None:

@@ -317,10 +317,12 @@ class InlinedOperations:
     def of(self, names: Iterable[str]) -> list[tuple[str, Operation]]:
         """Return the original operations that the operations called ``names`` compute, themselves included.
 
-        They come with their names, in program order.
+        They come with their names, in program order. One that a pass made computes the operation that it is named
+        after: ``sum.partial`` computes ``sum``.
         """
         found: set[str] = set()
-        stack = [name for name in names if name in self._source]
+        originals = (name if name in self._source else name.partition(".")[0] for name in names)
+        stack = [name for name in originals if name in self._source]
         while stack:
             name = stack.pop()
             if name not in found:
