@@ -42,7 +42,7 @@ def _inputs() -> tuple[torch.Tensor, ...]:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 def test_gradients_are_eagers(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(litz.capture.aot, "_trains_on_gpu", lambda inputs: torch.is_grad_enabled())
+    monkeypatch.setattr(litz.capture.aot, "trains_on_gpu", lambda inputs: torch.is_grad_enabled())
     torch.manual_seed(0)
     torch._dynamo.reset()
     model, reference = Program(), Program()

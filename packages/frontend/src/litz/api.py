@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -27,6 +28,10 @@ FOREIGN_VARIABLES = variable_notices(os.environ)
 """Warnings about Inductor's environment variables, logged when litz first compiles a graph."""
 
 
+_HOOKS = "litz.passes.hooks"
+"""Module that runs users' passes over FX graphs; loaded where there are some."""
+
+
 def compile_fx(
     gm: GraphModule,
     example_inputs: Sequence[Any],
@@ -37,12 +42,17 @@ def compile_fx(
     """Compile a graph that Dynamo captured, or that was exported or traced by hand, through AOTAutograd.
 
     ``gm`` may return one value or nested containers of values, and take nested inputs. The result is called like
-    ``gm``. ``observers`` are called with each graph that is compiled, a later backward graph included. A failure
-    outside the stages returns ``gm`` itself, unless ``config.fallback`` is ``error``.
+    ``gm``, which users' passes do not change: they run on a copy. ``observers`` are called with each graph that is
+    compiled, a later backward graph included. A failure outside the stages returns ``gm`` itself, unless
+    ``config.fallback`` is ``error``.
     """
     chosen = config if config is not None else _current()
     cache = ArtifactCache.open(chosen, GraphSource(gm, "captured", captured=True))
     session = CompileSession(chosen, cache, tuple(observers))
+    if cache.passes:
+        hooks = import_module(_HOOKS)
+        session.hooks = hooks.graph_hooks(cache.passes)
+        gm = hooks.own_copy(gm) if cache.passes.pre_grad else gm
     try:
         return _compiled(gm, example_inputs, aot_backend(session))
     except TorchDynamoException:
@@ -73,10 +83,18 @@ def compile_fx_inner(
     """Compile a graph of functional ATen operations whose nodes carry ``meta["val"]``, without AOTAutograd and
     gradients.
 
-    The result takes the inputs as arguments, or one list of them, and returns what the graph returns.
+    Passes over AOT graphs run on a copy of ``gm``. The result takes the inputs as arguments, or one list of them, and
+    returns what the graph returns.
     """
     chosen = config if config is not None else _current()
-    compiled: Compiled = compile_or_fall_back(gm, name, chosen, ArtifactCache.open(chosen))
+    cache, decisions = ArtifactCache.open(chosen), ()
+    if cache.passes:
+        hooks = import_module(_HOOKS)
+        users = hooks.graph_hooks(cache.passes)
+        if users is not None and users.rewrites_aot:
+            gm = hooks.own_copy(gm)
+            decisions = users.post_grad(gm)
+    compiled: Compiled = compile_or_fall_back(gm, name, chosen, cache, decisions=decisions)
     single = not _returns_tuple(gm)
 
     def call(*args: Any) -> Any:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from litz.notices import log_once
+from litz.passes import Passes
 from litz.settings import Config
 from litz_ir.errors import ConfigError
 
@@ -25,8 +26,20 @@ _AUTOTUNE_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 _AUTOTUNE_OPTIONS = frozenset({"max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning"})
 """Inductor's options that set ``autotune``."""
 
+_PASSES: Mapping[str, str] = MappingProxyType(
+    {
+        "pre_grad_custom_pass": "pre_grad",
+        "joint_custom_pre_pass": "joint_before",
+        "joint_custom_post_pass": "joint_after",
+        "post_grad_custom_pre_pass": "post_grad_before",
+        "post_grad_custom_post_pass": "post_grad_after",
+    }
+)
+"""Inductor's options that hold a pass, with the stage of :class:`litz.passes.Passes` that it is added to."""
+
 _MAPPED: Mapping[str, str] = MappingProxyType(
     {
+        **{name: f"it adds to litz's passes, at the stage {stage}" for name, stage in _PASSES.items()},
         "fallback_random": "it sets litz's rng",
         "triton.cudagraphs": "it sets litz's cuda_graphs",
         **dict.fromkeys(_AUTOTUNE_OPTIONS, "it sets litz's autotune"),
@@ -98,7 +111,7 @@ def config_from(base: Config, mode: str | None, options: Mapping[str, Any] | Non
 
     Each of Inductor's options causes one warning in a process, which says how litz treats it.
     """
-    changes = _mode_changes(mode)
+    changes, passes = _mode_changes(mode), Passes()
     for name, value in (options or {}).items():
         if name == "fallback_random":
             changes["rng"] = "eager" if value else base.rng
@@ -106,9 +119,13 @@ def config_from(base: Config, mode: str | None, options: Mapping[str, Any] | Non
             changes["cuda_graphs"] = bool(value)
         elif name in _AUTOTUNE_OPTIONS:
             changes["autotune"] = bool(value) or changes.get("autotune", base.autotune)
+        elif name in _PASSES:
+            passes += Passes(**{_PASSES[name]: () if value is None else (value,)})
         elif name not in _IGNORED:
             changes[name] = value
     changed = base.replaced(changes)
+    if passes:
+        changed = changed.replaced({"passes": changed.passes + passes})
     for name in options or {}:
         if name in _MAPPED or name in _IGNORED:
             log_once(_option_notice(name))

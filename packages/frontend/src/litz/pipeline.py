@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,17 +26,21 @@ from litz.stage_options import lowering_options, scheduler_options
 from litz.targets import TargetSet, launches_on
 from litz.tuning.tuned_graph import Better, load_tuned
 from litz_ir.errors import CompileTimeout, stage
+from litz_ir.fused import Decision
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext, Timings
 from litz_ir.plan import Plan
 from litz_ir.target import SourceUnit, Target
 from litz_lowering import LoweredGraph, lower
-from litz_scheduler import SchedulerOptions, schedule
+from litz_scheduler import SchedulerOptions, default_passes, schedule
 
 T = TypeVar("T")
 
 DEMOTED = "a self-check found results of its kernel wrong"
 """Reason for the fallback of a demoted operation."""
+
+_LOOP_PASSES = "litz.passes.loops"
+"""Module that runs users' passes over loop graphs and plans; loaded where there are some."""
 
 Job = tuple[SourceUnit, Target]
 """A source, and the target that compiles it."""
@@ -59,6 +64,9 @@ class CapturedGraph:
 
     saved: frozenset[str] = frozenset()
     """Nodes whose results may be returned with other strides than eager's."""
+
+    decisions: tuple[Decision, ...] = ()
+    """Decisions of users' passes that changed the graph."""
 
 
 @dataclass(slots=True)
@@ -148,12 +156,17 @@ class Stages:
     def schedule(self, lowered: LoweredGraph) -> Plan:
         """Schedule a loop graph: return its plan."""
         context, hooks = PassContext(self.targets.capabilities()), hooks_for(self.config)
+        options, users = self.options(), self.cache.passes
+        passes = default_passes(options)
+        if users.loops or users.plan:
+            passes = import_module(_LOOP_PASSES).with_users_passes(passes, users)
         # What lowering makes is verified by its tests and, on request, by a hook.
         plan = self.timed(
             "schedule",
-            lambda: schedule(lowered.graph, context, self.options(), verified=True, hooks=hooks),
+            lambda: schedule(lowered.graph, context, passes=passes, verified=True, hooks=hooks),
         )
-        return replace(plan, decisions=(*lowered.decisions, *plan.decisions))
+        earlier = (*self.captured.decisions, *lowered.decisions)
+        return replace(plan, decisions=(*earlier, *plan.decisions))
 
     def schedule_kernels(self, plan: Plan) -> Plan:
         """Return the plan with the schedules that targets decide."""

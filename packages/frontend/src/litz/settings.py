@@ -20,6 +20,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from platformdirs import user_cache_path
 
 from litz.notices import log_once
+from litz.passes import NO_PASSES, Passes
 from litz_ir.errors import ConfigError
 from litz_scheduler import SchedulerOptions
 
@@ -126,6 +127,15 @@ class Config:
     lines: ``off``, results that contain NaN or infinity, each once (``nan``), or count of NaN and infinity, range and
     mean of every result (``all``). Default ``off``: every kernel is launched alone and waited for, without CUDA
     graphs (``docs/profiling.md``)."""
+
+    passes: Passes = NO_PASSES
+    """Passes of the program, which run between litz's own, by stage (:class:`litz.passes.Passes`, ``docs/passes.md``).
+    Inductor's names for such passes (``post_grad_custom_post_pass`` and others) add to them. Default none; passes of
+    installed packages run in addition."""
+
+    disable_passes: str = ""
+    """Names of passes of the program and of installed packages that do not run, with spaces between them. Default
+    empty: it exists to find the pass that is at fault."""
 
     def cache_root(self) -> Path:
         """Return the folder that ``cache_dir`` names, or the cache folder of the platform for litz."""

@@ -21,6 +21,7 @@ __all__ = [
     "SerialError",
     "UnknownClass",
     "PassError",
+    "UserPassError",
     "UnsupportedOperation",
     "NotCompiled",
     "ScheduleError",
@@ -171,6 +172,11 @@ class PassError(LitzError):
     """A pass failed, or changed a value beyond its bound."""
 
     stage = "pass"
+
+
+class UserPassError(PassError):
+    """A pass of the user failed, or left a malformed program. It is raised whatever fallback the options ask for,
+    since a graph without the pass may be another program."""
 
 
 class UnsupportedOperation(LitzError):

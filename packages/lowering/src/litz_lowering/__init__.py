@@ -8,6 +8,7 @@ from litz_lowering.contexts.options import LoweringOptions
 from litz_lowering.contexts.origins import origin_of
 from litz_lowering.contexts.registry import rule
 from litz_lowering.driver import lower
+from litz_lowering.fx_passes.pipeline import remove_no_ops
 from litz_lowering.joint_partition import partition
 from litz_lowering.lowered_graph import LoweredGraph
 from litz_lowering.meta_corrections import correct_metadata
@@ -29,6 +30,7 @@ __all__ = [
     "origin_of",
     "partition",
     "registered",
+    "remove_no_ops",
     "rule",
     "torch_dtype",
 ]

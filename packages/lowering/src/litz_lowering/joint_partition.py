@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +63,20 @@ class MergeEqual:
 
 
 @dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Apply a function of the caller, which changes the graph."""
+
+    rewrite: Callable[[GraphModule], object]
+    name: str = "joint.rewrite"
+    ulp: int = 0
+
+    def apply(self, data: JointGraph, context: PassContext) -> JointGraph:
+        """Edit the graph in place."""
+        self.rewrite(data.module)
+        return data
+
+
+@dataclass(frozen=True, slots=True)
 class MinCut:
     """Divide a joint graph by torch's min-cut rematerialisation."""
 
@@ -75,15 +89,27 @@ class MinCut:
             return min_cut_rematerialization_partition(data.module, data.inputs, **data.options)
 
 
-def joint_passes() -> tuple[Pass[Any, Any], ...]:
-    """Passes that divide a joint graph, in order."""
-    return (ForgetLists(), MergeEqual(), MinCut())
+def joint_passes(
+    rewrite: Callable[[GraphModule], object] | None = None,
+) -> tuple[Pass[Any, Any], ...]:
+    """Passes that divide a joint graph, in order, with a ``rewrite`` before it is cut."""
+    own = () if rewrite is None else (Rewrite(rewrite),)
+    return (ForgetLists(), MergeEqual(), *own, MinCut())
 
 
-def partition(joint: GraphModule, inputs: Sequence[Any], **options: Any) -> tuple[GraphModule, GraphModule]:
-    """Divide a joint graph, which is changed, into forward and backward; ``options`` are those of torch's
-    partitioner."""
-    passes = Pipeline[JointGraph, tuple[GraphModule, GraphModule]]("partition", joint_passes())
+def partition(
+    joint: GraphModule,
+    inputs: Sequence[Any],
+    *,
+    rewrite: Callable[[GraphModule], object] | None = None,
+    **options: Any,
+) -> tuple[GraphModule, GraphModule]:
+    """Divide a joint graph, which is changed, into forward and backward.
+
+    ``rewrite`` changes the graph after equal operations were merged and before it is cut; ``options`` are those of
+    torch's partitioner.
+    """
+    passes = Pipeline[JointGraph, tuple[GraphModule, GraphModule]]("partition", joint_passes(rewrite))
     return passes.apply(JointGraph(joint, inputs, options), PassContext({}))
 
 

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,20 @@ import torch.compiler.config
 from torch.fx import GraphModule
 
 from litz.artifact import AotWrapping, Artifact, AtenFallback, CompiledCapture
-from litz.cache.key import Registered, graph_key, registered_with, target_identity, text_key, versions
+from litz.cache.key import (
+    NOTHING,
+    Registered,
+    graph_key,
+    registered_with,
+    target_identity,
+    text_key,
+    versions,
+)
 from litz.cache.name_sets import DEMOTIONS, NameSets
 from litz.cache.store import Store
 from litz.cache.tiles import TileChoices
 from litz.notices import log_once
+from litz.passes import NO_PASSES, Passes
 from litz.reports.failures import Failures, GraphSource
 from litz.settings import Config
 from litz.targets import TargetSet, devices_of
@@ -39,6 +49,9 @@ PLAN, SUMMARY, BINARY, FX_GRAPH_FILE = "plan.json", "summary.json", "unit", "fx_
 
 FOLDERS = ("graphs", "binaries", "fx_graphs", "tiles", "matmuls", "demotions")
 """Names of the folders of the cache, in the order of the fields of :class:`ArtifactCache`."""
+
+_PASSES = "litz.passes.in_force"
+"""Module of the passes of a compilation; loaded when a cache is opened, since ``import litz`` does not need it."""
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -69,6 +82,12 @@ class ArtifactCache:
     failures: Failures = field(default_factory=lambda: Failures(Config()))
     """Failure policy for reading and writing."""
 
+    passes: Passes = NO_PASSES
+    """Passes of users that graphs are compiled with."""
+
+    passes_identity: Registered = NOTHING
+    """Their identifiers."""
+
     scratch: Path | None = None
     """Temporary folder of binaries; ``None`` before the first."""
 
@@ -80,9 +99,19 @@ class ArtifactCache:
         """Open the cache that ``config`` names, for the graph ``source``.
 
         A folder that cannot be used is reported once and not used. Nothing is read or written where torch's
-        ``force_disable_caches`` is set.
+        ``force_disable_caches`` is set. Raises ``ConfigError`` for passes of installed packages that cannot be loaded,
+        and ``UserPassError`` for a pass whose ``uuid`` fails.
         """
-        failures = Failures(config, source)
+        opened = ArtifactCache._opened(config, Failures(config, source))
+        in_force = import_module(_PASSES)
+        passes: Passes = in_force.passes_in_force(config.passes, config.disable_passes)
+        if passes:
+            opened.passes, opened.passes_identity = passes, Registered(*in_force.pass_facts(passes))
+        return opened
+
+    @staticmethod
+    def _opened(config: Config, failures: Failures) -> ArtifactCache:
+        """Open the cache that ``config`` names, for a program without passes."""
         if config.cache and not torch.compiler.config.force_disable_caches:
             try:
                 root = config.cache_root()
@@ -118,11 +147,11 @@ class ArtifactCache:
     def uncacheable(self, targets: TargetSet) -> str:
         """Return the reason that graphs cannot be cached at present, logged once; empty where they can.
 
-        The reason is an object without identity that a program registered.
+        The reason is an object without identity that a program registered, or a pass without an identifier.
         """
         if self.graphs is None:
             return ""
-        why = registered_with(targets.by_kind.values()).uncacheable
+        why = registered_with(targets.by_kind.values()).uncacheable or self.passes_identity.uncacheable
         if why:
             log_once(f"litz: graphs are not cached on disk: {why}", logging.INFO)
         return why
@@ -131,7 +160,8 @@ class ArtifactCache:
         """Return facts that every compiled graph depends on: versions, devices, registrations, scheduler options."""
         facts = list(versions())
         facts += [f"{device} {_facts(known)}" for device, known in targets.capabilities().items()]
-        return [*facts, *registered_with(targets.by_kind.values()).facts, _facts(options)]
+        facts += registered_with(targets.by_kind.values()).facts
+        return [*facts, *self.passes_identity.facts, _facts(options)]
 
     def read(self, key: str, targets: TargetSet) -> Artifact | None:
         """Return the artifact of a key with its binaries, or ``None``."""

@@ -62,7 +62,7 @@ class Registered:
     """Reason that nothing compiled with them can be cached: one has no identity. Else empty."""
 
 
-_NOTHING = Registered()
+NOTHING = Registered()
 """The value for programs that registered nothing."""
 
 
@@ -70,17 +70,17 @@ def registered_with(targets: Iterable[Target]) -> Registered:
     """Return the rules and decompositions registered so far, and the ``targets`` that are not litz's own."""
     things = registered()
     found = [Registered(*import_module(_IDENTITY).identities(things))] if things else []
-    found += filter(_NOTHING.__ne__, map(target_identity, targets))
+    found += filter(NOTHING.__ne__, map(target_identity, targets))
     if not found:
-        return _NOTHING
+        return NOTHING
     facts = tuple(fact for each in found for fact in each.facts)
     return Registered(facts, next((each.uncacheable for each in found if each.uncacheable), ""))
 
 
 def target_identity(target: Target) -> Registered:
-    """Return the identity of a target; :data:`_NOTHING` for litz's own."""
+    """Return the identity of a target; :data:`NOTHING` for litz's own."""
     if type(target).__module__.partition(".")[0] in _MODULES:
-        return _NOTHING
+        return NOTHING
     return Registered(*import_module(_IDENTITY).identity_of_class(type(target)))
 
 

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._dynamo import disable
@@ -34,8 +34,7 @@ from litz.capture.plain import PlainGraph, with_gradients
 from litz.capture.runtime_wrappers import Strides, with_own_results
 from litz.capture.strided_results import strides_a_view
 from litz.capture.tokens import make_undeclared_tokens
-from litz.devices import is_gpu
-from litz.host.runtime.graph_devices import first_gpu
+from litz.host.runtime.graph_devices import first_gpu, trains_on_gpu
 from litz.host.runtime.load import HostFunction
 from litz.loading import Compiled
 from litz.reports.failures import GraphSource
@@ -48,6 +47,10 @@ from litz_ir.loops import ComplexRef, Ref
 from litz_ir.plan import Plan
 from litz_ir.symbols import floordiv
 from litz_lowering import correct_metadata, decompositions, partition
+
+if TYPE_CHECKING:
+    from litz.passes.hooks import GraphHooks
+    from litz_ir.fused import Decision
 
 Observer = Callable[[Compiled], None]
 """Function called with every compiled graph, such as that of ``litz.explain``."""
@@ -83,6 +86,9 @@ class CompileSession:
     parameters: frozenset[int] = frozenset()
     """Positions of the captured graph's inputs that are parameters or buffers of modules."""
 
+    hooks: GraphHooks | None = None
+    """Users' passes over FX graphs; ``None`` without some."""
+
     share: bool = False
     """True where inputs share memory that the graph overwrites, or are accessed by storage position, so that each
     call compares their extents."""
@@ -95,11 +101,17 @@ class CompileSession:
             self.cache.failures.of(GraphSource(joint, f"joint_{self.number}")),
             options["num_fwd_outputs"],
         )
+        rewrite, hooks = None, self.hooks
+        if hooks is not None:
+            hooks.before_joint(joint)
+            rewrite = hooks.after_joint
         try:
-            forward, backward = partition(joint, inputs, **options)
+            forward, backward = partition(joint, inputs, rewrite=rewrite, **options)
         except Exception as error:
             failures.report(error, "partition", "everything that the backward needs is saved")
             forward, backward = default_partition(joint, inputs, **options)
+        if hooks is not None and hooks.rewrites_aot:
+            return forward, backward  # what the backward will read is not known yet
         saved = partial(saved_in_any_layout, forward, backward, outputs)
         self.any_layout = failures.attempt(
             "partition", saved, frozenset(), "saved tensors have eager's layouts"
@@ -144,6 +156,7 @@ class CompileSession:
             if kind == "backward":
                 traced.update(expect(gm, example_inputs))
             correct_metadata(gm)
+            decisions = () if self.hooks is None else self._users_passes(self.hooks, gm, kind)
             freezes = kind == "inference" and self.config.prepack_weights
             frozen = parameter_inputs(gm, self.parameters) if freezes else frozenset()
             # A replayed CUDA graph reads saved tensors at their captured addresses: that memory is not reused.
@@ -151,7 +164,7 @@ class CompileSession:
             donated = self.saved.names if reuses else frozenset()
             saved = self.any_layout if kind == "forward" and not self.share else frozenset()
             name = f"{kind}_{self.number}"
-            given = (frozen, donated, saved)
+            given = (frozen, donated, saved, decisions)
             compiled = compile_or_fall_back(gm, name, self.config, self.cache, *given)
         count_graph(compiled)
         log_artifacts(compiled)
@@ -166,6 +179,12 @@ class CompileSession:
         if kind == "backward":
             return self._backward(gm, compiled, traced)
         return compiled.call
+
+    def _users_passes(self, hooks: GraphHooks, gm: GraphModule, kind: str) -> tuple[Decision, ...]:
+        """Run users' passes over an AOT graph; return their decisions."""
+        decisions = hooks.aot(gm, kind)
+        correct_metadata(gm)  # of the nodes that passes made
+        return decisions
 
     def _forward(self, gm: GraphModule, compiled: Compiled) -> HostFunction:
         """Return the call of a forward as AOTAutograd expects it."""
@@ -319,10 +338,12 @@ def _through_aot(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]
     """
     if any(isinstance(each, list | tuple | dict) for each in inputs):
         return flatten_graph_inputs(gm, inputs, partial(_through_aot, session))
+    if session.hooks is not None:
+        session.hooks.pre_grad(gm)
     session.parameters = parameter_positions(gm, inputs)
     select_rows(gm)
     counters["aot_autograd"]["total"] += 1
-    table: dict[Any, Callable[..., Any]] = {**decompositions(recomputed=_trains_on_gpu(inputs))}
+    table: dict[Any, Callable[..., Any]] = {**decompositions(recomputed=trains_on_gpu(inputs))}
     compiled = aot_module_simplified(
         gm,
         inputs,
@@ -343,13 +364,6 @@ def _through_aot(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]
         return (plain.call or wrapped)(*args)
 
     return call
-
-
-def _trains_on_gpu(inputs: Sequence[Any]) -> bool:
-    """Report whether a graph may have a backward and runs on a GPU, where recomputing costs less than memory does."""
-    tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
-    training = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
-    return training and any(is_gpu(each.device.type) for each in tensors)
 
 
 def _compile_backward(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:

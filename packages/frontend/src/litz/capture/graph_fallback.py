@@ -14,6 +14,7 @@ from litz.compilation import Compilation
 from litz.host.runtime.load import HostFunction
 from litz.loading import Compiled
 from litz.settings import Config
+from litz_ir.fused import Decision
 
 _SELF_CHECK = "litz.self_check.checked"
 """Module that compares calls with ATen; imported where the options ask for it."""
@@ -30,13 +31,17 @@ def compile_or_fall_back(
     frozen: frozenset[str] = frozenset(),
     donated: frozenset[str] = frozenset(),
     saved: frozenset[str] = frozenset(),
+    decisions: tuple[Decision, ...] = (),
 ) -> Compiled:
     """Compile a graph; where that fails as a whole, run it as ATen operations, unless ``config.fallback`` is
     ``error``.
 
-    The options decide whether calls are checked for NaN and compared with ATen.
+    ``decisions`` are those of passes that changed the graph before. The options decide whether calls are checked for
+    NaN and compared with ATen.
     """
-    made = _compiled_or_aten(Compilation(gm, name, config, cache, frozen, donated, saved))
+    made = _compiled_or_aten(
+        Compilation(gm, name, config, cache, frozen, donated, saved, decisions=decisions)
+    )
     if not config.nan_asserts:
         return made
     asserted: HostFunction = import_module(NAN_ASSERTS).with_nan_checks(gm, name, made.call)

@@ -18,6 +18,7 @@ from litz.reports.failures import Failures, GraphSource
 from litz.settings import Config
 from litz.targets import targets_for
 from litz_ir.errors import NotCompiled, stage
+from litz_ir.fused import Decision
 from litz_ir.loops import LoopGraph
 from litz_ir.target import PreparedTarget
 from litz_lowering import gpus_of
@@ -54,6 +55,9 @@ class Compilation:
     demoted: frozenset[str] = frozenset()
     """Nodes that run as ATen since a self-check found their kernels wrong."""
 
+    decisions: tuple[Decision, ...] = ()
+    """Decisions of users' passes over the graph, for its report."""
+
     failures: Failures = field(init=False)
     """Failure policy for this graph."""
 
@@ -81,7 +85,8 @@ class Compilation:
         with first_gpu(devices):
             with stage("target"):
                 targets = targets_for(device_kinds(self.gm), self.config)
-            captured = CapturedGraph(self.gm, self.name, self.frozen, self.donated, self.saved)
+            given = (self.frozen, self.donated, self.saved, self.decisions)
+            captured = CapturedGraph(self.gm, self.name, *given)
             self.stages = Stages(
                 captured, self.config, self.cache, targets, self.failures, gpus, demoted=self.demoted
             )

@@ -117,6 +117,12 @@ class Explanation:
         """Operations that resemble a pattern, such as attention, and were not rewritten, with the reason."""
         return tuple(missed for graph in self.graphs for missed in graph.near_misses)
 
+    @property
+    def passes(self) -> tuple[Decision, ...]:
+        """Users' passes that ran, graph by graph, each with ``changed`` or ``unchanged``, and the rewrites they
+        report."""
+        return tuple(each for graph in self.graphs for each in graph.passes)
+
     def __str__(self) -> str:
         return explanation_text(self)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from litz.artifact import AtenFallback
 from litz.explain.machine import MachineLimits
+from litz.passes import DECISIONS
 from litz.profiling.line_map import SourceLines
 from litz_ir.fused import Decision
 from litz_ir.origin import UNKNOWN, Origin
@@ -237,8 +238,8 @@ class GraphReport:
     """Precision of f32 matmuls and convolutions on a GPU; empty where there are none."""
 
     uncacheable: str = ""
-    """Reason that the cache cannot store the graph, which depends on a registered object without identity; else
-    empty."""
+    """Reason that the cache cannot store the graph, which depends on a registered object without identity, or on a pass
+    without an identifier; else empty."""
 
     key: str = ""
     """Key of the graph in the AOT graph cache; empty where it cannot be cached."""
@@ -270,6 +271,11 @@ class GraphReport:
     def near_misses(self) -> tuple[Decision, ...]:
         """Decisions against a rewrite of operations that resemble its pattern, such as attention."""
         return tuple(each for each in self.decisions if (each.stage, each.verdict) == ("rewrite", "leave"))
+
+    @property
+    def passes(self) -> tuple[Decision, ...]:
+        """Users' passes that ran on the graph, each with ``changed`` or ``unchanged``, and the rewrites they report."""
+        return tuple(each for each in self.decisions if each.stage.startswith(DECISIONS))
 
 
 def fallback_costs(graph: GraphReport) -> tuple[FallbackCost, ...]:

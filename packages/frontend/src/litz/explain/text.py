@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from litz.passes import DECISIONS
 from litz_ir.origin import abbreviated_list
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ def _graph(console: Console, graph: GraphReport) -> None:
     uncached = f"not cached on disk: {graph.uncacheable}" if graph.uncacheable else ""
     for line in filter(None, (graph.cuda_graph, graph.precision, uncached)):
         console.print(line, markup=False)
+    for each in graph.passes:
+        console.print(f"pass of {each.describe().removeprefix(DECISIONS)}", markup=False)
     table = Table("kernel", "fuses", "from")
     for report in graph.kernels:
         for row in _fused(report):

@@ -13,7 +13,14 @@ from torch.fx import GraphModule
 
 from litz.notices import log_once
 from litz.settings import Config
-from litz_ir.errors import CompilerNotFound, ConfigError, InternalError, LitzError, NotCompiled
+from litz_ir.errors import (
+    CompilerNotFound,
+    ConfigError,
+    InternalError,
+    LitzError,
+    NotCompiled,
+    UserPassError,
+)
 from litz_ir.loops import LoopGraph
 from litz_ir.target import FailureCallback
 
@@ -93,12 +100,12 @@ class Failures:
         """Raise the error as a ``LitzError`` where ``config.fallback`` is ``error``; else warn of it once, unless
         ``silent``.
 
-        A ``ConfigError`` is always raised. ``instead`` completes the sentence "lowering failed, so ...". ``loops`` is
-        the lowered graph, where there is one, for the repro. ``nodes`` are the nodes of the graph that cause the
-        failure, where that is known.
+        A ``ConfigError`` and a ``UserPassError`` are always raised. ``instead`` completes the sentence "lowering
+        failed, so ...". ``loops`` is the lowered graph, where there is one, for the repro. ``nodes`` are the nodes of
+        the graph that cause the failure, where that is known.
         """
         if isinstance(error, LitzError):
-            if isinstance(error, ConfigError) or self.config.fallback == "error":
+            if isinstance(error, ConfigError | UserPassError) or self.config.fallback == "error":
                 raise error
             found: LitzError = error
         else:

@@ -37,8 +37,9 @@ MAX_REPORTS = 50
 _SHOWN = 3
 """Most of the user's lines that a report names for a failure without a node."""
 
-_LEFT_OUT = ("fallback", "cache", "cache_dir")
-"""Options that a repro sets by itself."""
+_LEFT_OUT = ("fallback", "cache", "cache_dir", "passes")
+"""Options that a repro sets by itself, and the passes of the program, which have no text: those over AOT graphs have
+run on the graph of the report."""
 
 
 def source_lines(gm: GraphModule, names: frozenset[str] = frozenset()) -> Sequence[str]:

@@ -18,7 +18,7 @@ from litz_ir.target.protocol import (
     missing_members,
     raise_failure,
 )
-from litz_ir.target.registry import find_target, load_target, made_target, target_entries
+from litz_ir.target.registry import extension_entries, find_target, load_target, made_target, target_entries
 from litz_ir.target.requirements import Requirements, requirements_of
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "FailureCallback",
     "TunableTarget",
     "address_function",
+    "extension_entries",
     "find_target",
     "load_target",
     "made_target",

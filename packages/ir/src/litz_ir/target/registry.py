@@ -1,10 +1,13 @@
-"""Discovery of targets by entry point; two targets with one name are an error."""
+"""Discovery of targets, and of other extensions, by entry point; two with one name are an error."""
 
 from __future__ import annotations
 
+import functools
 import inspect
+import sys
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from typing import Any
 
 from litz_ir.errors import TargetError
 from litz_ir.target.protocol import Target, missing_members
@@ -15,14 +18,33 @@ _GROUP = "litz.targets"
 
 def target_entries() -> dict[str, EntryPoint]:
     """Installed targets by name; raises :class:`TargetError` with both owners if two have one name."""
+    return extension_entries(_GROUP)
+
+
+def extension_entries(group: str) -> dict[str, EntryPoint]:
+    """Installed entry points of a group by name; raises :class:`TargetError` with both owners if two have one name.
+
+    All installed packages are searched once, which takes some milliseconds, for all groups; and again where the path
+    of imports has changed.
+    """
     found: dict[str, EntryPoint] = {}
-    for entry in entry_points(group=_GROUP):
+    installed: EntryPoints = _installed(tuple(sys.path)).select(group=group)
+    for entry in installed:
         other = found.get(entry.name)
         if other is not None and other.value != entry.value:
             owners = " and ".join(_owner(e) for e in (other, entry))
-            raise TargetError(f"two targets are named {entry.name!r}: {owners}", hint="uninstall one of them")
+            raise TargetError(
+                f"two entry points of {group} are named {entry.name!r}: {owners}",
+                hint="uninstall one of them",
+            )
         found[entry.name] = entry
     return found
+
+
+@functools.lru_cache(maxsize=1)
+def _installed(path: tuple[str, ...]) -> Any:
+    """The entry points of all packages on this path of imports; their type differs between Python 3.11 and 3.12."""
+    return entry_points()
 
 
 def load_target(name: str, options: Mapping[str, object] | None = None) -> Target:
@@ -34,10 +56,7 @@ def load_target(name: str, options: Mapping[str, object] | None = None) -> Targe
 
 
 def find_target(name: str) -> EntryPoint:
-    """The entry point of the target called ``name``; raises :class:`TargetError` if it is not installed.
-
-    All installed packages are searched, which takes some milliseconds.
-    """
+    """The entry point of the target called ``name``; raises :class:`TargetError` if it is not installed."""
     entries = target_entries()
     entry = entries.get(name)
     if entry is None:

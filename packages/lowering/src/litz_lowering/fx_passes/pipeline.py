@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
-from litz_ir.passes import Pass, PassContext
+from litz_ir.passes import Pass, PassContext, run_passes
 from litz_lowering.aten.fallback import EFFECT
 from litz_lowering.contexts.options import LoweringOptions
 from litz_lowering.fx_passes.aten_graph import AtenGraph
@@ -63,6 +63,17 @@ def post_grad(options: LoweringOptions) -> tuple[Pass[AtenGraph, AtenGraph], ...
     )
 
 
+def remove_no_ops(gm: GraphModule) -> None:
+    """Remove views and identities that change nothing, and operations without users, from ``gm``, which is changed.
+
+    :func:`litz_lowering.lower` does so too, on a copy.
+    """
+    source = AtenGraph(gm, gm.graph)
+    found = run_passes((RemoveNoOps(), RemoveDeadCode()), source, PassContext({}))
+    if found is not source:
+        gm.graph = found.graph
+
+
 _IDENTITIES = ("aten.alias.default", "aten.detach.default", "aten.lift_fresh.default")
 _SAME_SHAPE = (
     "aten.view.default",
@@ -87,14 +98,18 @@ def _is_no_op(node: Node) -> bool:
 
 
 def _same_geometry(a: Node, b: Node) -> bool:
-    """True when static shapes and strides agree. Symbolic ones are not compared, since that could add a guard."""
+    """True when shapes and strides agree. Symbolic ones are compared as expressions, which adds no guard."""
     first, second = a.meta.get("val"), b.meta.get("val")
     if not isinstance(first, torch.Tensor) or not isinstance(second, torch.Tensor):
         return False
-    sizes = (*first.shape, *second.shape, *first.stride(), *second.stride())
-    if not all(type(size) is int for size in sizes):
+    if first.layout != torch.strided or second.layout != torch.strided or first.dim() != second.dim():
         return False
-    return first.shape == second.shape and first.stride() == second.stride()
+    sizes = zip((*first.shape, *first.stride()), (*second.shape, *second.stride()), strict=True)
+    return all(_expression(one) == _expression(other) for one, other in sizes)
+
+
+def _expression(size: int | torch.SymInt) -> object:
+    return size.node.expr if isinstance(size, torch.SymInt) else size
 
 
 def _without(

@@ -35,6 +35,13 @@ def on_current_device(call: HostFunction) -> HostFunction:
     return run
 
 
+def trains_on_gpu(inputs: Sequence[Any]) -> bool:
+    """Report whether a graph may have a backward and runs on a GPU, where recomputing costs less than memory does."""
+    tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
+    training = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
+    return training and any(is_gpu(each.device.type) for each in tensors)
+
+
 def device_kinds(gm: GraphModule) -> tuple[str, ...]:
     """Return the device kinds of the tensors of a graph and its subgraphs; ``cpu`` where there are none."""
     kinds = dict.fromkeys(tensor.device.type for tensor in tensors_of(gm))
