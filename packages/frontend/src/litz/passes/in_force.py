@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint
 
 from litz.notices import log_once
 from litz.passes import LOOP_STAGES, NO_PASSES, Passes, pass_name
-from litz_ir.errors import ConfigError, UserPassError
+from litz_ir.errors import ConfigError, LitzError, UserPassError
 from litz_ir.target import extension_entries
 
 GROUP = "litz.passes"
@@ -85,6 +85,8 @@ def pass_facts(passes: Passes) -> tuple[tuple[str, ...], str]:
             return (), f"the pass {name} of the stage {stage} has no uuid()"
         try:
             given = uuid()
+        except LitzError:
+            raise
         except Exception as error:
             raise UserPassError(
                 f"uuid() of the pass {name} failed: {type(error).__name__}: {error}", hint="mend the pass"
