@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from litz.passes import Passes
 from litz.passes.graphs import DISABLE, run_decision
 from litz_ir.errors import LitzError, UserPassError
 from litz_ir.passes import PassContext
+from litz_ir.plan import Plan
 from litz_ir.verifier import verify
 from litz_scheduler import PassList
 
@@ -49,8 +50,10 @@ class VerifiedPass:
             raise UserPassError(
                 f"the pass {self.name} of the stage {self.stage} failed: {said}", node=node, hint=DISABLE
             ) from error
-        context.decide(run_decision(self.stage, self.name, found != data))
-        return found
+        decision = run_decision(self.stage, self.name, found != data)
+        context.decide(decision)
+        # A plan has the decisions that were made before it.
+        return replace(found, decisions=(*found.decisions, decision)) if isinstance(found, Plan) else found
 
 
 def with_users_passes(passes: PassList, users: Passes) -> PassList:
