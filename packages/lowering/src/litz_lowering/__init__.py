@@ -4,9 +4,11 @@
 """
 
 from litz_lowering.aten.fallback import Fallback
+from litz_lowering.contexts.context import LoweringContext
 from litz_lowering.contexts.options import LoweringOptions
 from litz_lowering.contexts.origins import origin_of
-from litz_lowering.contexts.registry import rule
+from litz_lowering.contexts.registry import decomposition, rule
+from litz_lowering.contexts.values import Declined, Tensor
 from litz_lowering.driver import lower
 from litz_lowering.fx_passes.pipeline import remove_no_ops
 from litz_lowering.joint_partition import partition
@@ -19,11 +21,15 @@ from litz_lowering.types.torch_types import torch_dtype
 __version__ = "0.2.0"
 
 __all__ = [
+    "Declined",
     "Devices",
     "Fallback",
     "LoweredGraph",
+    "LoweringContext",
     "LoweringOptions",
+    "Tensor",
     "correct_metadata",
+    "decomposition",
     "decompositions",
     "gpus_of",
     "lower",

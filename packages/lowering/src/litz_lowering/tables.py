@@ -7,12 +7,12 @@ from litz_lowering.rules import RULES
 
 
 def decompositions(*, recomputed: bool = False) -> Decompositions:
-    """Decomposition table for AOTAutograd; operators with a lowering rule are not decomposed.
+    """Decomposition table for AOTAutograd, the user's included; operators with a lowering rule are not decomposed.
 
     With ``recomputed`` softmax, norms and some activations are, so that a backward may recompute parts of them: for
     training where memory is dearer than arithmetic. Operators that the user registered a rule for keep it.
     """
-    return decomposition_table(RULES.served, RULES.is_own if recomputed else None)
+    return decomposition_table(RULES.served, RULES.decompositions, RULES.is_own if recomputed else None)
 
 
 def registered() -> dict[str, object]:
@@ -20,4 +20,4 @@ def registered() -> dict[str, object]:
 
     Cache keys contain them next to the versions of litz and torch. None stands for a removed rule.
     """
-    return {**RULES.users(), **users_decompositions()}
+    return {**users_decompositions(), **RULES.users()}

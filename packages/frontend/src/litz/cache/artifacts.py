@@ -50,6 +50,9 @@ PLAN, SUMMARY, BINARY, FX_GRAPH_FILE = "plan.json", "summary.json", "unit", "fx_
 FOLDERS = ("graphs", "binaries", "fx_graphs", "tiles", "matmuls", "demotions")
 """Names of the folders of the cache, in the order of the fields of :class:`ArtifactCache`."""
 
+_LOWERINGS = "litz.lowering.installed"
+"""Module of the lowerings of installed packages, which keys contain; loaded when a cache is opened."""
+
 _PASSES = "litz.passes.in_force"
 """Module of the passes of a compilation; loaded when a cache is opened, since ``import litz`` does not need it."""
 
@@ -100,8 +103,15 @@ class ArtifactCache:
 
         A folder that cannot be used is reported once and not used. Nothing is read or written where torch's
         ``force_disable_caches`` is set. Raises ``ConfigError`` for passes of installed packages that cannot be loaded,
-        and ``UserPassError`` for a pass whose ``uuid`` fails.
+        ``UserPassError`` for a pass whose ``uuid`` fails and, under ``fallback="error"``, for lowerings of installed
+        packages that cannot be loaded.
         """
+        for problem in import_module(_LOWERINGS).load_installed():
+            if config.fallback == "error":
+                raise problem
+            log_once(
+                f"litz: {problem.message}", logging.WARNING if config.fallback == "warn" else logging.DEBUG
+            )
         opened = ArtifactCache._opened(config, Failures(config, source))
         in_force = import_module(_PASSES)
         passes: Passes = in_force.passes_in_force(config.passes, config.disable_passes)

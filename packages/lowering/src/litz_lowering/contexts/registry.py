@@ -17,7 +17,11 @@ Rule = Callable[..., RuleResult]
 """Function of the context and the node's arguments, named as in the operator's schema. A rule states its own
 defaults."""
 
+Decomposition = Callable[..., Any]
+"""Function of an operator's arguments that computes its result by other operators."""
+
 R = TypeVar("R", bound=Rule)
+D = TypeVar("D", bound=Decomposition)
 
 LoweringKind = Literal["loops", "library", "stream"]
 """Result of a rule: loops; a contraction that a library computes; or draws from ATen's generator, which are loops
@@ -50,7 +54,7 @@ class RuleEntry:
 
 
 class Registry:
-    """Lowering rules by overload name (``"aten.add.Tensor"``).
+    """Lowering rules by overload name (``"aten.add.Tensor"``), and the user's decompositions by overload.
 
     Rules that are added after :meth:`seal` are the user's.
     """
@@ -59,14 +63,18 @@ class Registry:
         self._rules: dict[str, RuleEntry] = {}
         self._complex: dict[str, RuleEntry] = {}
         self._own: tuple[dict[str, RuleEntry], dict[str, RuleEntry]] = {}, {}
+        self._decompositions: dict[torch._ops.OperatorBase, Decomposition] = {}
 
     def seal(self) -> None:
         """Mark the present rules as litz's own."""
         self._own = dict(self._rules), dict(self._complex)
 
-    def users(self) -> dict[str, RuleEntry | None]:
-        """Rules that the user registered since :meth:`seal`; None stands for a removed rule of litz."""
-        found: dict[str, RuleEntry | None] = {}
+    def users(self) -> dict[str, RuleEntry | Decomposition | None]:
+        """Rules and decompositions that the user registered since :meth:`seal`; None stands for a removed rule of
+        litz."""
+        found: dict[str, RuleEntry | Decomposition | None] = {
+            f"decomposition of {overload}": how for overload, how in self._decompositions.items()
+        }
         for kind, now, own in zip(("rule", "complex rule"), (self._rules, self._complex), self._own):
             # Comparing equal dicts takes microseconds, since their entries are the same objects.
             if now != own:
@@ -87,10 +95,12 @@ class Registry:
         how: LoweringKind = "loops",
         takes: AcceptedInputs = "real",
         moves: bool = False,
+        replace: bool = False,
     ) -> None:
-        """Register ``rule`` for ``overloads``; raises :class:`GraphError` when one has a rule already."""
+        """Register ``rule`` for ``overloads``; raises :class:`GraphError` when one has a rule already, unless that is
+        to be replaced."""
         for overload in overloads:
-            if overload in self._rules:
+            if overload in self._rules and not replace:
                 raise GraphError(f"two lowering rules serve {overload}", node=overload)
             self._rules[overload] = RuleEntry(rule, how, takes, moves)
 
@@ -105,6 +115,18 @@ class Registry:
                 raise GraphError(f"two complex rules serve {overload}", node=overload)
             self._complex[overload] = RuleEntry(rule, how)
 
+    def add_decomposition(
+        self, how: Decomposition, *overloads: torch._ops.OpOverload, replace: bool = False
+    ) -> None:
+        """Register a function of ATen operations to be traced instead of ``overloads``.
+
+        Raises :class:`GraphError` when one has such a function already, unless that is to be replaced.
+        """
+        for overload in overloads:
+            if overload in self._decompositions and not replace:
+                raise GraphError(f"two decompositions serve {overload}", node=str(overload))
+            self._decompositions[overload] = how
+
     def find(self, overload: str, *, is_complex: bool = False) -> RuleEntry | None:
         """Entry that serves an overload; ``is_complex`` where an operand or result is complex."""
         return (self._complex if is_complex else self._rules).get(overload)
@@ -114,12 +136,21 @@ class Registry:
         """All overloads with a rule."""
         return self._rules.keys()
 
+    @property
+    def decompositions(self) -> Mapping[torch._ops.OperatorBase, Decomposition]:
+        """The user's decompositions."""
+        return self._decompositions
+
 
 REGISTRY = Registry()
 
 
 def rule(
-    *overloads: str, how: LoweringKind = "loops", takes: AcceptedInputs = "real", moves: bool = False
+    *overloads: str,
+    how: LoweringKind = "loops",
+    takes: AcceptedInputs = "real",
+    moves: bool = False,
+    replace: bool = False,
 ) -> Callable[[R], R]:
     """Register the decorated function as the lowering rule of ``overloads``.
 
@@ -127,11 +158,25 @@ def rule(
     sizes as terms, symbolic floats as bodies, lists as tuples, dtypes and devices as litz's, and Python scalars
     unchanged. It returns the node's value, or :class:`Declined`. ``how`` is the kind of operations that it makes,
     ``takes`` the dtypes that it accepts. Tensors of other devices are first copied to the result's device, unless
-    ``moves`` says that the rule does so itself or reads none of them.
+    ``moves`` says that the rule does so itself or reads none of them. ``replace`` allows overloads that have a rule.
     """
 
     def register(function: R) -> R:
-        REGISTRY.add(function, *overloads, how=how, takes=takes, moves=moves)
+        REGISTRY.add(function, *overloads, how=how, takes=takes, moves=moves, replace=replace)
+        return function
+
+    return register
+
+
+def decomposition(*overloads: torch._ops.OpOverload, replace: bool = False) -> Callable[[D], D]:
+    """Register the decorated function to be traced instead of ``overloads``, which have no lowering rule.
+
+    It is called with the operator's arguments and computes its result by other operators. ``replace`` allows overloads
+    that have such a function.
+    """
+
+    def register(function: D) -> D:
+        REGISTRY.add_decomposition(function, *overloads, replace=replace)
         return function
 
     return register

@@ -6,8 +6,9 @@ tracing a decomposition and keeps more structure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -85,21 +86,31 @@ It would save the logarithms of a softmax for the backward where a row's maximum
 of a norm where the row's mean and deviation are.
 """
 
+_TORCHS = ("aten", "prims", "prim")
+"""Namespaces of torch's operators, of which only listed ones are decomposed."""
+
+NONE: Mapping[torch._ops.OperatorBase, Callable[..., Any]] = MappingProxyType({})
+"""The decompositions of a program that registered none."""
+
 Decompositions = dict[torch._ops.OperatorBase, Callable[..., Any]]
 
 
 def decomposition_table(
-    served: Collection[str], recomputed: Callable[[str], bool] | None = None
+    served: Collection[str],
+    own: Mapping[torch._ops.OperatorBase, Callable[..., Any]] = NONE,
+    recomputed: Callable[[str], bool] | None = None,
 ) -> Decompositions:
     """Select torch's decompositions of the listed operators, without overloads in ``served``.
 
-    Those of ``quantized_decomposed`` are included once the program has registered them. So are those in ``RECOMPUTED``
-    for which ``recomputed`` is true, if it is given, in ``served`` or not.
+    Those of ``quantized_decomposed`` are included once the program has registered them, those of other libraries'
+    operators where the program put them into torch's table, and ``own``, which come first. So are those in
+    ``RECOMPUTED`` for which ``recomputed`` is true, if it is given, in ``served`` or not.
     """
-    found: Decompositions = {**_of(NAMES), **of_quantized()}
+    others: Decompositions = {op: how for op, how in _users_entries() if op.namespace not in _TORCHS}
+    found: Decompositions = {**_of(NAMES), **of_quantized(), **others, **own}
     table = {op: how for op, how in found.items() if str(op) not in served}
     if recomputed is not None:
-        table |= {op: how for op, how in _of(RECOMPUTED).items() if recomputed(str(op))}
+        table |= {op: how for op, how in _of(RECOMPUTED).items() if op not in own and recomputed(str(op))}
     return table
 
 
@@ -110,19 +121,24 @@ def _of(names: Iterable[str]) -> Decompositions:
 
 
 def users_decompositions() -> dict[str, Callable[..., Any]]:
-    """Decompositions of the listed operators that the program replaced, by operator."""
+    """Decompositions in torch's table that the program put there, of listed operators and of other libraries', by
+    operator."""
+    return {
+        f"decomposition of {op}": how
+        for op, how in _users_entries()
+        if op.namespace not in _TORCHS or (op.namespace == "aten" and op.overloadpacket.__name__ in NAMES)
+    }
+
+
+def _users_entries() -> Iterator[tuple[torch._ops.OpOverload, Callable[..., Any]]]:
+    """Yield the entries of torch's table that are not torch's."""
     # This runs for each graph, so each defining module is checked only once.
     if all(_is_torchs(module) for module in set(map(attrgetter("__module__"), torch_table.values()))):
-        return {}
-    found = ((op, how) for op, how in torch_table.items() if not _is_torchs(how.__module__))
-    return {f"decomposition of {op}": how for op, how in found if _is_listed(op)}
+        return
+    for op, how in torch_table.items():
+        if isinstance(op, torch._ops.OpOverload) and not _is_torchs(how.__module__):
+            yield op, how
 
 
 def _is_torchs(module: object) -> bool:
     return isinstance(module, str) and module.partition(".")[0] == "torch"
-
-
-def _is_listed(op: object) -> bool:
-    if not isinstance(op, torch._ops.OpOverload) or op.namespace != "aten":
-        return False
-    return op.overloadpacket.__name__ in (*NAMES, *RECOMPUTED)
