@@ -1,4 +1,4 @@
-"""Tests that the Python code of every README runs unchanged."""
+"""Tests that the Python code of every README, and of the page on passes, runs unchanged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md"))]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md")), ROOT / "docs" / "passes.md"]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 

@@ -17,6 +17,8 @@ from torch import Tensor
 from torch.fx import Graph
 
 import litz
+from litz.compilation import Compilation
+from litz.loading import Compiled
 from litz.passes import Passes
 from litz_ir.errors import ConfigError, UserPassError
 
@@ -160,6 +162,26 @@ def test_graphs_given_to_litz_are_not_changed() -> None:
     with litz.config.patch(passes=Passes(pre_grad=(sin_to_cos("2"),))):
         torch.testing.assert_close(litz.compile_fx(gm, [numbers(8)])(numbers(8)), torch.cos(numbers(8)) + 1)
     assert gm.code == code
+
+
+def test_a_graph_that_falls_back_runs_as_passes_left_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(compilation: Compilation) -> Compiled:
+        raise NotImplementedError("by the test")
+
+    monkeypatch.setattr(Compilation, "run", fail)
+    with litz.config.patch(passes=Passes(post_grad_after=(sin_to_cos(),)), fallback="silent"):
+        assert litz.explain(program, numbers(8)).uncompiled == 1
+        found = torch.compile(program, backend="litz")(numbers(8))
+    torch.testing.assert_close(found, torch.cos(numbers(8)) * 2 + 1)
+
+
+def test_the_self_check_compares_with_the_graph_that_passes_left(caplog: pytest.LogCaptureFixture) -> None:
+    with litz.config.patch(
+        passes=Passes(post_grad_after=(sin_to_cos(),)), self_check="first", fallback="warn"
+    ):
+        found = torch.compile(program, backend="litz")(numbers(8))
+    torch.testing.assert_close(found, torch.cos(numbers(8)) * 2 + 1)
+    assert not [each for each in caplog.records if "self-check" in each.getMessage()]
 
 
 # --- checks -------------------------------------------------------------------------------------------------

@@ -26,8 +26,11 @@ def passes_in_force(given: Passes, disabled: str) -> Passes:
     :class:`~litz_ir.errors.ConfigError` for an entry point that is no pass, for one that cannot be loaded, and for two
     passes over loop graphs and plans with one name.
     """
+    installed = installed_passes()
+    if installed is None and not given and not disabled:
+        return NO_PASSES
     names = frozenset(disabled.replace(",", " ").split())
-    found = (installed_passes() or NO_PASSES) + given
+    found = (installed or NO_PASSES) + given
     unknown = names.difference(pass_name(item) for _, item in found.by_stage())
     for name in sorted(unknown):
         log_once(f"litz: disable_passes names {name}, but no pass is called so", logging.INFO)

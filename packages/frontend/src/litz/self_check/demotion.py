@@ -93,7 +93,7 @@ def _replacement(compilation: Compilation, first: Plan) -> Compiled | None:
     made = _compiled(
         Compilation(
             compilation.gm, compilation.name, compilation.config, compilation.cache, compilation.frozen, frozenset(),
-            compilation.saved, compilation.demoted,
+            compilation.saved, compilation.demoted, compilation.decisions,
         )
     )  # fmt: skip
     assert made.artifact is not None

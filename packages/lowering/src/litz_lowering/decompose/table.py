@@ -126,7 +126,8 @@ def users_decompositions() -> dict[str, Callable[..., Any]]:
     return {
         f"decomposition of {op}": how
         for op, how in _users_entries()
-        if op.namespace not in _TORCHS or (op.namespace == "aten" and op.overloadpacket.__name__ in NAMES)
+        if op.namespace not in _TORCHS
+        or (op.namespace == "aten" and op.overloadpacket.__name__ in (*NAMES, *RECOMPUTED))
     }
 
 
