@@ -232,6 +232,10 @@ def test_operators_that_write_match_as_functional_calls() -> None:
 
     item = Rewrite("put", pattern, lambda x: torch.sin(x) * 2, (example(4),))
     assert outcomes(item, lambda x: pattern(x + 1) - 1, numbers(9)) == REPLACED
+    # The other way round, the call is inserted and writes to memory of its own.
+    item = Rewrite("put", lambda x: torch.sin(x) * 2, pattern, (example(4),))
+    for dynamic in (False, True):
+        assert outcomes(item, lambda x: torch.sin(x + 1) * 2 - 1, numbers(9), dynamic=dynamic) == REPLACED
 
 
 # --- what does not ------------------------------------------------------------------------------------------
