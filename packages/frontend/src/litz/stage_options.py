@@ -41,6 +41,7 @@ def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:
         "fuse": config.fuse,
         "linear_flops": linear_flops(cpu),
         "prepack_convolutions": has_convolutions(cpu),
+        "convolution_relu": on_gpu and torch.backends.cudnn.enabled and torch.backends.cudnn.is_available(),
         "matmul_precision": f32_matmul_precision() if on_gpu else "ieee",
         "convolution_precision": f32_convolution_precision() if on_gpu else "ieee",
     }

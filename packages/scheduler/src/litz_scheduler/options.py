@@ -86,6 +86,8 @@ class SchedulerOptions:
     or where the host has no such routine."""
     prepack_convolutions: bool = False
     """True where the host has the routines ``convolution`` and ``prepack_convolution``."""
+    convolution_relu: bool = False
+    """True where the host has the routine ``convolution_relu`` for GPUs."""
     generated_matmuls: frozenset[str] = frozenset()
     """The matmuls, convolutions and attention calls that become loops on a GPU and fuse with producers and consumers:
     names of operations or of their FX nodes, or ``all``."""

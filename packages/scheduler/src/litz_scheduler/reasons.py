@@ -124,6 +124,9 @@ LIBRARY_FROZEN = Reason(
 LIBRARY_SCALE = Reason(
     "library.scale", "its scale and shift of each channel become part of the convolution's weight and bias"
 )
+LIBRARY_RELU = Reason(
+    "library.relu", "the library adds the shift of each channel and what is added to it, and applies ReLU"
+)
 LIBRARY_ACTIVATION = Reason("library.activation", "the convolution's routine applies it")
 LIBRARY_NO_TEMPLATE = Reason(
     "library.no_template", "the target cannot generate this contraction, so a library routine runs it"

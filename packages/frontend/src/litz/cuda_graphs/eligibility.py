@@ -10,7 +10,7 @@ from litz_ir.loops import ComplexRef, Ref
 from litz_ir.plan import Plan, memory_root, written_buffers
 from litz_scheduler.graph_partition import Routines
 
-_PLAIN = frozenset({"matmul", "sort", "copy_with_strides"})
+_PLAIN = frozenset({"matmul", "sort", "copy_with_strides", "convolution_relu"})
 """Litz's own routines that launch the same work in every call and write to none of their arguments."""
 
 _UNSAFE = "cudagraph_unsafe"

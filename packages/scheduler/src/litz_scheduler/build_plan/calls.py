@@ -175,7 +175,11 @@ class _Subgraphs:
 
 
 _ROUTINES: Mapping[str, Reason] = MappingProxyType(
-    {"linear": reasons.LIBRARY_LINEAR, "convolution": reasons.LIBRARY_CONVOLUTION}
+    {
+        "linear": reasons.LIBRARY_LINEAR,
+        "convolution": reasons.LIBRARY_CONVOLUTION,
+        "convolution_relu": reasons.LIBRARY_RELU,
+    }
 )
 """Reasons for calls of the host's own routines."""
 

@@ -15,7 +15,7 @@ from litz_scheduler.memory.liveness import escaping, last_uses
 UNPLACED = "?"
 """The storage name of a value that has no memory yet."""
 
-_FRESH = ("linear", "convolution")
+_FRESH = ("linear", "convolution", "convolution_relu")
 """Routines whose results are in newly allocated memory, so that a kernel may reuse it in place."""
 
 

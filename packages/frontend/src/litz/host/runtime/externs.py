@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from litz.host.runtime.cudnn import CUDNN
 from litz.host.runtime.onednn import ONEDNN
 from litz.host.runtime.torch_memory import strided
 from litz_ir.errors import ExternNotFound
@@ -97,8 +98,9 @@ def resolve(
     """
     if target in routines:
         return routines[target]
-    if target in ONEDNN:
-        return ONEDNN[target](report)
+    for library in (ONEDNN, CUDNN):
+        if target in library:
+            return library[target](report)
     if target in _OWN:
         return _OWN[target]
     parts = target.split(".")

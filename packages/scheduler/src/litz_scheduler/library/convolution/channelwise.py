@@ -20,15 +20,15 @@ class Affine:
 
 @dataclass(frozen=True, slots=True)
 class ChannelSplit:
-    """A loop body as the composition of an affine function of one load and the rest."""
+    """A loop body as the composition of an affine function of one value, such as a load, and the rest."""
 
     affine: Affine
-    """The function that is applied to the load first."""
+    """The function that is applied to the value first."""
     rest: Expr
-    """The body applied to the function's value, loaded instead of the original load."""
+    """The body applied to the function's value, in the place of the original one."""
 
 
-def split(body: Expr, x: Load, axis: str, frozen: Collection[str]) -> ChannelSplit:
+def split(body: Expr, x: Expr, axis: str, frozen: Collection[str]) -> ChannelSplit:
     """Split ``body`` at its largest subexpression that is affine in ``x`` and contains every use of ``x``.
 
     Scale and shift depend on nothing but the channel ``axis`` and ``frozen`` buffers. Where there is no larger
