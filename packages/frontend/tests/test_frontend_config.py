@@ -169,7 +169,6 @@ def test_litz_options_cause_no_warning(caplog: pytest.LogCaptureFixture) -> None
 def test_variables_of_inductor() -> None:
     given = {
         "TORCHINDUCTOR_MAX_AUTOTUNE": "1", "TORCHINDUCTOR_SHAPE_PADDING": "1", "TORCHINDUCTOR_CPP_MARCH": "native",
-        "TORCH_COMPILE_DEBUG": "1",
     }  # fmt: skip
     hold_here = {
         "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1", "TORCHINDUCTOR_AUTOGRAD_CACHE": "1", "TORCHINDUCTOR_CACHE_DIR": "/t",

@@ -11,7 +11,7 @@ from scheduler_builder import CPU_LIKE, GPU_LIKE, assert_same, plan_of, verify_s
 
 from litz_ir.device import CPU
 from litz_ir.errors import ScheduleError
-from litz_ir.passes import PassContext, Timings
+from litz_ir.passes import FUEL_KINDS, Fuel, PassContext, Timings
 from litz_ir.plan import CallStep, Launch
 from litz_ir.target import Capabilities
 from litz_ir.text import parse_graph, to_text
@@ -212,6 +212,17 @@ def test_fuel_stops_the_passes_and_the_plan_is_complete(fuel: int) -> None:
     plan = schedule(parse_graph(SOFTMAX), PassContext({CPU: CPU_LIKE}), fuel=fuel)
     assert any(isinstance(step, Launch) for step in plan.steps)
     assert fuel <= len(passes)
+
+
+def test_fuel_of_the_context_limits_fusions_and_shared_memory() -> None:
+    def kernels(**limits: int) -> int:
+        fuel = Fuel({kind: limits.get(kind.replace("-", "_"), 99) for kind in FUEL_KINDS})
+        plan = schedule(parse_graph(SOFTMAX), PassContext({CPU: CPU_LIKE}, fuel=fuel))
+        assert all(len(made) <= fuel.limits[kind] for kind, made in fuel.spent.items())
+        return len(plan.kernels)
+
+    assert kernels() < kernels(fusion=1) < kernels(fusion=0)
+    assert kernels(memory=0, graph_pass=0) >= kernels()
 
 
 def test_a_device_without_capabilities_is_named_in_the_error() -> None:

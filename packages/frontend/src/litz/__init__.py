@@ -8,7 +8,9 @@ of litz lists the pages.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from litz.api import compile_fx, compile_fx_inner, config, mark_step_begin
@@ -18,17 +20,23 @@ from litz.options import list_mode_options, list_options
 from litz.timing import Timing, bench
 
 if TYPE_CHECKING:
+    from litz.debugging.bisect import bisect
+    from litz.debugging.culprit import Culprit
+    from litz.debugging.minify import Minified, minify
     from litz.explain.difference import Difference
     from litz.explain.explanation import Explanation
 
 __version__ = "0.2.0"
 
 __all__ = [
+    "Culprit",
     "Difference",
     "Explanation",
+    "Minified",
     "Timing",
     "__version__",
     "bench",
+    "bisect",
     "compile_fx",
     "compile_fx_inner",
     "config",
@@ -37,10 +45,20 @@ __all__ = [
     "list_mode_options",
     "list_options",
     "mark_step_begin",
+    "minify",
 ]
 
-_LAZY = {"Difference": "litz.explain.difference", "Explanation": "litz.explain.explanation"}
-"""Public names whose modules few programs need, with these modules."""
+_LAZY: Mapping[str, str] = MappingProxyType(
+    {
+        "Culprit": "litz.debugging.culprit",
+        "Difference": "litz.explain.difference",
+        "Explanation": "litz.explain.explanation",
+        "Minified": "litz.debugging.minify",
+        "bisect": "litz.debugging.bisect",
+        "minify": "litz.debugging.minify",
+    }
+)
+"""Modules of public names that few processes need; each is imported when its name is first used."""
 
 register()
 

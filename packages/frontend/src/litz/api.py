@@ -53,15 +53,22 @@ def compile_fx(
         hooks = import_module(_HOOKS)
         session.hooks = hooks.graph_hooks(cache.passes)
         gm = hooks.own_copy(gm) if cache.passes.pre_grad else gm
+    return compile_in_session(gm, example_inputs, session)
+
+
+def compile_in_session(
+    gm: GraphModule, example_inputs: Sequence[Any], session: CompileSession
+) -> Callable[..., Any]:
+    """Compile a graph as :func:`compile_fx` does, with the options, cache and instruments of a session."""
     try:
         return _compiled(gm, example_inputs, aot_backend(session))
     except TorchDynamoException:
         raise
     except Exception as error:
-        if chosen.fallback == "error":
+        if session.config.fallback == "error":
             raise  # it may be the program's own error
         # An error of the program itself is raised again by eager when the graph runs.
-        cache.failures.report(error, "capture", "a graph runs as it was captured")
+        session.cache.failures.report(error, "capture", "a graph runs as it was captured")
         return gm
 
 

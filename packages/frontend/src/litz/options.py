@@ -41,6 +41,7 @@ _MAPPED: Mapping[str, str] = MappingProxyType(
     {
         **{name: f"it adds to litz's passes, at the stage {stage}" for name, stage in _PASSES.items()},
         "fallback_random": "it sets litz's rng",
+        "trace.enabled": "it sets litz's debug_files",
         "triton.cudagraphs": "it sets litz's cuda_graphs",
         **dict.fromkeys(_AUTOTUNE_OPTIONS, "it sets litz's autotune"),
     }
@@ -67,7 +68,6 @@ _IGNORED: Mapping[str, str] = MappingProxyType(
         "reorder_for_peak_memory": "the order of least modelled peak memory is always chosen",
         "shape_padding": "matmuls on a GPU are padded where their cost model finds that faster",
         "size_asserts": "results of operators are always checked against the sizes of their meta kernels",
-        "trace.enabled": "litz.explain shows graphs and kernels",
         "trace.graph_diagram": "litz.explain shows graphs and kernels",
         "triton.cudagraph_skip_dynamic_graphs": "graphs of dynamic sizes are never captured",
         "triton.unique_kernel_names": "kernels are always named after their operations",
@@ -91,7 +91,6 @@ _VARIABLES: Mapping[str, str] = MappingProxyType(
 
 _OTHERS: Mapping[str, str] = MappingProxyType(
     {
-        "TORCH_COMPILE_DEBUG": "litz writes no files there; litz.explain shows graphs and kernels",
         "TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS": "litz.config holds litz's options",
     }
 )
@@ -117,6 +116,8 @@ def config_from(base: Config, mode: str | None, options: Mapping[str, Any] | Non
             changes["rng"] = "eager" if value else base.rng
         elif name == "triton.cudagraphs":
             changes["cuda_graphs"] = bool(value)
+        elif name == "trace.enabled":
+            changes["debug_files"] = bool(value)
         elif name in _AUTOTUNE_OPTIONS:
             changes["autotune"] = bool(value) or changes.get("autotune", base.autotune)
         elif name in _PASSES:

@@ -16,7 +16,7 @@ from torch.fx import GraphModule
 
 from litz.artifact import Artifact, AtenFallback
 from litz.cache.artifacts import ArtifactCache
-from litz.debug import hooks_for
+from litz.debug import NO_INSTRUMENTS, Instruments, hooks_for
 from litz.host.runtime.externs import NO_ROUTINES
 from litz.host.runtime.gpus import ONE_GPU, Gpus
 from litz.loading import NO_CONSTANTS, Compiled
@@ -118,6 +118,9 @@ class Stages:
     demoted: frozenset[str] = frozenset()
     """Nodes that run as ATen since a self-check found their kernels wrong."""
 
+    instruments: Instruments = NO_INSTRUMENTS
+    """Hooks and limits that a debugging tool asks for."""
+
     parallel_units: int = field(default_factory=torch.get_num_threads)
     """Number of units compiled at the same time; by default torch's number of threads."""
 
@@ -149,14 +152,21 @@ class Stages:
         """Lower the FX graph to a loop graph, with the nodes ``forced`` to run as ATen."""
         graph, options = self.captured, lowering_options(self.config, self.targets, forced)
         named = {"frozen": graph.frozen, "donated": graph.donated, "saved": graph.saved}
-        lowered = self.timed("lower", lambda: lower(graph.gm, name=graph.name, options=options, **named))
+        hooks, fuel, timings = self.instruments.hooks, self.instruments.fuel, self.instruments.timings
+        if fuel is not None:
+            fuel.spent.clear()  # an earlier round of these stages failed
+        context = PassContext({}, hooks=hooks, fuel=fuel, timings=timings)
+        lowered = self.timed(
+            "lower", lambda: lower(graph.gm, name=graph.name, options=options, context=context, **named)
+        )
         self.loops = lowered.graph
         return lowered
 
     def schedule(self, lowered: LoweredGraph) -> Plan:
         """Schedule a loop graph: return its plan."""
-        context, hooks = PassContext(self.targets.capabilities()), hooks_for(self.config)
-        options, users = self.options(), self.cache.passes
+        added, options, users = self.instruments, self.options(), self.cache.passes
+        context = PassContext(self.targets.capabilities(), timings=added.timings, fuel=added.fuel)
+        hooks = (*hooks_for(self.config), *added.hooks)
         passes = default_passes(options)
         if users.loops or users.plan:
             passes = import_module(_LOOP_PASSES).with_users_passes(passes, users)

@@ -118,6 +118,12 @@ class Config:
     then on, also in later processes with the same cache (``docs/self-check.md``). Default ``off``, since a checked
     call also runs the graph by ATen, several times where results differ."""
 
+    debug_files: bool = False
+    """Debug files: a folder for each graph below torch's debug folder (``torch._dynamo.config.debug_dir_root``), with
+    the graph before and after each pass, the plan, sources, decisions, times and a repro (``docs/debugging.md``).
+    Graphs are compiled although they are in the cache. Default off; the environment variable ``TORCH_COMPILE_DEBUG``
+    sets it too."""
+
     nan_asserts: bool = False
     """Test of inputs and results of compiled graphs for NaN, which raises ``NanFound``. Default off: every call waits
     for its device, so this serves to find the operation where NaN first appears."""
@@ -199,11 +205,13 @@ def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def _from_environment(environment: Mapping[str, str]) -> Config:
-    """Read ``LITZ_<OPTION>`` for every option, and ``CXX`` for the compiler; raise :class:`ConfigError` for wrong
-    values."""
+    """Read ``LITZ_<OPTION>`` for every option, ``CXX`` for the compiler and ``TORCH_COMPILE_DEBUG`` for debug files;
+    raise :class:`ConfigError` for wrong values."""
     changes: dict[str, Any] = {}
     if environment.get("CXX"):
         changes["compiler"] = environment["CXX"]
+    if environment.get("TORCH_COMPILE_DEBUG") == "1":
+        changes["debug_files"] = True
     for option in fields(Config):
         text = environment.get(f"{_PREFIX}{option.name.upper()}")
         if text is None or text == "":

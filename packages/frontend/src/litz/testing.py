@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -13,10 +12,9 @@ from typing import Any
 import torch
 from torch._dynamo.callback import CallbackArgs, callback_handler
 from torch.fx import GraphModule
-from torch.utils import _pytree as pytree
 
 from litz.api import compile_fx, config
-from litz.devices import gpu
+from litz.debugging.comparison import Program, compare, eager
 from litz.loading import Compiled
 from litz_ir.plan import Launch, Plan, plans_in
 
@@ -76,19 +74,10 @@ def assert_close_to_eager(
     Values are compared by ``torch.testing.assert_close``, dtypes and strides exactly. Both runs begin with the same
     state of the random number generators and with copies of the arguments; a module is copied too.
     """
-    state, on_gpus = torch.random.get_rng_state(), gpu.get_rng_state_all() if gpu.is_available() else []
-    outcomes = []
-    for compiles in (False, True):
-        torch.random.set_rng_state(state)
-        gpu.set_rng_state_all(on_gpus)
-        own, given, named = copy.deepcopy((function, args, kwargs))
-        called = torch.compile(own, backend=_backend([])) if compiles else own
-        result = called(*given, **named)
-        if backward:
-            _sum_of(result).backward()
-        outcomes.append(_outcome(own, given, named, result, backward))
-    for (name, expected), (_, found) in zip(*outcomes, strict=True):
-        _compare(name, expected, found, rtol, atol)
+    program = Program(function, args, kwargs, backward)
+    expected = program.run(eager)
+    found = program.run(lambda own: torch.compile(own, backend=_backend([])))
+    compare(expected, found, rtol, atol)
 
 
 @dataclass(slots=True)
@@ -155,50 +144,3 @@ def _compiled_call(
 
 def _launches(plan: Plan) -> list[Launch]:
     return [step for each in plans_in(plan) for step in each.steps if isinstance(step, Launch)]
-
-
-def _sum_of(result: Any) -> torch.Tensor:
-    """Return the sum of the elements of all results that require a gradient."""
-    leaves = [
-        each for each in pytree.tree_leaves(result) if isinstance(each, torch.Tensor) and each.requires_grad
-    ]
-    if not leaves:
-        raise AssertionError("no result requires a gradient: leave out backward, or set requires_grad")
-    return torch.stack([each.float().sum() for each in leaves]).sum()
-
-
-def _outcome(
-    function: Callable[..., Any], args: Any, kwargs: Any, result: Any, backward: bool
-) -> list[tuple[str, Any]]:
-    """Return what a call did, by names for errors."""
-    found = [(f"result {k}", each) for k, each in enumerate(pytree.tree_leaves(result))]
-    inputs = pytree.tree_leaves((args, kwargs))
-    found += [(f"input {k} after the call", each) for k, each in enumerate(inputs)]
-    if backward:
-        found += [
-            (f"gradient of input {k}", each.grad)
-            for k, each in enumerate(inputs)
-            if isinstance(each, torch.Tensor)
-        ]
-        if isinstance(function, torch.nn.Module):
-            found += [(f"gradient of {name}", each.grad) for name, each in function.named_parameters()]
-    if isinstance(function, torch.nn.Module):
-        found += [(f"buffer {name} after the call", each) for name, each in function.named_buffers()]
-    return found
-
-
-def _compare(name: str, expected: Any, found: Any, rtol: float | None, atol: float | None) -> None:
-    """Raise ``AssertionError`` where a value differs from eager's."""
-    if not isinstance(expected, torch.Tensor) or not isinstance(found, torch.Tensor):
-        if type(expected) is not type(found) or not (expected is found or expected == found):
-            raise AssertionError(f"{name} is {found!r:.80}, in eager {expected!r:.80}")
-        return
-    torch.testing.assert_close(
-        found,
-        expected,
-        rtol=rtol,
-        atol=atol,
-        equal_nan=True,
-        check_stride=True,
-        msg=lambda text: f"{name}: {text}",
-    )

@@ -40,6 +40,7 @@ __all__ = [
     "AssertedByPython",
     "NanFound",
     "WrongResult",
+    "NothingFails",
     "TargetError",
     "ConfigError",
     "CacheError",
@@ -299,6 +300,12 @@ class WrongResult(LitzError):
     """Compiled kernels gave results that differ from ATen's by more than rounding."""
 
     stage = "self-check"
+
+
+class NothingFails(LitzError):
+    """A debugging tool was given a program that does not fail."""
+
+    stage = "debugging"
 
 
 class TargetError(LitzError):

@@ -10,6 +10,7 @@ from litz_lowering.contexts.origins import origin_of
 from litz_lowering.contexts.registry import decomposition, rule
 from litz_lowering.contexts.values import Declined, Tensor
 from litz_lowering.driver import lower
+from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.pipeline import remove_no_ops
 from litz_lowering.joint_partition import partition
 from litz_lowering.lowered_graph import LoweredGraph
@@ -21,6 +22,7 @@ from litz_lowering.types.torch_types import torch_dtype
 __version__ = "0.2.0"
 
 __all__ = [
+    "AtenGraph",
     "Declined",
     "Devices",
     "Fallback",

@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 
 from litz_ir.errors import LitzError, SymbolError, UnsupportedOperation
 from litz_ir.loops import Extern, LoopGraph, Output, Ref, TensorType, Value
-from litz_ir.passes import PassContext, run_passes
+from litz_ir.passes import Pass, PassContext, run_passes
 from litz_lowering.aliased_results import AliasedResults
 from litz_lowering.aten.fallback import NOT_ATEN, Fallback, call_aten, resolved
 from litz_lowering.aten.fallback_families import fallback_reason
@@ -48,7 +48,7 @@ from litz_lowering.contexts.values import (
 )
 from litz_lowering.device_arguments import on_result_device
 from litz_lowering.fx_passes.aten_graph import AtenGraph
-from litz_lowering.fx_passes.pipeline import post_grad
+from litz_lowering.fx_passes.pipeline import REQUIRED, post_grad
 from litz_lowering.higher_order.decompose_hops import DecomposeHops
 from litz_lowering.higher_order.flex_attention import MarkFlexAttention
 from litz_lowering.higher_order.hop_calls import HopRoutine, call_hop
@@ -75,20 +75,22 @@ def lower(
     frozen: Collection[str] = (),
     donated: Collection[str] = (),
     saved: Collection[str] = (),
+    context: PassContext | None = None,
 ) -> LoweredGraph:
     """Lower ``gm``, a functional graph of ATen operations with ``meta["val"]``, to a loop graph.
 
     ``frozen`` names placeholders whose tensors are likely equal from call to call, ``donated`` those whose tensors
     nobody reads afterwards, and ``saved`` nodes whose results may have other strides than eager's where the graph
-    returns them. Each tensor operation becomes one loop operation. ``gm`` is not changed.
+    returns them. Each tensor operation becomes one loop operation. ``gm`` is not changed. FX passes run in ``context``.
 
     Raises :class:`UnsupportedOperation`, with node and source line, for an operation that cannot be called, and
     for one without a rule under ``fallback="error"``.
     """
-    options, context = options or LoweringOptions(), PassContext({})
-    constants = Constants(Devices(gpus_of(gm)))
-    lowering = _Lowering(_run_fx_passes(gm, options, context), options, "", constants, context)
-    return lowering.run(name, frozen=frozen, donated=donated, saved=saved)
+    options, context = options or LoweringOptions(), context or PassContext({})
+    source, constants = _run_fx_passes(gm, options, context), Constants(Devices(gpus_of(gm)))
+    return _Lowering(source, options, "", constants, context).run(
+        name, frozen=frozen, donated=donated, saved=saved
+    )
 
 
 def _run_fx_passes(gm: GraphModule, options: LoweringOptions, context: PassContext) -> AtenGraph:
@@ -96,18 +98,15 @@ def _run_fx_passes(gm: GraphModule, options: LoweringOptions, context: PassConte
     mark = MarkFlexAttention(
         options.nested_reductions, table, partial(_lower_function, options), options.deterministic
     )
-    return run_passes((mark, DecomposeHops(table), *post_grad(options)), AtenGraph(gm, gm.graph), context)
+    passes: tuple[Pass[AtenGraph, AtenGraph], ...] = (mark, DecomposeHops(table), *post_grad(options))
+    return run_passes(passes, AtenGraph(gm, gm.graph), context, counted="fx-pass", always=REQUIRED)
 
 
 def _lower_function(options: LoweringOptions, function: GraphModule) -> LoopGraph:
     """Lower a function by itself, for passes that inspect its loops."""
-    context = PassContext({})
+    context, constants = PassContext({}), Constants(Devices(gpus_of(function)))
     source = _run_fx_passes(function, options, context)
-    return (
-        _Lowering(source, options, "", Constants(Devices(gpus_of(function))), context)
-        .run("function", OutputRequirements())
-        .graph
-    )
+    return _Lowering(source, options, "", constants, context).run("function", OutputRequirements()).graph
 
 
 class _Lowering:

@@ -16,6 +16,17 @@ AnyPass = Pass[Any, Any]
 _CHANGES_FORM = ("vertical-fusion", "storage-classes", "build-steps", "name-kernels", "plan-memory")
 """Passes whose result has another form than their input, without which the next one has nothing to work on."""
 
+REQUIRED = (
+    *_CHANGES_FORM,
+    "dead-code",
+    "dead-code-2",
+    "horizontal-fusion",
+    "device-support",
+    "kernel-support",
+)
+"""Passes that take no fuel: those that change the form, those that remove operations for which there are no kernels,
+one whose fusions are counted, and checks of the device."""
+
 
 @dataclass(frozen=True, slots=True)
 class PassList:

@@ -46,7 +46,7 @@ from litz_scheduler.library import (
     UnfuseConvolutionBias,
 )
 from litz_scheduler.options import SchedulerOptions
-from litz_scheduler.passes import PassList
+from litz_scheduler.passes import REQUIRED, PassList
 from litz_scheduler.realise import Inline
 from litz_scheduler.reductions.nested_reduction_precision import NestedReductionPrecision
 from litz_scheduler.reductions.online_reduction import OnlineReductions
@@ -156,7 +156,8 @@ def schedule(
     ``verified`` says that they need not be. ``hooks`` and those of the context are called after every pass with its
     name, input and output, also for subgraphs of higher-order operators; ``timings`` or those of the context collect
     seconds. The fusion passes together are also the pass ``fuse``, and those of the plan ``plan``. ``fuel`` limits the
-    number of graph passes. Decisions are added to the context's, and the plan has its own.
+    number of graph passes, and the fuel of the context (:class:`litz_ir.passes.Fuel`) transformations of each kind.
+    Decisions are added to the context's, and the plan has its own.
 
     Raises :class:`litz_ir.errors.ScheduleError` for what the devices cannot run,
     :class:`litz_ir.errors.VerifyError` for a malformed graph, :class:`litz_ir.errors.PassError` for a pass that fails,
@@ -180,7 +181,11 @@ def schedule(
         verify(graph)
     watching = (*context.hooks, *hooks, *((VerifyResults(),) if own and not verified else ()))
     run = SchedulingContext(
-        context.capabilities, hooks=watching, timings=timings or context.timings, source=graph
+        context.capabilities,
+        hooks=watching,
+        timings=timings or context.timings,
+        fuel=context.fuel,
+        source=graph,
     )
     try:
         return _schedule(graph, run, passes, fuel)
@@ -194,6 +199,7 @@ def _schedule(graph: LoopGraph, context: SchedulingContext, passes: PassList, fu
             context.capabilities,
             hooks=context.hooks,
             timings=context.timings,
+            fuel=context.fuel,
             source=subgraph,
             names=context.names,
         )
@@ -205,7 +211,7 @@ def _schedule(graph: LoopGraph, context: SchedulingContext, passes: PassList, fu
             raise
 
     context.subplan = subplan
-    loops = run_passes(passes.graph, graph, context, fuel=fuel)
-    fuse = Pipeline[LoopGraph, FusedGraph]("fuse", passes.fusion)
-    plan = Pipeline[FusedGraph, Plan]("plan", passes.plan)
+    loops = run_passes(passes.graph, graph, context, fuel=fuel, counted="graph-pass", always=REQUIRED)
+    fuse = Pipeline[LoopGraph, FusedGraph]("fuse", passes.fusion, counted="plan-pass", always=REQUIRED)
+    plan = Pipeline[FusedGraph, Plan]("plan", passes.plan, counted="plan-pass", always=REQUIRED)
     return run_pass(plan, run_pass(fuse, loops, context), context)

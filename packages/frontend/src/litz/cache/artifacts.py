@@ -137,6 +137,10 @@ class ArtifactCache:
                 failures.report(error, "cache", "nothing is cached on disk")
         return ArtifactCache(None, None, failures=failures)
 
+    def without_graphs(self) -> ArtifactCache:
+        """Return a cache of the same binaries that finds and stores no graph and nothing that depends on one."""
+        return ArtifactCache(None, self.binaries, tiles=self.tiles, failures=self.failures)
+
     def key(
         self, gm: GraphModule, config: Config, targets: TargetSet, options: SchedulerOptions,
         frozen: Collection[str] = (), donated: Collection[str] = (), saved: Collection[str] = (),

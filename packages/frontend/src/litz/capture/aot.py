@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +17,7 @@ from torch._dynamo.utils import counters, flatten_graph_inputs
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import default_partition
 from torch._guards import TracingContext
+from torch._logging._internal import trace_log
 from torch.fx import GraphModule
 
 from litz.artifact import Artifact, CompiledCapture
@@ -25,15 +27,16 @@ from litz.capture.artifact_logs import log_artifacts
 from litz.capture.attention_masks import select_rows
 from litz.capture.bases import bases, layouts, with_extent_guard
 from litz.capture.counters import count_graph
-from litz.capture.descriptors import leading_tokens, parameter_inputs, parameter_positions
+from litz.capture.descriptors import parameter_inputs, parameter_positions
 from litz.capture.donated import SavedTensors, allow_retained_graphs, saved_alone
 from litz.capture.fx_graph_cache import fx_graph_key, own_views, plain_device
 from litz.capture.graph_fallback import compile_or_fall_back, run_in_aten
-from litz.capture.layouts import expect, given_as_traced, saved_in_any_layout
+from litz.capture.layouts import expect, given_as_traced, report_strides, saved_in_any_layout
 from litz.capture.plain import PlainGraph, with_gradients
 from litz.capture.runtime_wrappers import Strides, with_own_results
 from litz.capture.strided_results import strides_a_view
 from litz.capture.tokens import make_undeclared_tokens
+from litz.debug import NO_INSTRUMENTS, Instrument
 from litz.host.runtime.graph_devices import first_gpu, trains_on_gpu
 from litz.host.runtime.load import HostFunction
 from litz.loading import Compiled
@@ -43,19 +46,20 @@ from litz.stage_options import scheduler_options
 from litz.targets import TargetSet, targets_for
 from litz.tuning.tuned_graph import load_tuned
 from litz_ir.errors import NotCompiled
-from litz_ir.loops import ComplexRef, Ref
-from litz_ir.plan import Plan
-from litz_ir.symbols import floordiv
 from litz_lowering import correct_metadata, decompositions, partition
 
 if TYPE_CHECKING:
     from litz.passes.hooks import GraphHooks
+    from litz.trace.recorder import GraphRecord, Recorder
     from litz_ir.fused import Decision
 
 Observer = Callable[[Compiled], None]
 """Function called with every compiled graph, such as that of ``litz.explain``."""
 
 _COUNT = itertools.count()
+
+_TRACE = "litz.trace.recorder"
+"""Module of traces; imported where one is on."""
 
 
 @dataclass(slots=True)
@@ -70,6 +74,12 @@ class CompileSession:
 
     observers: Sequence[Observer] = ()
     """Functions called with every compiled graph."""
+
+    instrument: Instrument | None = None
+    """Function that gives each AOT graph the instruments of a debugging tool; ``None`` without one."""
+
+    recorder: Recorder | None = None
+    """Recorder of debug files and of torch's structured trace; ``None`` where both are off."""
 
     number: int = field(default_factory=lambda: next(_COUNT))
     """Number of the session in this process, part of the names of its graphs."""
@@ -101,6 +111,8 @@ class CompileSession:
             self.cache.failures.of(GraphSource(joint, f"joint_{self.number}")),
             options["num_fwd_outputs"],
         )
+        if self.recorder is not None:
+            self.recorder.before["joint"] = joint
         rewrite, hooks = None, self.hooks
         if hooks is not None:
             hooks.before_joint(joint)
@@ -164,12 +176,12 @@ class CompileSession:
             donated = self.saved.names if reuses else frozenset()
             saved = self.any_layout if kind == "forward" and not self.share else frozenset()
             name = f"{kind}_{self.number}"
-            given = (frozen, donated, saved, decisions)
-            compiled = compile_or_fall_back(gm, name, self.config, self.cache, *given)
-        count_graph(compiled)
-        log_artifacts(compiled)
-        for observe in self.observers:
-            observe(compiled)  # an observer may replace the call
+            given, record = (frozen, donated, saved), None
+            instruments = NO_INSTRUMENTS if self.instrument is None else self.instrument(gm, kind)
+            if self.recorder is not None:
+                instruments, record = self.recorder.instruments(GraphSource(gm, name, False, *given))
+            compiled = compile_or_fall_back(gm, name, self.config, self.cache, *given, decisions, instruments)
+        self._observe(name, compiled, record)
         if self.plain is not None and compiled.artifact is not None and not self.share:
             take = partial(self._take, self.plain, gm, compiled, kind)
             failures = self.cache.failures.of(GraphSource(gm, name))
@@ -192,7 +204,7 @@ class CompileSession:
         if compiled.artifact is None:
             return compiled.call
         plan = compiled.artifact.plan
-        _report_strides(gm, plan)
+        report_strides(gm, plan)
         # A forward that runs as ATen operations saves tensors that others may refer to.
         self.saved.names = frozenset() if self.share else saved_alone(gm, plan)
         call = with_own_results(compiled.call, own_views(gm, plan, settled=compiled.settled))
@@ -248,8 +260,9 @@ class CompileSession:
             # Compiled autograd inlines AOTAutograd's graphs into its own.
             return None
         self.plain = PlainGraph.of(inputs)
-        if self.cache.fx_graphs is None or self.config.self_check != "off" or self.config.nan_asserts:
-            return None  # a check needs the graph that AOTAutograd traces
+        watched = self.config.nan_asserts or self.config.debug_files or self.instrument is not None
+        if self.cache.fx_graphs is None or self.config.self_check != "off" or watched:
+            return None  # these need the graph that AOTAutograd traces
         # A graph on a GPU may contain CPU operations, which are compiled too.
         targets = targets_for((device, "cpu"), self.config)
         if self.cache.uncacheable(targets):
@@ -278,12 +291,19 @@ class CompileSession:
 
     def _loaded(self, artifact: Artifact, kind: str, targets: TargetSet) -> HostFunction:
         """Load an artifact as a callable."""
-        compiled = load_tuned(artifact, f"{kind}_{self.number}", targets, self.config, self.cache)
+        name = f"{kind}_{self.number}"
+        compiled = load_tuned(artifact, name, targets, self.config, self.cache)
+        self._observe(name, compiled, None)
+        return compiled.call
+
+    def _observe(self, name: str, compiled: Compiled, record: GraphRecord | None) -> None:
+        """Count, log and record a compiled graph, and show it to the observers, which may replace its call."""
         count_graph(compiled)
         log_artifacts(compiled)
+        if self.recorder is not None:
+            self.recorder.compiled(name, compiled, record)
         for observe in self.observers:
             observe(compiled)
-        return compiled.call
 
 
 @contextlib.contextmanager
@@ -326,6 +346,9 @@ def aot_backend(session: CompileSession) -> Callable[[GraphModule, Sequence[Any]
 
     def backend(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         with collection_paused():
+            if session.instrument is None and (session.config.debug_files or trace_log.handlers):
+                given = (session.config, session.cache.failures, {"captured": gm})
+                session.recorder = import_module(_TRACE).Recorder(*given)
             return session.lookup(gm, inputs) or _through_aot(session, gm, inputs)
 
     return backend
@@ -371,25 +394,3 @@ def _compile_backward(session: CompileSession, gm: GraphModule, inputs: Sequence
     compile_it = disable(partial(session.compile, kind="backward"), reason="it compiles")
     result: Callable[..., Any] = disable(compile_it(gm, inputs), reason="it is compiled")
     return result
-
-
-def _report_strides(gm: GraphModule, plan: Plan) -> None:
-    """Report the strides of a forward's outputs to AOTAutograd, which traces the backward with them.
-
-    Litz keeps eager's strides wherever memory allows them; symbolic ones are eager's by construction. Effect tokens,
-    which precede all other outputs, are removed by AOTAutograd and therefore left out.
-    """
-    context = TracingContext.try_get()
-    if context is None or context.output_strides is None:
-        return
-    placements = dict(plan.buffers)
-    node = next(node for node in reversed(gm.graph.nodes) if node.op == "output")
-    for output, result in list(zip(plan.outputs, node.args[0], strict=True))[leading_tokens(gm) :]:
-        strides: tuple[Any, ...] | None = None
-        if isinstance(output, Ref) and output.name in placements:
-            strides = placements[output.name].type.layout.strides
-            if isinstance(output, ComplexRef):
-                strides = tuple(floordiv(stride, 2) for stride in strides[:-1])
-            if not all(isinstance(stride, int) for stride in strides):
-                strides = tuple(result.meta["val"].stride())
-        context.output_strides.append(strides)

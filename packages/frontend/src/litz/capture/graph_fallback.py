@@ -11,6 +11,7 @@ from torch.fx import GraphModule
 
 from litz.cache.artifacts import ArtifactCache
 from litz.compilation import Compilation
+from litz.debug import NO_INSTRUMENTS, Instruments
 from litz.host.runtime.load import HostFunction
 from litz.loading import Compiled
 from litz.settings import Config
@@ -32,6 +33,7 @@ def compile_or_fall_back(
     donated: frozenset[str] = frozenset(),
     saved: frozenset[str] = frozenset(),
     decisions: tuple[Decision, ...] = (),
+    instruments: Instruments = NO_INSTRUMENTS,
 ) -> Compiled:
     """Compile a graph; where that fails as a whole, run it as ATen operations, unless ``config.fallback`` is
     ``error``.
@@ -39,8 +41,12 @@ def compile_or_fall_back(
     ``decisions`` are those of passes that changed the graph before. The options decide whether calls are checked for
     NaN and compared with ATen.
     """
+    if instruments.whole:
+        return Compiled(run_in_aten(gm), None)
     made = _compiled_or_aten(
-        Compilation(gm, name, config, cache, frozen, donated, saved, decisions=decisions)
+        Compilation(
+            gm, name, config, cache, frozen, donated, saved, decisions=decisions, instruments=instruments
+        )
     )
     if not config.nan_asserts:
         return made

@@ -7,10 +7,15 @@ from typing import Any
 
 import torch
 import torch._dynamo.compiled_autograd
+from torch._guards import TracingContext
 from torch.fx import GraphModule, Node
 
+from litz.capture.descriptors import leading_tokens
 from litz.capture.runtime_wrappers import Strides, as_traced
 from litz.host.runtime.load import HostFunction
+from litz_ir.loops import ComplexRef, Ref
+from litz_ir.plan import Plan
+from litz_ir.symbols import floordiv
 
 _SAME = ("aten.detach.default", "aten.alias.default")
 _BY_STRIDES = ("aten._unsafe_view", "aten.as_strided")
@@ -80,3 +85,25 @@ def given_as_traced(call: HostFunction, traced: Mapping[int, Strides]) -> HostFu
         return call(args)
 
     return run
+
+
+def report_strides(gm: GraphModule, plan: Plan) -> None:
+    """Report the strides of a forward's outputs to AOTAutograd, which traces the backward with them.
+
+    Litz keeps eager's strides wherever memory allows them; symbolic ones are eager's by construction. Effect tokens,
+    which precede all other outputs, are removed by AOTAutograd and therefore left out.
+    """
+    context = TracingContext.try_get()
+    if context is None or context.output_strides is None:
+        return
+    placements = dict(plan.buffers)
+    node = next(node for node in reversed(gm.graph.nodes) if node.op == "output")
+    for output, result in list(zip(plan.outputs, node.args[0], strict=True))[leading_tokens(gm) :]:
+        strides: tuple[Any, ...] | None = None
+        if isinstance(output, Ref) and output.name in placements:
+            strides = placements[output.name].type.layout.strides
+            if isinstance(output, ComplexRef):
+                strides = tuple(floordiv(stride, 2) for stride in strides[:-1])
+            if not all(isinstance(stride, int) for stride in strides):
+                strides = tuple(result.meta["val"].stride())
+        context.output_strides.append(strides)

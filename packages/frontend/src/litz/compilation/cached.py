@@ -53,6 +53,9 @@ class CachedGraph:
         stages, cache = self.stages, self.stages.cache
         attempt = stages.failures.attempt
         instead = f"{stages.captured.name} is not cached on disk"
+        if stages.instruments.fuel is not None:
+            stages.uncacheable = "its transformations are limited"
+            return CacheLookup("", None, frozenset())
         stages.uncacheable = attempt("cache", lambda: cache.uncacheable(stages.targets), "", instead)
         if stages.uncacheable:
             return CacheLookup("", None, frozenset())
@@ -77,6 +80,8 @@ class CachedGraph:
             return CacheLookup("", None, generated)
         donated = stages.captured.donated
         key = stages.key = attempt("cache", lambda: self.key(donated, stages.demoted), "", instead)
+        if stages.instruments.anew:
+            return CacheLookup(matmul_key, None, generated)
         read = partial(stages.timed, "cache", lambda: cache.read(key, stages.targets))
         anew = f"{stages.captured.name} is recompiled"
         return CacheLookup(matmul_key, attempt("cache", read, None, anew) if key else None, generated)

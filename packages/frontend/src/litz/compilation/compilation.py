@@ -9,6 +9,7 @@ from torch.fx import GraphModule
 from litz.cache.artifacts import ArtifactCache
 from litz.compilation.cached import CachedGraph
 from litz.compilation.fallback import Fallback
+from litz.debug import NO_INSTRUMENTS, Instruments
 from litz.host.runtime.gpus import gpus_among
 from litz.host.runtime.graph_devices import device_kinds, first_gpu, tensors_of
 from litz.host.runtime.precision import warn_about_bf16
@@ -58,6 +59,9 @@ class Compilation:
     decisions: tuple[Decision, ...] = ()
     """Decisions of users' passes over the graph, for its report."""
 
+    instruments: Instruments = NO_INSTRUMENTS
+    """Hooks and limits that a debugging tool asks for."""
+
     failures: Failures = field(init=False)
     """Failure policy for this graph."""
 
@@ -88,7 +92,14 @@ class Compilation:
             given = (self.frozen, self.donated, self.saved, self.decisions)
             captured = CapturedGraph(self.gm, self.name, *given)
             self.stages = Stages(
-                captured, self.config, self.cache, targets, self.failures, gpus, demoted=self.demoted
+                captured,
+                self.config,
+                self.cache,
+                targets,
+                self.failures,
+                gpus,
+                demoted=self.demoted | self.instruments.forced,
+                instruments=self.instruments,
             )
             return self._run(self.stages)
 

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
+from torch._dynamo import config as dynamo_config
 from torch.fx import GraphModule
 
 from litz.notices import log_once
@@ -30,6 +31,9 @@ T = TypeVar("T")
 
 _REPRO = "litz.reports.repro"
 """Module that writes reports; imported after the first failure."""
+
+_AFTER_AOT = "litz.reports.after_aot"
+"""Module that writes scripts for ``TORCHDYNAMO_REPRO_AFTER``; imported where that asks for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,8 @@ class Failures:
         failed, so ...". ``loops`` is the lowered graph, where there is one, for the repro. ``nodes`` are the nodes of
         the graph that cause the failure, where that is known.
         """
+        if dynamo_config.repro_after == "aot" and not isinstance(error, ConfigError | NotCompiled):
+            self._write_scripts(error)
         if isinstance(error, LitzError):
             if isinstance(error, ConfigError | UserPassError) or self.config.fallback == "error":
                 raise error
@@ -127,6 +133,15 @@ class Failures:
             log.warning(
                 "%s", "\n".join([*lines, f"  report: {self._report_folder(found, error, text, loops)}"])
             )
+
+    def _write_scripts(self, error: Exception) -> None:
+        """Write the scripts that ``TORCHDYNAMO_REPRO_AFTER=aot`` asks for; a failure of that is logged."""
+        if self.source is None or self.source.captured:
+            return
+        try:
+            import_module(_AFTER_AOT).write_scripts(self.config, self.source, error, str(error))
+        except Exception as problem:  # the failure itself is worth more than its scripts
+            log.warning("litz: no minifier script: %s: %s", type(problem).__name__, problem)
 
     def _source_lines(self, gm: GraphModule, nodes: frozenset[str]) -> list[str]:
         """Return lines of the warning that name the user's source lines, or the reason that they are unknown."""

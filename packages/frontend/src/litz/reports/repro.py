@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import os
 import platform
 import shutil
@@ -37,7 +38,7 @@ MAX_REPORTS = 50
 _SHOWN = 3
 """Most of the user's lines that a report names for a failure without a node."""
 
-_LEFT_OUT = ("fallback", "cache", "cache_dir", "passes")
+LEFT_OUT = ("fallback", "cache", "cache_dir", "debug_files", "passes")
 """Options that a repro sets by itself, and the passes of the program, which have no text: those over AOT graphs have
 run on the graph of the report."""
 
@@ -101,10 +102,11 @@ def _files(
     config: Config, source: GraphSource, error: Exception, text: str, loops: LoopGraph | None
 ) -> dict[str, str]:
     """Return the files of a report by name."""
-    files = {"error.txt": f"{text}\n\n{''.join(traceback.format_exception(error))}\n{_machine()}\n"}
+    files = {"error.txt": f"{text}\n\n{''.join(traceback.format_exception(error))}\n{machine()}\n"}
     try:
         files["graph.py"] = graph_source(source.gm)
-        files["repro.py"] = _script(config, source)
+        files["replay.json"] = replay_text(config, source)
+        files["repro.py"] = SCRIPT
     except TypeError as problem:
         files["graph.txt"] = f"# no repro: {problem}\n{source.gm.code}"
     if loops is not None:
@@ -112,95 +114,46 @@ def _files(
     return files
 
 
-def _machine() -> str:
+def machine() -> str:
     """Return versions and platform in one line."""
     return f"torch {torch.__version__}, Python {platform.python_version()}, {platform.platform()}"
 
 
-def _script(config: Config, source: GraphSource) -> str:
-    """Return the script that repeats a failure."""
+def replay_text(config: Config, source: GraphSource) -> str:
+    """Return the way in which a graph is compiled as JSON, as :class:`litz.debugging.replay.Replay` reads it."""
     changed = {each.name: getattr(config, each.name) for each in fields(Config)}
     default = Config()
     options = {
         name: value
         for name, value in changed.items()
-        if name not in _LEFT_OUT and value != getattr(default, name)
+        if name not in LEFT_OUT and value != getattr(default, name)
     }
     # Subgraphs of higher-order operators need metadata of their own, which AOTAutograd makes.
     through_aot = source.captured or any(node.op == "get_attr" for node in source.gm.graph.nodes)
-    return _SCRIPT.format(
-        name=source.name,
-        options=options,
-        names={
-            "frozen": sorted(source.frozen),
-            "donated": sorted(source.donated),
-            "saved": sorted(source.saved),
-        },
-        compiled=_THROUGH_AOT if through_aot else _INNER.format(name=source.name),
-        calls=8 if config.autotune or config.cuda_graphs else 1,
-    )
+    replay = {
+        "name": source.name,
+        "options": options,
+        "frozen": sorted(source.frozen),
+        "donated": sorted(source.donated),
+        "saved": sorted(source.saved),
+        "through_aot": through_aot,
+        "calls": 8 if config.autotune or config.cuda_graphs else 1,
+    }
+    return json.dumps(replay, indent=1) + "\n"
 
 
-_SCRIPT = '''"""Repeat the failure that error.txt describes: python repro.py
+SCRIPT = '''"""Repeat the failure that error.txt describes: python repro.py
 
-Compile the graph {name} of graph.py, which raises the failure, and call it with random elements.
+Compile the graph of graph.py as replay.json says, which raises the failure, and call it with random elements.
 """
 
+from pathlib import Path
+
 import graph
-import torch
-from torch._dynamo.source import ConstantSource
-from torch._subclasses import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
-from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-import litz
-from litz.cache.artifacts import ArtifactCache
-from litz.capture.graph_fallback import compile_or_fall_back
+from litz.debugging.replay import Replay
 
-OPTIONS = litz.config.current().replaced({{**{options}, "fallback": "error", "cache": False}})
-NAMES = {{name: frozenset(nodes) for name, nodes in {names}.items()}}
-
-
-def example(mode, value, name):
-    """Return the fake tensor or symbol of an input during compilation."""
-    source = ConstantSource(name)
-    if type(value) is int:
-        symbol = mode.shape_env.create_symbol(value, source, DimDynamic.DUCK)
-        return mode.shape_env.create_symintnode(symbol, hint=value, source=source)
-    if not isinstance(value, torch.Tensor):
-        return value
-    sizes = [DimDynamic.DUCK if k in value.dynamic else DimDynamic.STATIC for k in range(value.dim())]
-    return mode.from_tensor(value, symbolic_context=StatelessSymbolicContext(sizes), source=source)
-
-
-gm, inputs = graph.graph(), graph.INPUTS
-{compiled}
-for _ in range({calls}):
-    results = compiled(*inputs)
-found = [each for each in results if isinstance(each, torch.Tensor) and each.requires_grad]
-torch.autograd.backward([each.sum() for each in found])
+results = Replay.read(Path(__file__).parent).run(graph.graph(), graph.INPUTS)
 print("no failure:", ", ".join(str(getattr(each, "shape", each)) for each in results))
 '''
-
-_INNER = """
-with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True) as mode:
-    given = [example(mode, each, f"input_{{k}}") for k, each in enumerate(inputs)]
-    FakeTensorProp(gm, mode).propagate_dont_convert_inputs(*given)
-call = compile_or_fall_back(gm, "{name}", OPTIONS, ArtifactCache.open(OPTIONS), **NAMES).call
-inputs = [each.detach() if isinstance(each, torch.Tensor) else each for each in inputs]
-
-
-def compiled(*given):
-    with torch.no_grad():
-        return call(list(given))
-
-
-""".lstrip("\n")
-
-_THROUGH_AOT = """
-given = inputs
-if any(type(each) is int or getattr(each, "dynamic", ()) for each in inputs):
-    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
-    given = [example(mode, each, f"input_{k}") for k, each in enumerate(inputs)]
-compiled = litz.compile_fx(gm, given, config=OPTIONS)
-""".strip("\n")
+"""The script that repeats a failure."""

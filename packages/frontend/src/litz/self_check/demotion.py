@@ -63,7 +63,7 @@ def _faulty_nodes(compilation: Compilation, plan: Plan, reference: Reference) ->
 
 def _is_wrong(compilation: Compilation, reference: Reference, forced: frozenset[str]) -> bool:
     """Report whether the graph fails or is wrong with the nodes ``forced`` to run as ATen."""
-    cache = replace(compilation.cache, graphs=None, fx_graphs=None, built={}, scratch=None)
+    cache = compilation.cache.without_graphs()
     config = replace(
         compilation.config, autotune=False, cuda_graphs=False, debug_values="off", fallback="silent"
     )

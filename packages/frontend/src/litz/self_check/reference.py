@@ -145,6 +145,15 @@ class _Wide(Interpreter):
         return pytree.tree_map(_widened, n.target(*args, **kwargs))
 
 
+def in_double_precision(gm: GraphModule, args: Sequence[Any]) -> Any:
+    """Return a graph's results in double precision; ``None`` for a graph without such a form."""
+    try:
+        with undisturbed():
+            return _Wide(gm).run(*(_widened(each) for each in args))
+    except Exception:
+        return None
+
+
 def check_obstacle(gm: GraphModule) -> str:
     """Return the reason that a graph must not run twice; empty where it may."""
     parts = [each for each in gm.modules() if isinstance(each, GraphModule)]

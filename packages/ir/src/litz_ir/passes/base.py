@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from litz_ir.device import Device
 from litz_ir.fused.decision import Decision
+from litz_ir.passes.fuel import Fuel, FuelKind
 from litz_ir.target.capabilities import Capabilities
 
 In = TypeVar("In", contravariant=True)
@@ -44,10 +45,16 @@ class PassContext:
     """Functions called after each pass."""
     timings: Timings | None = None
     """Collects the seconds of each pass, if given."""
+    fuel: Fuel | None = None
+    """Limits the transformations that passes make, if given."""
 
     def machine(self, device: Device) -> Capabilities | None:
         """The capabilities of any device of the same kind; ``None`` if unknown."""
         return next((known for each, known in self.capabilities.items() if each.kind == device.kind), None)
+
+    def allows(self, kind: FuelKind, subject: str) -> bool:
+        """Return False where the fuel for a transformation of this kind is spent; else count the transformation."""
+        return self.fuel is None or self.fuel.spend(kind, subject)
 
     def decide(self, decision: Decision) -> None:
         """Record a decision."""

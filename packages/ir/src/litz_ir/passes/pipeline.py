@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from litz_ir.errors import LitzError, PassError
 from litz_ir.passes.base import Pass, PassContext
+from litz_ir.passes.fuel import FuelKind
 
 _REPORT = "report this with the graph's text form, if its arguments and the graph are right"
 """Next step after a failure of one of litz's own passes."""
@@ -26,6 +27,10 @@ class Pipeline(Generic[In, Out]):
     """Name of the pipeline as a pass."""
     passes: tuple[Pass[Any, Any], ...]
     """Passes in the order in which they run."""
+    counted: FuelKind | None = None
+    """Kind of fuel that each pass takes, as in :func:`run_passes`; ``None`` where they take none."""
+    always: Collection[str] = ()
+    """Names of passes that take no fuel."""
 
     @property
     def ulp(self) -> int:
@@ -36,18 +41,37 @@ class Pipeline(Generic[In, Out]):
         """Apply the passes in order, with the context's hooks after each."""
         result: Any = data
         for item in self.passes:
-            result = run_pass(item, result, context)
+            if _runs(item, context, self.counted, self.always):
+                result = run_pass(item, result, context)
         return cast(Out, result)
 
 
-def run_passes(passes: Sequence[Pass[T, T]], data: T, context: PassContext, *, fuel: int | None = None) -> T:
+def run_passes(
+    passes: Sequence[Pass[T, T]],
+    data: T,
+    context: PassContext,
+    *,
+    fuel: int | None = None,
+    counted: FuelKind | None = None,
+    always: Collection[str] = (),
+) -> T:
     """Apply ``passes`` to ``data``, with the context's hooks after each.
 
-    ``fuel`` is the number of passes to run, for bisecting; by default all. Raises the errors of :func:`run_pass`.
+    ``fuel`` is the number of passes to run, for bisecting; by default all. ``counted`` is the kind of the context's
+    fuel (:class:`litz_ir.passes.Fuel`) that each pass takes, except those named in ``always``; a pass without fuel is
+    left out. Raises the errors of :func:`run_pass`.
     """
     for item in passes if fuel is None else passes[:fuel]:
-        data = run_pass(item, data, context)
+        if _runs(item, context, counted, always):
+            data = run_pass(item, data, context)
     return data
+
+
+def _runs(
+    item: Pass[Any, Any], context: PassContext, counted: FuelKind | None, always: Collection[str]
+) -> bool:
+    """Return True for a pass that takes no fuel, or for which there is some."""
+    return counted is None or item.name in always or context.allows(counted, item.name)
 
 
 def run_pass(item: Pass[In, Out], data: In, context: PassContext) -> Out:

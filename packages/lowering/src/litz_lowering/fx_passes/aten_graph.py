@@ -16,4 +16,6 @@ class AtenGraph:
     """
 
     module: Module
+    """Holds the attributes."""
     graph: Graph
+    """The FX graph."""

@@ -74,6 +74,9 @@ def remove_no_ops(gm: GraphModule) -> None:
         gm.graph = found.graph
 
 
+REQUIRED = ("fx.flex_attention", "fx.decompose_hops", "fx.unwrap_effects", "fx.unwrap_random_state")
+"""Passes without which a graph may not be lowered; they take no fuel."""
+
 _IDENTITIES = ("aten.alias.default", "aten.detach.default", "aten.lift_fresh.default")
 _SAME_SHAPE = (
     "aten.view.default",

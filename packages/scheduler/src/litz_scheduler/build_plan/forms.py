@@ -13,6 +13,7 @@ from litz_ir.plan import Kernel, KernelOrigin, Launch, Placement, Plan, Step, to
 from litz_ir.symbols import Size
 from litz_ir.target import Capabilities
 from litz_scheduler.memory.planner import MemoryPlan, plan_memory
+from litz_scheduler.memory.slots import MayShare, always_shares
 from litz_scheduler.memory.workspace import transient_bytes
 
 
@@ -111,14 +112,20 @@ class UnplacedPlan:
     memory: MemoryPlan | None = None
     """The memory plan of these steps, where a pass has modelled it."""
 
-    def placed(self, steps: Sequence[Step], kernels: Mapping[str, Kernel]) -> MemoryPlan:
-        """Return the memory plan of other steps with their ``kernels``, over the same buffers."""
+    def placed(
+        self, steps: Sequence[Step], kernels: Mapping[str, Kernel], may_share: MayShare = always_shares
+    ) -> MemoryPlan:
+        """Return the memory plan of other steps with their ``kernels``, over the same buffers.
+
+        ``may_share`` is as for :func:`~litz_scheduler.memory.planner.plan_memory`.
+        """
         graph = self.fused.graph
         transient = transient_bytes(
             steps, self.placements, self.subplans, graph.symbols, self.machine.model.threads
         )
         return plan_memory(
-            steps, self.placements, graph.outputs, kernels, graph.symbols, transient, self.tiled, graph.donated
+            steps, self.placements, graph.outputs, kernels, graph.symbols, transient, self.tiled, graph.donated,
+            may_share,
         )  # fmt: skip
 
     def modelled(self) -> MemoryPlan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from litz_ir.passes import PassContext
 from litz_ir.plan import Launch, Plan
@@ -18,7 +19,12 @@ class PlanMemory:
 
     def apply(self, data: UnplacedPlan, context: PassContext) -> Plan:
         """Return the finished plan, with all decisions of the passes before."""
-        graph, memory = data.fused.graph, data.modelled()
+        graph = data.fused.graph
+        memory = (
+            data.modelled()
+            if context.fuel is None
+            else data.placed(data.steps, data.kernels, partial(context.allows, "memory"))
+        )
         launched = {step.kernel for step in memory.steps if isinstance(step, Launch)}
         for decision in memory.decisions:
             context.decide(decision)

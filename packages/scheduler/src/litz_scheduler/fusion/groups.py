@@ -81,8 +81,12 @@ class Merger:
 
     def note(self, candidate: FusionCandidate, name: str, verdict: str, reason: Reason, stake: int) -> None:
         """Record the decision about a candidate and the operation called ``name``; ``stake`` is in bytes."""
-        subject = f"{name} + group of {candidate.members[0].operation.name}"
-        self._context.decide(Decision("fusion", subject, verdict, reason, stake))
+        self._context.decide(Decision("fusion", _subject(candidate, name), verdict, reason, stake))
+
+    def allows(self, candidate: FusionCandidate, name: str) -> bool:
+        """Count the fusion of a candidate and the operation called ``name``; return False where the fuel for fusions
+        is spent."""
+        return self._context.fuel is None or self._context.allows("fusion", _subject(candidate, name))
 
     def fits(self, target: FusionCandidate, other: FusionCandidate) -> bool:
         """Return True where two candidates together stay within the limits of a kernel."""
@@ -92,7 +96,7 @@ class Merger:
     def merge(self, target: FusionCandidate, other: FusionCandidate, stake: int, why: Reason) -> bool:
         """Append the members of ``target`` to those of ``other``, and replace ``target`` by the result.
 
-        Returns False, and changes nothing, where one of the members cannot be fused.
+        Returns False, and changes nothing, where one of the members cannot be fused or fuel is spent.
         """
         groups, limits = self._groups, self.limits(target)
         trial = FusionCandidate(other.number, other.device, other.outer, other.inner, list(other.members))
@@ -103,6 +107,8 @@ class Merger:
             if isinstance(fused, Reason):
                 return False
             fused.apply(trial)
+        if not self.allows(other, target.members[0].operation.name):
+            return False
         target.outer, target.inner, target.members = trial.outer, trial.inner, trial.members
         target.is_matmul = other.is_matmul
         target.size += other.size
@@ -111,6 +117,11 @@ class Merger:
         del groups.candidates[other.number]
         self.note(target, other.members[0].operation.name, "fuse", why, stake)
         return True
+
+
+def _subject(candidate: FusionCandidate, name: str) -> str:
+    """Return the subject of a decision about a candidate and the operation called ``name``."""
+    return f"{name} + group of {candidate.members[0].operation.name}"
 
 
 def _results(candidate: FusionCandidate) -> list[Value]:

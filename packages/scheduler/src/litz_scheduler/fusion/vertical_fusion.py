@@ -155,6 +155,8 @@ class _Walk:
             if isinstance(fused, Reason):
                 self.merger.note(candidate, operation.name, "refuse", fused, stake)
                 continue
+            if not self.merger.allows(candidate, operation.name):
+                return None
             fused.apply(candidate)
             candidate.size += size
             candidate.reads.update(operation.reads)

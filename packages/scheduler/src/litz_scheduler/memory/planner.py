@@ -14,7 +14,7 @@ from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import estimate
 from litz_scheduler.memory.peak import LiveBlock, live_bytes
 from litz_scheduler.memory.runs import LaunchRuns, find_runs
-from litz_scheduler.memory.slots import LiveInterval, SlotRequests, slot_requests
+from litz_scheduler.memory.slots import LiveInterval, MayShare, SlotRequests, always_shares, slot_requests
 from litz_scheduler.memory.storage_layout import ArenaScope, StorageLayout, arena_members, lay_out_slots
 
 _SCOPES: tuple[ArenaScope, ...] = ("graph", "run", "none")
@@ -57,14 +57,16 @@ def plan_memory(
     transient: Mapping[int, int],
     tiled: Container[str] = (),
     donated: Collection[str] = (),
+    may_share: MayShare = always_shares,
 ) -> MemoryPlan:
     """Assign memory to every value whose placement is ``UNPLACED``, in the order of the steps.
 
     ``transient`` gives, by position, the bytes that a step allocates beyond its results while it runs. ``tiled`` has
     the kinds of devices on which the threads of a block compute a tile in common (see ``InPlaceReuse``). The memory
-    of ``donated`` inputs may be reused after their last use.
+    of ``donated`` inputs may be reused after their last use. ``may_share`` is asked once for each value that needs
+    memory, in the order in which they are written, whether it may share memory with earlier ones.
     """
-    requests = slot_requests(steps, placements, outputs, kernels, tiled, donated)
+    requests = slot_requests(steps, placements, outputs, kernels, tiled, donated, may_share)
     found = _Planner(steps, requests, symbols, transient).run()
     reused = {name for _, name in requests.reused}
     return replace(found, donated=tuple(name for name in donated if name in reused))

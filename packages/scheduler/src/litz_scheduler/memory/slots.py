@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from litz_ir.device import STORAGE_ALIGNMENT, Device
@@ -17,6 +17,14 @@ UNPLACED = "?"
 
 _FRESH = ("linear", "convolution", "convolution_relu")
 """Routines whose results are in newly allocated memory, so that a kernel may reuse it in place."""
+
+MayShare = Callable[[str], bool]
+"""Function that says whether a value may share memory with values that were written before it."""
+
+
+def always_shares(name: str) -> bool:
+    """Return True: a value shares memory wherever that is legal."""
+    return True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,6 +49,8 @@ class Slot(LiveInterval):
     """The values, in the order that they are written."""
     device: Device
     """The device of the memory."""
+    alone: bool = False
+    """True where it must not share a storage with other slots."""
     host_visible: bool = False
     """True where a step other than a launch accesses it, for which the host needs a tensor; launches need the address
     alone."""
@@ -79,13 +89,14 @@ def slot_requests(
     kernels: Mapping[str, Kernel],
     tiled: Container[str],
     donated: Iterable[str] = (),
+    may_share: MayShare = always_shares,
 ) -> SlotRequests:
     """Return the slots of values whose placement is :data:`UNPLACED`, and the results of calls.
 
     ``tiled`` has the kinds of devices on which the threads of a block compute a tile in common; ``donated`` are the
-    inputs whose memory is free after their last use.
+    inputs whose memory is free after their last use, and ``may_share`` says which values may share memory.
     """
-    return _Finder(steps, placements, outputs, kernels, tiled, donated).run()
+    return _Finder(steps, placements, outputs, kernels, tiled, donated, may_share).run()
 
 
 def placement_bytes(placement: Placement) -> Size:
@@ -121,10 +132,12 @@ class _Finder:
         kernels: Mapping[str, Kernel],
         tiled: Container[str],
         donated: Iterable[str],
+        may_share: MayShare,
     ) -> None:
         self.steps = steps
         self.kernels = kernels
         self.tiled = tiled
+        self.may_share = may_share
         self.reuse_by_kernel: dict[str, InPlaceReuse] = {}
         self.by_shape: dict[int, dict[_SlotShape, list[str]]] = {}
         self.found = SlotRequests(dict(placements))
@@ -167,11 +180,12 @@ class _Finder:
         """Assign memory to a value that the launch at ``position`` is the first to access."""
         placement = self._placements[name]
         nbytes, escapes = _aligned_bytes(placement_bytes(placement)), name in self.escaping_roots
-        reused_input = self._reusable_input(name, nbytes, escapes, step, position)
+        alone = not self.may_share(name)
+        reused_input = None if alone else self._reusable_input(name, nbytes, escapes, step, position)
         if reused_input is None:
             slot = Slot(
                 values=[name], nbytes=nbytes, device=placement.type.device, first=position,
-                last=self.last[name], escapes=escapes,
+                last=self.last[name], escapes=escapes, alone=alone,
             )  # fmt: skip
             self.found.slots.append(slot)
             self.slot_of[name] = slot

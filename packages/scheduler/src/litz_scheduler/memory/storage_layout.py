@@ -77,7 +77,7 @@ def arena_members(slots: Sequence[Slot]) -> frozenset[int]:
     found: set[int] = set()
     candidates: dict[Device, list[int]] = {}
     for number, slot in enumerate(slots):
-        if not (slot.escapes or slot.host_visible) and isinstance(slot.nbytes, int):
+        if not (slot.escapes or slot.alone or slot.host_visible) and isinstance(slot.nbytes, int):
             candidates.setdefault(slot.device, []).append(number)
     for numbers in candidates.values():
         arena = assign_offsets([_span(slots[number]) for number in numbers], _ARENA_LIMIT)
@@ -140,12 +140,12 @@ def _own_storage(
     slot: Slot, runs: LaunchRuns, across_runs: bool, layout: StorageLayout, pool: list[StorageArea]
 ) -> SlotOffset:
     """Return a freed storage of ``pool``, which holds those of the slot's size, else a new one."""
-    for area in () if slot.escapes else reversed(pool[-REUSE_DISTANCE:]):
+    for area in () if slot.escapes or slot.alone else reversed(pool[-REUSE_DISTANCE:]):
         recent = across_runs and slot.first - area.last <= REUSE_DISTANCE
         if area.last < slot.first and (recent or runs.of[area.last] == runs.of[slot.first]):
             area.last = slot.last
             return SlotOffset(area, 0, reasons.MEMORY_REUSE)
     area = layout.add(slot.nbytes, slot.device, slot.first, slot.last, slot.escapes)
-    if not slot.escapes:
+    if not (slot.escapes or slot.alone):
         pool.append(area)
     return SlotOffset(area, 0, reasons.MEMORY_FRESH)

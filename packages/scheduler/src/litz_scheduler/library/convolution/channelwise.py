@@ -25,7 +25,7 @@ class ChannelSplit:
     affine: Affine
     """The function that is applied to the value first."""
     rest: Expr
-    """The body applied to the function's value, in the place of the original one."""
+    """The body applied to the function's value, instead of the original one."""
 
 
 def split(body: Expr, x: Expr, axis: str, frozen: Collection[str]) -> ChannelSplit:

@@ -34,7 +34,8 @@ from litz_scheduler.options import SchedulerOptions
 _DTYPES = (bf16, f16)
 
 _CHANNELS = 8
-"""Tensor cores read channels in multiples of 16 bytes; of fewer, as of images, a loop is as fast as the library."""
+"""Tensor cores read channels in multiples of 16 bytes; with fewer, as in RGB inputs, a loop is as fast as the
+library."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class _Convolution:
     call: ContractionCall
     arguments: ConvolutionArguments
     affine: Affine = field(default_factory=Affine)
-    """What the reader applies to it first."""
+    """Function of each channel that the reader applies to it first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ class _Rewriter:
             return None
         read = [load for load in loads(*loop.bodies) if load.buffer not in self.vectors]
         found = [self.convolutions[each.buffer] for each in read if each.buffer in self.convolutions]
-        if not found or len(read) > 2 or not all(self._is_read_alike(each, loop) for each in read):
+        if not found or len(read) > 2 or not all(self._is_read_pointwise(each, loop) for each in read):
             return None
         body = transform(loop.bodies[0], _unrounded)
         parts: list[Expr] = []
@@ -158,7 +159,7 @@ class _Rewriter:
         *first, last = split_ones
         return _Match(last, first[0] if first else others[0].buffer if others else None)
 
-    def _is_read_alike(self, load: Load, loop: Pointwise) -> bool:
+    def _is_read_pointwise(self, load: Load, loop: Pointwise) -> bool:
         """Return whether a loop reads a tensor of its own shape, dtype and layout at the loop's own points."""
         own, other = loop.results[0].type, self.values[load.buffer].type
         same = own.shape == other.shape and own.dtype == other.dtype and is_identity(load.index, loop.axes)
@@ -205,9 +206,9 @@ class _Rewriter:
         )
         scaled = Value(f"{call.name}.weight", replace(type_, layout=replace(type_.layout, fixed=True)))
         wide = body.args[0] if isinstance(body, Op) and body.name == "cast" else body
-        product = cast(op("mul", cast(wide, f32), scale), type_.dtype)
+        scaled_body = cast(op("mul", cast(wide, f32), scale), type_.dtype)
         operations.append(
-            Pointwise(results=(scaled,), axes=axes, bodies=(product,), origin=convolution.call.origin)
+            Pointwise(results=(scaled,), axes=axes, bodies=(scaled_body,), origin=convolution.call.origin)
         )
         return Ref(scaled.name)
 
