@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
 import torch
 
-from litz.host.runtime.cudnn import CUDNN
 from litz.host.runtime.onednn import ONEDNN
 from litz.host.runtime.torch_memory import strided
 from litz_ir.errors import ExternNotFound
@@ -83,6 +83,9 @@ _FUNCTIONS = frozenset(
 """Operators that are called often, for which torch's Python function takes half the call overhead."""
 
 
+_CUDNN, _CUDNN_ROUTINES = "litz.host.runtime.cudnn", frozenset({"convolution_relu"})
+"""Module of cuDNN's routines, imported where a plan calls one, and their names."""
+
 NO_ROUTINES: Mapping[str, Callable[..., Any]] = MappingProxyType({})
 """The functions of a plan that calls none of this process."""
 
@@ -98,9 +101,11 @@ def resolve(
     """
     if target in routines:
         return routines[target]
-    for library in (ONEDNN, CUDNN):
-        if target in library:
-            return library[target](report)
+    if target in ONEDNN:
+        return ONEDNN[target](report)
+    if target in _CUDNN_ROUTINES:
+        of_cudnn: Callable[..., Any] = import_module(_CUDNN).CUDNN[target](report)
+        return of_cudnn
     if target in _OWN:
         return _OWN[target]
     parts = target.split(".")
