@@ -184,6 +184,7 @@ SETTINGS: dict[str, Function] = {
     "no prepacked weights": lambda: litz.config.patch(prepack_weights=False),
     "autocast": autocast,
     "inference mode": torch.inference_mode,
+    "activation budget": lambda: torch._functorch.config.patch(activation_memory_budget=0.5),
     "attention": lambda: torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
 }
 

@@ -169,6 +169,7 @@ def test_litz_options_cause_no_warning(caplog: pytest.LogCaptureFixture) -> None
 def test_variables_of_inductor() -> None:
     given = {
         "TORCHINDUCTOR_MAX_AUTOTUNE": "1", "TORCHINDUCTOR_SHAPE_PADDING": "1", "TORCHINDUCTOR_CPP_MARCH": "native",
+        "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
     }  # fmt: skip
     hold_here = {
         "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1", "TORCHINDUCTOR_AUTOGRAD_CACHE": "1", "TORCHINDUCTOR_CACHE_DIR": "/t",
@@ -176,7 +177,11 @@ def test_variables_of_inductor() -> None:
     }  # fmt: skip
     lines = variable_notices({**given, **hold_here})
     assert {line.split()[1] for line in lines} == set(given)
-    assert lines[1].endswith("is Inductor's and is ignored: LITZ_AUTOTUNE sets whether litz tunes")
+    assert "TORCHINDUCTOR_FX_GRAPH_CACHE" in lines[1] and lines[1].endswith(
+        "LITZ_CACHE turns litz's cache off"
+    )
+    assert not variable_notices({"TORCHINDUCTOR_FX_GRAPH_CACHE": "1"})
+    assert lines[2].endswith("is Inductor's and is ignored: LITZ_AUTOTUNE sets whether litz tunes")
 
 
 def test_a_process_prints_each_line_once() -> None:

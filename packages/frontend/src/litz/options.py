@@ -48,13 +48,23 @@ _MAPPED: Mapping[str, str] = MappingProxyType(
 )
 """Inductor's options that set one of litz's, with the text of their warning."""
 
+_EAGER = "numerics='eager', the default, computes as eager does"
+_NOT_CAPTURED = "graphs of dynamic sizes are never captured"
+
 _IGNORED: Mapping[str, str] = MappingProxyType(
     {
         "alignment_asserts": "kernels are recompiled for inputs of another alignment",
         "assert_indirect_indexing": "indices are always checked, as in eager",
+        "batch_invariant": "at another batch size results may be rounded otherwise, as in eager",
+        "benchmark_kernel": "litz.explain(..., measure=True) times each kernel",
         "combo_kernels": "small independent loops are always fused horizontally on a GPU",
+        "cpp.simdlen": "vectors are as long as the CPU's instructions allow",
+        "cpp.threads": "torch.set_num_threads is followed",
         "cpp_wrapper": "consecutive kernels are always launched by one native call",
         "deterministic": "torch.use_deterministic_algorithms is followed",
+        "eager_numerics.disable_ftz": _EAGER,
+        "eager_numerics.division_rounding": _EAGER,
+        "eager_numerics.use_pytorch_libdevice": _EAGER,
         "emulate_precision_casts": "numerics='eager', the default, rounds where eager does",
         "epilogue_fusion": "epilogues are always fused unless fuse=False",
         "graph_partition": "with cuda_graphs, graphs are always partitioned at operations that cannot be captured",
@@ -69,21 +79,39 @@ _IGNORED: Mapping[str, str] = MappingProxyType(
         "shape_padding": "matmuls on a GPU are padded where their cost model finds that faster",
         "size_asserts": "results of operators are always checked against the sizes of their meta kernels",
         "trace.graph_diagram": "litz.explain shows graphs and kernels",
-        "triton.cudagraph_skip_dynamic_graphs": "graphs of dynamic sizes are never captured",
+        "triton.cudagraph_capture_sizes": _NOT_CAPTURED,
+        "triton.cudagraph_skip_dynamic_graphs": _NOT_CAPTURED,
         "triton.unique_kernel_names": "kernels are always named after their operations",
     }
 )
 """Inductor's options that have no effect, each with litz's behaviour, which their warning gives."""
+
+_AHEAD = "aot_inductor."
+"""Prefix of Inductor's options for packages that are compiled ahead of time."""
+
+_LATE_PASS = "a pass over loop graphs or plans does the same: litz.passes.Passes(loops=..., plan=...)"
+
+_REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        "_post_fusion_custom_pass": _LATE_PASS,
+        "_pre_fusion_custom_pass": _LATE_PASS,
+        "custom_partitioner_fn": "torch._functorch.config.activation_memory_budget bounds what a forward saves",
+    }
+)
+"""Inductor's options without which a program means something else, each with the hint of its error."""
 
 _PREFIX = "TORCHINDUCTOR_"
 """Prefix of Inductor's environment variables."""
 
 _VARIABLES: Mapping[str, str] = MappingProxyType(
     {
+        "COMPILE_THREADS": "the sources of a graph are compiled in parallel",
         "CUDAGRAPHS": "LITZ_CUDA_GRAPHS sets whether litz captures CUDA graphs",
         "FREEZING": "LITZ_FREEZING sets whether litz freezes parameters",
         "FX_GRAPH_CACHE": "LITZ_CACHE turns litz's cache off",
         "NAN_ASSERTS": "LITZ_NAN_ASSERTS makes litz check for NaN",
+        "PROFILE": "torch.profiler and litz.explain(..., measure=True) show each kernel",
+        "UNIQUE_KERNEL_NAMES": _IGNORED["triton.unique_kernel_names"],
         **{name.upper(): "LITZ_AUTOTUNE sets whether litz tunes" for name in _AUTOTUNE_OPTIONS},
     }
 )
@@ -96,6 +124,9 @@ _OTHERS: Mapping[str, str] = MappingProxyType(
 )
 """Environment variables of torch that have no effect on litz. Most ``TORCH_COMPILE_`` variables are Dynamo's, and
 these work with litz too."""
+
+_INERT: Mapping[str, str] = MappingProxyType({f"{_PREFIX}FX_GRAPH_CACHE": "1"})
+"""Values that change nothing, of the variables for which that is not 0."""
 
 _SILENT = frozenset({"CACHE_DIR", "FORCE_DISABLE_CACHES", "ERROR_ON_CUSTOM_OP_ALIASING", "WINDOWS_TESTS"})
 """Inductor's variables without a warning: torch sets the first by itself; the others work with every backend."""
@@ -122,6 +153,9 @@ def config_from(base: Config, mode: str | None, options: Mapping[str, Any] | Non
             changes["autotune"] = bool(value) or changes.get("autotune", base.autotune)
         elif name in _PASSES:
             passes += Passes(**{_PASSES[name]: () if value is None else (value,)})
+        elif name in _REFUSED or name.startswith(_AHEAD):
+            hint = _REFUSED.get(name, "litz compiles at the first call; a cache folder may be shipped")
+            raise ConfigError(f"Inductor's option {name!r} is not supported", hint=hint)
         elif name not in _IGNORED:
             changes[name] = value
     changed = base.replaced(changes)
@@ -168,7 +202,7 @@ def variable_notices(environment: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(
         f"litz: {name} in the environment is Inductor's and is ignored: {instead}"
         for name in sorted(environment)
-        if environment[name] not in ("", "0") and (instead := _instead(name))
+        if environment[name] not in ("", _INERT.get(name, "0")) and (instead := _instead(name))
     )
 
 

@@ -355,16 +355,20 @@ def aot_backend(session: CompileSession) -> Callable[[GraphModule, Sequence[Any]
 
 
 def _through_aot(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Trace and divide a graph by AOTAutograd, and compile the results in the session.
-
-    The helper in ``torch._dynamo.backends.common`` is not used: it imports debugging tools, which takes 0.1 seconds.
-    """
-    if any(isinstance(each, list | tuple | dict) for each in inputs):
-        return flatten_graph_inputs(gm, inputs, partial(_through_aot, session))
+    """Compile a captured graph through AOTAutograd."""
     if session.hooks is not None:
         session.hooks.pre_grad(gm)
-    session.parameters = parameter_positions(gm, inputs)
     select_rows(gm)
+    if any(isinstance(each, list | tuple | dict) for each in inputs):
+        # Graphs of compiled autograd take a list. The module that unflattens it has no graph of its own.
+        return flatten_graph_inputs(gm, inputs, partial(_compile_flat, session))
+    session.parameters = parameter_positions(gm, inputs)
+    return _compile_flat(session, gm, inputs)
+
+
+def _compile_flat(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Trace and divide a module of flat inputs, and compile the results in the session."""
+    # The helper in torch._dynamo.backends.common imports debugging tools, which takes 0.1 seconds.
     counters["aot_autograd"]["total"] += 1
     table: dict[Any, Callable[..., Any]] = {**decompositions(recomputed=trains_on_gpu(inputs))}
     compiled = aot_module_simplified(

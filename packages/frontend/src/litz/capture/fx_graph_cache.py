@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch._functorch.config as functorch_config
 from torch._functorch._aot_autograd.schemas import OutputType
 from torch._guards import TracingContext
 from torch.fx import GraphModule, Node
@@ -197,6 +198,7 @@ def _settings(devices: DeviceKeys) -> list[str]:
         f"autocast {kind} {torch.is_autocast_enabled(kind)} {torch.get_autocast_dtype(kind)}",
         f"deterministic {torch.are_deterministic_algorithms_enabled()}",
         f"attention {sdp.flash_sdp_enabled()} {sdp.math_sdp_enabled()} {sdp.mem_efficient_sdp_enabled()}",
+        f"autograd {functorch_config.get_hash().hex()}",
     ]
 
 
