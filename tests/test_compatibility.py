@@ -147,7 +147,7 @@ def test_stances() -> None:
     assert graphs() == 1
 
 
-def test_parts_that_are_not_compiled() -> None:
+def test_functions_that_are_not_compiled() -> None:
     seen: list[bool] = []
 
     @torch.compiler.disable
@@ -155,11 +155,11 @@ def test_parts_that_are_not_compiled() -> None:
         seen.append(torch.compiler.is_compiling())
         return x + 1
 
-    def parts(x: torch.Tensor) -> torch.Tensor:
+    def mixed(x: torch.Tensor) -> torch.Tensor:
         x = x * 2 if torch.compiler.is_compiling() else x * 3
         return outside(x).cos()
 
-    torch.testing.assert_close(torch.compile(parts, backend="litz")(X), (X * 2 + 1).cos())
+    torch.testing.assert_close(torch.compile(mixed, backend="litz")(X), (X * 2 + 1).cos())
     assert seen == [False] and graphs() == 2
 
 
@@ -185,13 +185,35 @@ def test_a_compiled_function_has_a_name() -> None:
     assert graphs() == 1
 
 
+def test_sizes_that_are_specified() -> None:
+    spec = pytest.importorskip(
+        "torch.fx.experimental.dynamic_spec", reason="this torch has no specifications"
+    )
+    rows = spec.TensorSpec([spec.ShapeVar("rows"), 16])
+    compiled = torch.compile(
+        program, backend="litz", fullgraph=True, shapes_spec=spec.ShapesSpec({"x": rows})
+    )
+    for count in (8, 5, 3):
+        as_in_eager(compiled, X[:count])
+    assert graphs() == 1
+
+
+def test_sizes_that_are_marked_static() -> None:
+    compiled = torch.compile(program, backend="litz", dynamic=True)
+    for count in (8, 5):
+        x = X[:count].clone()
+        torch._dynamo.mark_static(x)
+        as_in_eager(compiled, x)
+    assert graphs() == 2
+
+
 def test_a_reset_drops_what_was_compiled() -> None:
     layer = nn.Linear(16, 16).eval()
     compiled = torch.compile(layer, backend="litz")
     with torch.no_grad():
         for _ in range(3):
             compiled(X)
-    held = weakref.ref(layer.weight)
+    reference = weakref.ref(layer.weight)
     torch.compiler.reset()
     with torch.no_grad():
         compiled(X)
@@ -199,7 +221,7 @@ def test_a_reset_drops_what_was_compiled() -> None:
     torch.compiler.reset()
     del layer, compiled
     gc.collect()
-    assert held() is None, "no copy of a weight and no graph is kept"
+    assert reference() is None, "no copy of a weight and no graph is kept"
 
 
 class Block(nn.Module):
@@ -277,25 +299,29 @@ def test_autocast_is_followed() -> None:
     torch.testing.assert_close(found, narrow(X))
 
 
-OTHERS = "graph_code guards recompiles graph_breaks aot_graphs aot_joint_graph".split()
-"""Artifacts of Dynamo's and AOTAutograd's logs."""
+LOGS = "graph_code guards recompiles graph_breaks aot_graphs aot_joint_graph cudagraphs".split()
+"""Artifacts of logs: Dynamo's, AOTAutograd's, and litz's for CUDA graphs."""
+
+EVENTS = "dynamo_output_graph aot_joint_graph aot_forward_graph aot_backward_graph".split()
+"""Events of traces."""
 
 TRACED = """
 import torch
 
 def program(x):
-    y = torch.softmax(x * 2, -1)
     torch._dynamo.graph_break()
-    return y.sum(0)
+    return torch.softmax(x * 2, -1)
 
-compiled = torch.compile(program, backend="litz")
+compiled = torch.compile(program, backend="litz", dynamic=False)
 for rows in (4, 5):
     compiled(torch.ones(rows, 3, requires_grad=True)).sum().backward()
 """
 
 
 def test_logs_and_traces_of_torch_show_the_graphs_that_litz_gets(tmp_path: Path) -> None:
-    environment = {**os.environ, "TORCH_LOGS": ",".join(OTHERS), "TORCH_TRACE": str(tmp_path)}
+    environment = {
+        **os.environ, "TORCH_LOGS": ",".join(LOGS), "TORCH_TRACE": str(tmp_path), "LITZ_CUDA_GRAPHS": "1",
+    }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", TRACED],
         env=environment,
@@ -304,7 +330,6 @@ def test_logs_and_traces_of_torch_show_the_graphs_that_litz_gets(tmp_path: Path)
         check=True,
         timeout=150,
     )
-    assert [each for each in OTHERS if f"[__{each}]" not in done.stderr] == []
+    assert [each for each in LOGS if f"[__{each}]" not in done.stderr] == []
     trace = "".join(each.read_text() for each in tmp_path.glob("*.log"))
-    events = "dynamo_output_graph aot_joint_graph aot_forward_graph aot_backward_graph".split()
-    assert [each for each in events if f'"{each}"' not in trace] == []
+    assert [each for each in EVENTS if f'"{each}"' not in trace] == []
