@@ -321,6 +321,7 @@ for rows in (4, 5):
 def test_logs_and_traces_of_torch_show_the_graphs_that_litz_gets(tmp_path: Path) -> None:
     environment = {
         **os.environ, "TORCH_LOGS": ",".join(LOGS), "TORCH_TRACE": str(tmp_path), "LITZ_CUDA_GRAPHS": "1",
+        "LITZ_CACHE_DIR": str(tmp_path / "cache"),  # AOTAutograd traces no graph that is found in the cache
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", TRACED],
