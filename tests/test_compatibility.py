@@ -58,6 +58,7 @@ MAPPED: dict[str, tuple[object, dict[str, object]]] = {
     "fallback_random": (True, {"rng": "eager"}),
     "freezing": (True, {"freezing": True}),
     "nan_asserts": (True, {"nan_asserts": True}),
+    "trace.enabled": (True, {"debug_files": True}),
 }
 """Inductor's options that set one of litz's: a value, and what it sets."""
 
@@ -67,7 +68,7 @@ IGNORED: dict[str, object] = {
         "deterministic eager_numerics.disable_ftz eager_numerics.division_rounding "
         "eager_numerics.use_pytorch_libdevice emulate_precision_casts epilogue_fusion graph_partition "
         "implicit_fallbacks keep_output_stride layout_optimization max_autotune_gemm memory_planning "
-        "reorder_for_compute_comm_overlap reorder_for_peak_memory shape_padding size_asserts trace.enabled "
+        "reorder_for_compute_comm_overlap reorder_for_peak_memory shape_padding size_asserts "
         "trace.graph_diagram triton.cudagraph_skip_dynamic_graphs triton.unique_kernel_names".split(),
         True,
     ),
@@ -90,7 +91,10 @@ REFUSED: dict[str, tuple[object, str]] = {
 
 
 @pytest.mark.parametrize("name", [*MAPPED, *IGNORED])
-def test_an_option_of_inductor_leaves_a_program_right(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_option_of_inductor_leaves_a_program_right(
+    name: str, caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where debug files are written
     log_once.cache_clear()
     value, sets = MAPPED.get(name, (IGNORED.get(name), {}))
     as_in_eager(torch.compile(program, backend="litz", options={name: value}))
