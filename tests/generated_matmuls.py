@@ -235,7 +235,7 @@ CASES: Mapping[str, Case] = {
     "grouped_batches": Case(torch._grouped_mm, (normal(3, 18, 24), normal(3, 24, 32)), 1, 1),
     "grouped_rows": Case(torch._grouped_mm, (normal(60, 24), normal(4, 24, 32), ENDS), 1, 4),
     "grouped_many_rows": Case(torch._grouped_mm, (normal(130, 24), normal(2, 24, 32), ENDS[2:] + 70), 1, 4),
-    "experts": Case(experts, (normal(60, 24), normal(4, 24, 64), normal(4, 32, 24), ENDS), 2, 7),
+    "experts": Case(experts, (normal(60, 24), normal(4, 24, 64), normal(4, 32, 24), ENDS), 2, 6),
     "of_relu": Case(lambda x, w: F.relu(x) @ w.t(), (X, W), 1, 1),
     "of_gelu": Case(lambda x, w: F.gelu(x) @ w.t(), (X, W), 1, 2),
     "of_narrowed": Case(lambda x, w: x.bfloat16() @ w.t(), (X.float(), W), 1, 2),

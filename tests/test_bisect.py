@@ -23,10 +23,10 @@ EXPECTED = {
     "wrong_fx_pass": ("fx-pass", "fx.remove_no_ops", "relu"),
     "wrong_graph_pass": ("graph-pass", "unit-reductions", "sigmoid"),
     "wrong_fusion": ("fusion", "add_3 + group of", "add_3"),
-    "wrong_memory": ("memory", "div", "div"),
+    "wrong_memory": ("memory", "_softmax_sum", "_softmax"),
     "wrong_kernel": ("kernel", "tanh", "tanh"),
 }
-"""Stage of each fault, part of its name, and an operation at fault."""
+"""Stage of each fault, part of its name, and the start of the name of an operation at fault."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_each_fault_is_named(fault: str, monkeypatch: pytest.MonkeyPatch) -> Non
     found = litz.bisect(program, example())
     stage, name, operation = EXPECTED[fault]
     assert found.stage == stage and name in found.name, found
-    assert operation in found.operations and found.graph == "inference 0"
+    assert any(each.startswith(operation) for each in found.operations) and found.graph == "inference 0"
     assert any("injected_faults.py" in line and operation in line for line in found.lines), found
     assert "not close" in found.failure and found.failure.splitlines()[0] in str(found)
 

@@ -91,7 +91,7 @@ BORDERS = (
     Border("capture", aot, "expect", "training"),
     Border("capture", aot, "own_views", "training"),
     Border("capture", aot, "saved_alone", "training"),
-    Border("capture", aot, "_report_strides", "training"),
+    Border("capture", aot, "report_strides", "training"),
     Border("capture", aot.CompileSession, "_take"),
     Border("cache", ArtifactCache, "key"),
     Border("cache", ArtifactCache, "read"),

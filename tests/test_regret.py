@@ -35,7 +35,7 @@ def dear_twice(x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def centred(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
-    apart = x - x.mean(1, keepdim=True)
+    apart = x * y - x.mean(1, keepdim=True)
     return apart / apart.square().mean(1, keepdim=True)
 
 

@@ -138,8 +138,13 @@ class _Writer:
 
 
 def _hint(size: Any) -> Any:
-    """Return a size's value in the traced call; 2 for an unbacked symbol."""
+    """Return a size's value in the traced call; 2 for an unbacked symbol.
+
+    Raises ``TypeError`` for the sizes of a jagged nested tensor, which have no value.
+    """
     if type(size) in (int, float, bool):
         return size
     hint = size.node.hint if size.node.has_hint() else None
+    if isinstance(hint, torch.SymInt):
+        raise TypeError("sizes of jagged nested tensors cannot be written out")
     return 2 if hint is None else int(hint)
