@@ -77,7 +77,7 @@ def lay_out(widths: Sequence[float], edges: Sequence[Edge]) -> Layout:
     """Lay out nodes of these widths, in pixels, numbered in an order in which no edge leads back."""
     layers = _layers(len(widths), edges)
     points = [_Point(layer, width) for layer, width in zip(layers, widths, strict=True)]
-    chains = [_chain(points, edge) for edge in edges]
+    edge_points = [_edge_points(points, edge) for edge in edges]
     rows: list[list[int]] = [[] for _ in range(max(layers, default=-1) + 1)]
     for number, point in enumerate(points):
         rows[point.layer].append(number)
@@ -89,7 +89,9 @@ def lay_out(widths: Sequence[float], edges: Sequence[Edge]) -> Layout:
     right = max((point.x + point.width / 2 for point in points), default=0.0)
     height = 2 * MARGIN + ROW * max(0, len(rows) - 1) + BOX
     boxes = [Box(p.x - p.width / 2, _top(p.layer), p.width) for p in points[: len(widths)]]
-    paths = [_path(points, edge, chain) for edge, chain in zip(edges, chains, strict=True)]
+    paths = [
+        _path(points, edge, points_of_edge) for edge, points_of_edge in zip(edges, edge_points, strict=True)
+    ]
     return Layout(right + MARGIN, height, tuple(boxes), tuple(paths))
 
 
@@ -105,18 +107,18 @@ def _layers(count: int, edges: Sequence[Edge]) -> list[int]:
     return layers
 
 
-def _chain(points: list[_Point], edge: Edge) -> Mapping[int, int]:
+def _edge_points(points: list[_Point], edge: Edge) -> Mapping[int, int]:
     """Add the passages of an edge through the layers between its ends; return them by layer."""
     top = points[edge.source].layer
     bottom = max((points[reader].layer for reader in edge.readers), default=top)
-    chain = {top: edge.source}
+    points_of_edge = {top: edge.source}
     for layer in range(top + 1, bottom):
         points.append(_Point(layer, LANE))
-        chain[layer] = len(points) - 1
-        _join(points, chain[layer - 1], chain[layer])
+        points_of_edge[layer] = len(points) - 1
+        _join(points, points_of_edge[layer - 1], points_of_edge[layer])
     for reader in edge.readers:
-        _join(points, chain[points[reader].layer - 1], reader)
-    return chain
+        _join(points, points_of_edge[points[reader].layer - 1], reader)
+    return points_of_edge
 
 
 def _join(points: list[_Point], upper: int, lower: int) -> None:
@@ -170,15 +172,15 @@ def _spread(points: Sequence[_Point], row: Sequence[int], wanted: Sequence[float
         points[number].x = position + offset
 
 
-def _path(points: Sequence[_Point], edge: Edge, chain: Mapping[int, int]) -> str:
+def _path(points: Sequence[_Point], edge: Edge, points_of_edge: Mapping[int, int]) -> str:
     """Return the SVG path of an edge: its passages, and a curve to each reader."""
-    parts, numbers = [], list(chain.values())
+    parts, numbers = [], list(points_of_edge.values())
     for upper, lower in pairwise(numbers):
         parts.append(_curve(points[upper], points[lower]))
         top = _top(points[lower].layer)
         parts.append(f"M{points[lower].x:.0f},{top:.0f}v{BOX}")
     for reader in edge.readers:
-        parts.append(_curve(points[chain[points[reader].layer - 1]], points[reader]))
+        parts.append(_curve(points[points_of_edge[points[reader].layer - 1]], points[reader]))
     return "".join(parts)
 
 
