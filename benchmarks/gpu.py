@@ -2,9 +2,11 @@
 
 All backends run in one process, one after another for each case, on fresh cache folders. `infer` and `train` are the
 cases of `cases.py`: a call and the synchronisation after it, on the host's clock. `large` and `matmuls` are the
-programs of `gpu_cases.py`: time between events over a run of calls, and for `large` the bytes of inputs and outputs
-divided by it, next to the rate of a copy. `--mode` is handed to `torch.compile` for both; where it tunes, `ready` is
-the time of the first four calls. Exit code 1 when litz fails or differs from eager by more than the case's bound.
+programs of `gpu_cases.py`, `rows` those of `gpu_rows.py`, `flex` those of `gpu_flex.py`: time between events over a
+run of calls. `row-gradients` and `flex-gradients` time the gradients of the last two alone. For `large` and the rows
+the table shows the bytes of inputs and outputs divided by that time, next to the rate of a copy. `--mode` is handed to
+`torch.compile` for both; where it tunes, `ready` is the time of the first four calls. Exit code 1 when litz fails or
+differs from eager by more than the case's bound.
 """
 
 from __future__ import annotations
@@ -22,8 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._functorch.config
 from cases import CASES
 from gpu_cases import LARGE, MATMULS
+from gpu_flex import FLEX
+from gpu_rows import ROWS
 from measure import training_step
 from models import relative_error, tensors
 from rich.console import Console
@@ -37,7 +42,19 @@ LARGE_BOUND = 2e-2  # bf16 rounds to eight bits
 READY = 3
 """Calls after the first, during which autotuning runs."""
 
-ON_THE_DEVICE = {"large": LARGE, "matmuls": MATMULS}
+FLEX_BUILDS = {name: case.build for name, case in FLEX.items()}
+ON_THE_DEVICE: dict[str, Any] = {
+    "large": LARGE,
+    "matmuls": MATMULS,
+    "rows": ROWS,
+    "row-gradients": ROWS,
+    "flex": FLEX_BUILDS,
+    "flex-gradients": {name: build for name, build in FLEX_BUILDS.items() if FLEX[name].queries > 1},
+}
+"""The programs of each mode that is timed between events."""
+GRADIENTS = frozenset({"row-gradients", "flex-gradients"})
+RATED = frozenset({"large", "rows", "row-gradients"})
+"""Modes bound by memory, whose tables show bytes per second."""
 
 
 def moved(value: Any) -> Any:
@@ -122,13 +139,22 @@ class Measured:
         self.bound = LARGE_BOUND if self.large else CASES[name].bound
         self._seconds = seconds
         self._train = training_step(self.program, self.args) if mode == "train" else None
+        self._gradients = mode in GRADIENTS
         self._saved_args = cloned(self.args)
+        if self._gradients:
+            torch._functorch.config.donated_buffer = False  # a backward that runs again needs what was saved
+            self._leaves = [each for each in flat(self.args) if each.is_floating_point()]
+            for leaf in self._leaves:
+                leaf.requires_grad_()
+            self._seeds: list[Tensor] = []
 
     def once(self, function: Program) -> list[Tensor]:
         """Call once; return copies of results or gradients and of written arguments, so that no memory stays
         referenced."""
         if self._train is not None:
             return [each.detach().clone() for each in self._train(function)]
+        if self._gradients:
+            return list(self._backward(function)())
         args = cloned(self._saved_args)
         with torch.no_grad():
             return [each.clone() for each in (*tensors(function(*args)), *flat(args))]
@@ -138,13 +164,24 @@ class Measured:
         if self._train is not None:
             step = self._train
             return on_the_host(lambda: step(function), self._seconds)
+        if self._gradients:
+            return between_events(self._backward(function))
         with torch.no_grad():
             if self.large:
                 return between_events(lambda: function(*self.args))
             return on_the_host(lambda: function(*self.args), self._seconds)
 
+    def _backward(self, function: Program) -> Callable[[], tuple[Tensor, ...]]:
+        """Call a function and return its backward, which may run many times."""
+        results = tensors(function(*self.args))
+        self._seeds = self._seeds or [torch.randn_like(each) for each in results]
+        return lambda: torch.autograd.grad(results, self._leaves, self._seeds, retain_graph=True)
+
     def nbytes(self) -> int:
-        """Return the bytes that have to move: reads of arguments, writes of results and of changed arguments."""
+        """Return the bytes that have to move: reads of arguments, writes of results and of changed arguments; for
+        gradients reads of arguments and of the results' gradients, writes of the arguments' gradients."""
+        if self._gradients:
+            return sum(each.nbytes for each in (*flat(self.args), *self._seeds, *self._leaves))
         before = cloned(self._saved_args)
         results = self.once(self.program)
         outs = results[: len(results) - len(flat(before))]
@@ -159,7 +196,7 @@ def measure(name: str, mode: str, compile_mode: str | None, seconds: float) -> R
     row: Row = {"case": name, "mode": mode}
     expected = case.once(case.program)
     row["eager"] = case.seconds(case.program)
-    if mode == "large":
+    if mode in RATED:
         row["bytes"] = case.nbytes()
     for backend in BACKENDS:
         torch._dynamo.reset()
@@ -175,7 +212,9 @@ def measure(name: str, mode: str, compile_mode: str | None, seconds: float) -> R
                 found = case.once(function)
             torch.cuda.synchronize()
             row[f"{backend} ready"] = time.perf_counter() - start
-            row[f"{backend} error"] = (norm_error if mode == "train" else relative_error)(found, expected)
+            row[f"{backend} error"] = (relative_error if mode not in {"train", *GRADIENTS} else norm_error)(
+                found, expected
+            )
             del found
             row[backend] = case.seconds(function)
             row[f"{backend} peak"] = torch.cuda.max_memory_allocated()
@@ -209,7 +248,7 @@ def tables(rows: Sequence[Row], rate: float, compiling: str) -> list[list[list[s
         names = ("eager", *BACKENDS)
         head = ["case", *(f"{name} {unit}" for name in names), "litz over Inductor"]
         head += [f"{compiling}, Inductor s", f"{compiling}, litz s"]
-        if mode == "large":
+        if mode in RATED:
             head += ["litz GB/s", "of a copy"]
         body = []
         for row in (row for row in rows if row["mode"] == mode):
@@ -220,7 +259,7 @@ def tables(rows: Sequence[Row], rate: float, compiling: str) -> list[list[list[s
             cells.append(f"{row['inductor'] / row['litz']:.2f}" if both else "")
             taken = (row.get(f"{name} {compiling}") for name in BACKENDS)
             cells += ["" if each is None else f"{each:.2f}" for each in taken]
-            if mode == "large" and "litz" in row:
+            if mode in RATED and "litz" in row:
                 speed = row["bytes"] / row["litz"]
                 cells += [f"{speed / 1e9:.0f}", f"{speed / rate:.0%}"]
             body.append(cells)
