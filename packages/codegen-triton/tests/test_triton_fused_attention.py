@@ -60,12 +60,18 @@ def large(depth: int, *, group: int = 1) -> Heads:
 
 
 SPILLS: Mapping[tuple[str, str, int], int] = {
+    ("sm_80", "dkdv", 64): 272,
+    ("sm_80", "dkdv_listed", 64): 280,
+    ("sm_90", "dkdv", 64): 4,
+    ("sm_100", "dkdv", 64): 132,
+    ("sm_100", "dkdv_listed", 64): 132,
     ("sm_80", "dkdv", 128): 24,
     ("sm_80", "dkdv_listed", 128): 8,
     ("sm_90", "dkdv_listed", 128): 20,
     ("sm_100", "listed", 128): 4,
 }
-"""Bytes of registers that may be spilled: these tiles were the fastest of those measured on an H200."""
+"""Bytes of registers that may be spilled: all have the tiles for sm_90, the fastest of those measured on an H100 and an
+H200."""
 
 LARGE: Mapping[str, Callable[[int], Kernel]] = {
     "forward": lambda depth: forward("large", large(depth)),
@@ -183,9 +189,15 @@ def test_other_nested_reductions_stay_loops() -> None:
             ),
         )
 
-    for change in (lazy, deeper, of_sums):
+    for change, summed in (
+        (lazy, "nested = tl.sum("),
+        (deeper, "for e in range"),
+        (of_sums, "nested = tl.sum("),
+    ):
         text = emitted(forward("plain", heads, change)).text
-        assert "tl.dot" not in text and "for e in range" in text
+        assert "tl.dot" not in text and summed in text, (
+            "as a tile where one has all points of the head, else in loops"
+        )
     (first, last) = forward("doubles", heads).phases
     (statement,) = first.statements
     assert isinstance(statement, Accumulate)

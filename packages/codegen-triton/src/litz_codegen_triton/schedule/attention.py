@@ -45,9 +45,11 @@ class _Tile:
 _Rule = Mapping[int, _Tile]
 
 _WEIGHTS: _Rule = MappingProxyType(
-    {64: _Tile(128, 64, 4, 3), 128: _Tile(64, 64, 4, 3), 256: _Tile(64, 32, 4, 2)}
+    {64: _Tile(64, 64, 4, 3), 128: _Tile(64, 64, 4, 3), 256: _Tile(128, 64, 8, 2)}
 )
-_SUMS: _Rule = MappingProxyType({64: _Tile(64, 64, 4, 3), 128: _Tile(64, 64, 4, 2), 256: _Tile(64, 32, 8, 2)})
+_LISTED_WEIGHTS: _Rule = MappingProxyType({**_WEIGHTS, 64: _Tile(64, 128, 4, 3)})
+_SUMS: _Rule = MappingProxyType({64: _Tile(64, 64, 4, 3), 128: _Tile(64, 64, 4, 2), 256: _Tile(64, 64, 8, 2)})
+_PAIRS: _Rule = MappingProxyType({**_SUMS, 64: _Tile(64, 128, 4, 2)})
 _EXACT: _Rule = MappingProxyType(
     {64: _Tile(64, 32, 8, 2), 128: _Tile(32, 16, 8, 2), 256: _Tile(16, 16, 8, 2)}
 )
@@ -55,7 +57,8 @@ _ROUNDED: _Rule = MappingProxyType(
     {64: _Tile(64, 32, 4, 2), 128: _Tile(64, 32, 8, 2), 256: _Tile(32, 16, 8, 2)}
 )
 """Default tiles by the larger of the head dimension and the columns, as a power of two: a softmax-weighted sum of
-low-precision operands (the forward direction), other low-precision sums (gradients), exact ``f32``, ``f32`` in TF32."""
+low-precision operands (the forward direction), the same over the blocks that a mask lists, another low-precision sum (a
+gradient), two of them, exact ``f32``, ``f32`` in TF32. Those of low precision were timed on an H100."""
 
 
 def schedule_attention(
@@ -70,7 +73,8 @@ def schedule_attention(
     def extent(axes: Sequence[Axis]) -> int:
         return known.hint(product(axis.size for axis in axes))
 
-    default = _default_tile(found, extent(found.columns))
+    model = capabilities.model
+    default = _default_tile(found, extent(found.columns), from_shared_memory=model.max_cluster_size > 1)
     if request.blocks:
         named = dict(request.blocks)
         given = (found.rows, found.columns, found.summed)
@@ -78,7 +82,7 @@ def schedule_attention(
         x = x if found.columns else 1
         warps, stages = request.warps, request.stages or default.stages
     else:
-        y = _rows(default.rows, extent(found.rows), extent(found.batch), capabilities.model.sm_count)
+        y = _rows(default.rows, extent(found.rows), extent(found.batch), model.sm_count)
         x = _whole_tile(extent(found.columns)) if found.columns else 1
         r = max(MIN_TILE_SIZE, min(default.summed, next_power_of_two(extent(found.summed))))
         warps, stages = min(default.warps, max(_MIN_WARPS, default.warps * y // default.rows)), default.stages
@@ -100,12 +104,20 @@ def _whole_tile(size: int) -> int:
     return min(_MAX_COLUMNS, max(MIN_TILE_SIZE, next_power_of_two(size)))
 
 
-def _default_tile(found: FusedAttention, columns: int) -> _Tile:
-    """Return the default tile of an attention with a number of columns."""
+def _default_tile(found: FusedAttention, columns: int, *, from_shared_memory: bool) -> _Tile:
+    """Return the default tile of an attention with a number of columns.
+
+    ``from_shared_memory`` says that the chip multiplies operands in shared memory, which then need no registers; chips
+    with clusters do.
+    """
     first, *others = found.statements
     forward = not others and isinstance(first, Accumulate) and first.combiner == SOFTMAX
-    single_precision = _EXACT if found.precision == "ieee" else _ROUNDED
-    rule = single_precision if found.dtype.bits > 16 else _WEIGHTS if forward else _SUMS
+    if found.dtype.bits > 16:
+        rule = _EXACT if found.precision == "ieee" else _ROUNDED
+    elif forward:
+        rule = _WEIGHTS if found.loop_bound is None else _LISTED_WEIGHTS
+    else:
+        rule = _PAIRS if len(others) == 1 and from_shared_memory else _SUMS
     return rule[max(64, _whole_tile(max(columns, found.head_dim)))]
 
 

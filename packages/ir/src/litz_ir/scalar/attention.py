@@ -27,6 +27,8 @@ class QueryKeyPoint:
     """Position of the query."""
     key: Size
     """Position of the key."""
+    promised: Expr | None = None
+    """Condition under which a block mask promises that the query sees the key; ``None`` if it never does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class SummedPosition:
     """Condition under which memory at the position may be read; ``None`` if it always may."""
     in_range: Expr | None = None
     """Condition under which a position of a block lies within the sequence; ``None`` if it always does."""
+    promised: Expr | None = None
+    """Condition under which the position is in a block that a block mask lists as full; ``None`` if it never is."""
 
     def or_else(self, value: Expr, other: Expr) -> Expr:
         """The value computed at the position, or ``other`` if the position is masked or out of range."""

@@ -30,14 +30,14 @@ class WeightedSum:
         self.body = body
         self.precision = precision
         self.statement = statement
-        self.value = statement.values[1]
+        self.weighted = statement.values[1].dtype
         every = frozenset("yx")
         zeros = f"tl.full({body.tile.text(every)}, 0.0, tl.float32)"
         self.total = body.writer.define(f"{statement.results[-1][0]}_acc", zeros, every, 0)
 
-    def probabilities(self) -> EmittedValue:
+    def probabilities(self, p: Expr) -> EmittedValue:
         """Return the tile of P of a block of keys."""
-        return operand_tile(self.body, "p", self.statement.values[0])
+        return operand_tile(self.body, "p", p)
 
     def step(self, p: EmittedValue, v: EmittedValue) -> None:
         """Write the addition of PV of a block of keys."""
@@ -63,9 +63,9 @@ class ScoreSum:
         zeros = f"tl.full([{dict(body.tile.dims)['y']}], 0.0, tl.float32)"
         self.total = body.writer.define(f"{statement.results[-1][0]}_acc", zeros, frozenset("y"), 0)
 
-    def step(self, body: TileEmitter) -> None:
+    def step(self, body: TileEmitter, p: Expr) -> None:
         """Write the addition of the row sums of a block of keys."""
-        tile = operand_tile(body, "p", self.statement.values[0])
+        tile = operand_tile(body, "p", p)
         body.writer.line(f"{self.total.text} += tl.sum({tile.text}, 1)")
 
     def end(self) -> None:
@@ -79,15 +79,15 @@ class ScoreStore:
     """A store of P at every point. An atomic addition is masked where its value is known to be -0.0."""
 
     def __init__(self, statement: Store) -> None:
-        self.conditions, value = _effective(statement)
-        self.store = replace(statement, value=value)
+        self.statement = statement
 
-    def step(self, body: TileEmitter) -> None:
+    def step(self, body: TileEmitter, p: Expr) -> None:
         """Write the store of a block of keys."""
-        write = prepare(body, self.store)
+        conditions, value = _effective(replace(self.statement, value=p))
+        write = prepare(body, replace(self.statement, value=value))
         every = frozenset(body.tile.letters)
         with ExitStack() as stack:
-            for condition in self.conditions:
+            for condition in conditions:
                 stack.enter_context(body.memory.under(condition, body.value(condition)))
             store(body, write, every)
 
@@ -123,16 +123,16 @@ class OnlineSoftmax(WeightedSum):
         super().__init__(body, statement, precision)
         score = statement.values[0]
         self.binary = is_moderate(score)
-        self.score = times_log2_e(score) if self.binary else score
         shape, rows = f"[{dict(body.tile.dims)['y']}]", frozenset("y")
         self.top = body.writer.define("top", f'tl.full({shape}, float("-inf"), tl.float32)', rows, 0)
         self.weights = body.writer.define("weights", f"tl.full({shape}, 0.0, tl.float32)", rows, 0)
 
-    def probabilities(self) -> EmittedValue:
+    def probabilities(self, p: Expr) -> EmittedValue:
         """Return the tile of scores, minus infinity past the last key."""
         body, every = self.body, frozenset("yr")
-        value = body.value(self.score)
-        text, tail = typed(value, self.score.dtype), body.masks.tails.get("r")
+        score = times_log2_e(p) if self.binary else p
+        value = body.value(score)
+        text, tail = typed(value, score.dtype), body.masks.tails.get("r")
         if tail is not None:
             text = f'tl.where({tail.text}, {text}, float("-inf"))'
         elif value.dims != every:
@@ -151,9 +151,9 @@ class OnlineSoftmax(WeightedSum):
         weight = self._tile("weight", f"{power}({p.text} - {base}[:, None])")
         scale = self._row("scale", f"{power}({top} - {base})")
         rounded = weight
-        if self.value.dtype.is_low_precision:
+        if self.weighted.is_low_precision:
             convert = casts.encode if self.body.form == "compiled" else casts.round_to
-            rounded = self._tile("rounded", convert(weight, self.value.dtype, self.body.form))
+            rounded = self._tile("rounded", convert(weight, self.weighted, self.body.form))
         operands = f"{rounded}, {v.text}, {total} * {scale}[:, None]{self.precision}"
         self.body.writer.line(f"{total} = tl.dot({operands})")
         self.body.writer.line(f"{weights} = {weights} * {scale} + tl.sum({weight}, 1)")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 from litz_codegen_triton.emit.attention.accumulators import OnlineSoftmax, ScoreStore, ScoreSum, WeightedSum
 from litz_codegen_triton.emit.bodies.body import TileEmitter
@@ -19,11 +20,13 @@ from litz_codegen_triton.emit.loops.fused_attention import (
     conditions,
     p_operand_of,
     qk_operands,
+    simplified,
     v_operand_of,
 )
+from litz_codegen_triton.emit.loops.loop_bounds import assuming
 from litz_codegen_triton.emit.loops.tiles import InnerLoop, next_power_of_two
 from litz_codegen_triton.emit.matmul.operand import operand_tile, tile_range
-from litz_codegen_triton.emit.source.powers import in_powers_of_two
+from litz_codegen_triton.emit.source.powers import in_powers_of_two, with_reciprocals
 from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.dtypes import DType, f32
 from litz_ir.loops import Axis
@@ -33,6 +36,16 @@ from litz_ir.symbols import Size, bounds, product, symbol
 
 _SUBSCRIPTS = ("[None, :]", "[:, None]")
 """Subscripts that put a one-dimensional index along the second and along the first dimension of a tile."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LoopRange:
+    """Points of the loop, and what its statements are there."""
+
+    count: Expr | None
+    """Points of the first summed axis up to its end; ``None`` for all."""
+    statements: Sequence[Accumulate | Store]
+    """Statements, simplified for these points."""
 
 
 class AttentionEmitter:
@@ -63,37 +76,74 @@ class AttentionEmitter:
             "r": {self.summed[0]: self.vector_index},
         }
         self.statements: Sequence[Accumulate | Store] = ()
+        self.q_tiles: dict[Expr, EmittedValue] = {}
         self.v_tiles: dict[Expr, EmittedValue] = {}
         self.tails: tuple[EmittedValue, ...] = ()
         self.nested_ranges: dict[int, tuple[EmittedValue, EmittedValue]] = {}
 
     def write(self, statements: Sequence[Accumulate | Store], stages: int) -> None:
         """Write the loop and define the results; ``stages`` is ``num_stages`` of the loop."""
-        body, writer = self.body, self.body.writer
-        statements = self.statements = [_in_powers_of_two(each) for each in statements]
-        p_operands = [p_operand_of(statement) for statement in statements]
-        v_operands = [v for v in map(v_operand_of, statements) if v is not None]
-        nested = conditions((*p_operands, *v_operands))
-        assert nested is not None, "the matcher takes nested reductions with one set of conditions each"
-        q_tiles = [self._q_tile(each) for each in nested]
+        statements = [_in_powers_of_two(each) for each in statements]
+        ranges = self._ranges(statements)
+        for each in ranges:
+            for nested in self._nested(each.statements):
+                self._q_tile(nested)
         writers = [self._writer(statement) for statement in statements]
-        spans = [tile_range(body, "rspan", "RBLOCK", along) for along in (*_SUBSCRIPTS, "")]
-        offset, length = writer.names.fresh("roffset"), self._length()
-        writer.open(f"for {offset} in tl.range(0, {length}, RBLOCK, num_stages={stages}):")
+        spans = [tile_range(self.body, "rspan", "RBLOCK", along) for along in (*_SUBSCRIPTS, "")]
+        start = "0"
+        for each in ranges:
+            stop = self._length(each.count)
+            self._loop(each.statements, writers, spans, f"{start}, {stop}, RBLOCK, num_stages={stages}")
+            start = stop
+        for statement_writer in writers:
+            statement_writer.end()
+
+    def _ranges(self, statements: Sequence[Accumulate | Store]) -> list[_LoopRange]:
+        """Return the loops: over the points before a division and those after it, or over all points."""
+        whole = _LoopRange(self.coordinates.loop_bound, statements)
+        if self.coordinates.division is None:
+            return [whole]
+        condition, count = self.coordinates.division
+
+        def where(holds: bool) -> list[Accumulate | Store]:
+            return [
+                simplified(each, partial(assuming, condition=condition, holds=holds)) for each in statements
+            ]
+
+        return [_LoopRange(count, where(True)), replace(whole, statements=where(False))]
+
+    def _nested(self, statements: Sequence[Accumulate | Store]) -> Mapping[NestedReduction, Conditions]:
+        """Return the nested reductions of statements, with the conditions under which they are evaluated."""
+        v_operands = (v for v in map(v_operand_of, statements) if v is not None)
+        found = conditions((*map(p_operand_of, statements), *v_operands))
+        assert found is not None, "the matcher takes nested reductions with one set of conditions each"
+        return found
+
+    def _loop(
+        self,
+        statements: Sequence[Accumulate | Store],
+        writers: Sequence[WeightedSum | ScoreSum | ScoreStore],
+        spans: Sequence[EmittedValue],
+        steps: str,
+    ) -> None:
+        """Write the loop over the blocks of summed points that ``steps`` ranges over, for its statements."""
+        body, writer = self.body, self.body.writer
+        self.statements, self.v_tiles = statements, {}
+        offset = writer.names.fresh("roffset")
+        q_tiles = {nested: self._q_tile(nested) for nested in self._nested(statements)}
+        writer.open(f"for {offset} in tl.range({steps}):")
         least = bounds(self.inner.size, body.setting.ranges).low
         body.memory.load_depth = 0 if least is not None and least > 0 else writer.depth
         self._move(offset, spans)
-        for (each, under), q in zip(nested.items(), q_tiles):
-            self._nested_reduction(each, under, q)
+        for nested, under in self._nested(statements).items():
+            self._nested_reduction(nested, under, q_tiles[nested])
         known = {letter: frozenset(names) for letter, names in self.one_dimensional.items()}
-        for expr, letter in one_dimensional_terms(p_operands, known).items():
+        for expr, letter in one_dimensional_terms([*map(p_operand_of, statements)], known).items():
             self._vector(expr, letter)
-        for statement_writer in writers:
-            self._step(statement_writer)
+        for statement_writer, statement in zip(writers, statements, strict=True):
+            self._step(statement_writer, statement)
         body.memory.load_depth = 0
         writer.close()
-        for statement_writer in writers:
-            statement_writer.end()
 
     def _writer(self, statement: Accumulate | Store) -> WeightedSum | ScoreSum | ScoreStore:
         """Return the writer of a statement; making it writes the accumulators."""
@@ -105,20 +155,22 @@ class AttentionEmitter:
         kind = OnlineSoftmax if statement.combiner == SOFTMAX else WeightedSum
         return kind(self.body, statement, self._precision(v.dtype))
 
-    def _step(self, writer: WeightedSum | ScoreSum | ScoreStore) -> None:
+    def _step(self, writer: WeightedSum | ScoreSum | ScoreStore, statement: Accumulate | Store) -> None:
         """Write a statement's part of the iteration."""
         with self._over("y", "r"):
             if not isinstance(writer, WeightedSum):
-                writer.step(self.body)
+                writer.step(self.body, p_operand_of(statement))
                 return
-            p = writer.probabilities()
-        writer.step(p, self._v_tile(writer.value))
+            p = writer.probabilities(p_operand_of(statement))
+        v = v_operand_of(statement)
+        assert v is not None, "a weighted sum has a V"
+        writer.step(p, self._v_tile(v))
 
     # --- the summed points of a tile ---
 
-    def _length(self) -> str:
-        """Return the number of points that the loop sums, up to the loop bound if there is one."""
-        body, count = self.body, self.coordinates.loop_bound
+    def _length(self, count: Expr | None) -> str:
+        """Return the number of points up to ``count`` ones of the first summed axis, or of all points."""
+        body = self.body
         sizes = [*(axis.size for axis in self.inner.serial), self.inner.size]
         if count is None:
             return body.index.unit(product(sizes)).text
@@ -200,7 +252,10 @@ class AttentionEmitter:
         """Load Q, which is the same for all summed points."""
         q, _ = self._qk_operands(nested)
         with self._over("y", "e", points=_points(nested)):
-            return operand_tile(self.body, "q", self._over_tile(q, nested, 0))
+            moved = self._over_tile(q, nested, 0)
+            if moved not in self.q_tiles:
+                self.q_tiles[moved] = operand_tile(self.body, "q", moved)
+            return self.q_tiles[moved]
 
     def _nested_reduction(self, nested: NestedReduction, under: Conditions, q: EmittedValue) -> None:
         """Write QK^T of a block, and remember it as the value of the nested reduction."""
@@ -249,8 +304,8 @@ class AttentionEmitter:
 
 
 def _in_powers_of_two(statement: Accumulate | Store) -> Accumulate | Store:
-    """Rewrite ``exp`` in the P operand as ``exp2`` where that is safe."""
-    p = in_powers_of_two(p_operand_of(statement))
+    """Rewrite ``exp`` in P as ``exp2`` where that is safe, and divisions by constants as multiplications."""
+    p = in_powers_of_two(with_reciprocals(p_operand_of(statement)))
     if isinstance(statement, Store):
         return replace(statement, value=p)
     return replace(statement, values=(p, *statement.values[1:]))

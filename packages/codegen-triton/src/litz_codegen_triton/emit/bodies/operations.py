@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 
 from litz_codegen_triton.emit.bodies.tile_shape import TileShape, typed
 from litz_codegen_triton.emit.bodies.value_cache import ValueCache
-from litz_codegen_triton.emit.indexing.index import NARROW, IndexTerms
+from litz_codegen_triton.emit.indexing.index import NARROW, IndexTerms, fits_narrow
 from litz_codegen_triton.emit.source import casts
 from litz_codegen_triton.emit.source.ops_table import APPROXIMATE, Form, Spelling, spelling, triton_type
 from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.dtypes import DType, b1, bf16, f32, i32, i64
 from litz_ir.scalar import OPS, Const, Expr, Index, Op, build
-from litz_ir.symbols import Size
+from litz_ir.symbols import Size, add, mul
 
 
 class OperationEmitter:
@@ -47,7 +47,7 @@ class OperationEmitter:
         """Write an operation, by its row of the operations table unless it is a conversion."""
         if expr.name in ("cast", "bitcast"):
             return self._conversion(expr)
-        narrow = self._narrow_compare(expr)
+        narrow = self._narrow_compare(expr) or self._narrow_sum(expr)
         if narrow is not None:
             return narrow
         dtype = expr.dtype if OPS[expr.name].rule == "random" else expr.args[-1].dtype
@@ -148,6 +148,17 @@ class OperationEmitter:
         operands = [self.index.unit(term) for term in terms]
         text = spelling(expr.name, i64).text.format(*(operand.text for operand in operands))
         return self.writer.derive(expr.name, text, operands)
+
+    def _narrow_sum(self, expr: Op) -> EmittedValue | None:
+        """Write a sum or difference of indices as one index, whose arithmetic has 32 bits where they fit; else
+        ``None``."""
+        if expr.name not in ("add", "sub") or not self.index.narrow:
+            return None
+        first, second = expr.args
+        if not (isinstance(first, Index) and isinstance(second, Index)):
+            return None
+        term = add(first.term, second.term if expr.name == "add" else mul(second.term, -1))
+        return self._values([Index(term)])[0] if fits_narrow([term], self.index.ranges) else None
 
 
 def _parenthesised(text: str) -> str:

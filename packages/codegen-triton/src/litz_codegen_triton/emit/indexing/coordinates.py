@@ -41,7 +41,8 @@ class TileIndices:
     in it, along ``y``) and ``qrows`` (the same, one-dimensional).
 
     ``summed`` names the summed index in the tiles of the left and of the right operand of a ``tl.dot``. ``loop_bound``
-    is the number of points to sum along the first summed axis, for attention with a loop bound. ``mapping`` has, for
+    is the number of points to sum along the first summed axis, for attention with a loop bound; ``division`` is the
+    condition of the first part of a loop in two parts, and where that part ends. ``mapping`` has, for
     each phase, each axis as a term of the indices, and ``phases`` the statements over them; ``ranges`` has the range
     of each index and symbol.
     """
@@ -69,7 +70,7 @@ class TileIndices:
             tuple(_over(statement, mapping, simplifier) for statement in self._statements(number))
             for number, mapping in enumerate(self.mapping)
         )
-        self.loop_bound = self._loop_bound(simplifier)
+        self.loop_bound, self.division = self._bounds(simplifier)
 
     def index(self, letter: str, size: Size) -> Symbol:
         """Name the index of a dimension of ``size`` points after its letter, and return it as a symbol.
@@ -116,12 +117,18 @@ class TileIndices:
             return found.statements
         return self.kernel.phases[number].statements
 
-    def _loop_bound(self, simplifier: Simplifier) -> Expr | None:
-        """Return the number of points of attention's loop bound over the indices, if it has one."""
+    def _bounds(self, simplifier: Simplifier) -> tuple[Expr | None, tuple[Expr, Expr] | None]:
+        """Return attention's loop bound, and the condition and length of its first part, over the indices."""
         found = self.attention
         if found is None or found.loop_bound is None:
-            return None
-        return _expression(found.loop_bound.count, self.mapping[found.phase], simplifier)
+            return None, None
+
+        def over(expr: Expr) -> Expr:
+            return _expression(expr, self.mapping[found.phase], simplifier)
+
+        division = found.division
+        parts = None if division is None else (over(division.condition), over(division.count))
+        return over(found.loop_bound.count), parts
 
     def _summed(self) -> tuple[str, str]:
         """Name the summed index in the tiles of the left and the right operand of a ``tl.dot``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from functools import partial
 
 from litz_codegen_triton.emit.loops.contraction import by_index_alone, is_point
 from litz_codegen_triton.emit.loops.fused_attention import (
@@ -14,13 +14,14 @@ from litz_codegen_triton.emit.loops.fused_attention import (
     free_symbols_of,
     p_operand_of,
     qk_operands,
+    simplified,
 )
 from litz_codegen_triton.emit.loops.loop_bounds import LoopBound, loop_bound_of, without_bound
 from litz_ir.contraction import axes_by_operand, operands
 from litz_ir.dtypes import f32
 from litz_ir.loops import Axis
 from litz_ir.plan import Accumulate, Kernel, Store
-from litz_ir.scalar import Expr, Index, nested_reductions
+from litz_ir.scalar import nested_reductions
 from litz_ir.symbols import SymbolTable
 
 
@@ -107,7 +108,7 @@ class _ScoreMatcher(AttentionMatcher):
 
     def _match(self, blocks: RowBlocks | None, bound: LoopBound | None) -> FusedAttention | None:
         """Return the fused attention of the statements with these row blocks and this loop bound, if they are one."""
-        statements = [_without_bound(bound, statement) for statement in self.statements]
+        statements = [simplified(each, partial(without_bound, bound)) for each in self.statements]
         values = [p_operand_of(statement) for statement in statements]
         if any(isinstance(s, Accumulate) and value.dtype != f32 for s, value in zip(statements, values)):
             return None
@@ -115,11 +116,3 @@ class _ScoreMatcher(AttentionMatcher):
         q, k = (free_symbols_of((pair[number] for pair in pairs if pair), blocks) for number in (0, 1))
         _, rows, _ = axes_by_operand(self.outer, q, k, self.labels(blocks).__getitem__)
         return self.build(statements, rows, (), bound, blocks)
-
-
-def _without_bound(bound: LoopBound | None, statement: Accumulate | Store) -> Accumulate | Store:
-    """Simplify a statement for points where the bound's condition holds."""
-    if isinstance(statement, Accumulate):
-        return replace(statement, values=tuple(without_bound(bound, value) for value in statement.values))
-    offset: Expr = without_bound(bound, Index(statement.offset))
-    return replace(statement, value=without_bound(bound, statement.value), offset=offset.terms[0])

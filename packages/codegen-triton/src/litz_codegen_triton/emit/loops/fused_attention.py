@@ -6,18 +6,33 @@ memory. The gradients of attention have the same form. Q, K, P and V name the op
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 from types import MappingProxyType
 
 from litz_codegen_triton.emit.loops.contraction import by_index_alone, is_point
-from litz_codegen_triton.emit.loops.loop_bounds import LoopBound, loop_bound_of, without_bound
+from litz_codegen_triton.emit.loops.loop_bounds import (
+    LoopBound,
+    division_of,
+    loop_bound_of,
+    without_bound,
+)
 from litz_ir.contraction import as_multiplied, axes_by_operand, narrow_float, operands
 from litz_ir.dtypes import DType, bf16, f32
 from litz_ir.loops import Axis, NamedCombiner
 from litz_ir.plan import Accumulate, Kernel, Store
-from litz_ir.scalar import Expr, Masked, NestedReduction, Op, cast, nested_reductions, transform, walk
+from litz_ir.scalar import (
+    Expr,
+    Index,
+    Masked,
+    NestedReduction,
+    Op,
+    cast,
+    nested_reductions,
+    transform,
+    walk,
+)
 from litz_ir.symbols import (
     FloorDiv,
     Range,
@@ -73,6 +88,8 @@ class FusedAttention:
     """The largest number of points of a nested reduction."""
     loop_bound: LoopBound | None = None
     """The end of one of the summed axes, not the last, such as the number of listed key blocks."""
+    division: LoopBound | None = None
+    """The point of the axis of ``loop_bound`` that divides the loop in two, in each of which P is simpler."""
     row_block: int = 0
     """Length of blocks of the last row axis in which K, V and ``loop_bound`` are the same; 0 where there are none."""
 
@@ -95,6 +112,15 @@ class FusedAttention:
 def p_operand_of(statement: Accumulate | Store) -> Expr:
     """Return P, or the score of a softmax-weighted sum."""
     return statement.value if isinstance(statement, Store) else statement.values[0]
+
+
+def simplified(statement: Accumulate | Store, simplify: Callable[[Expr], Expr]) -> Accumulate | Store:
+    """Return a statement with its values and its offset simplified."""
+    if isinstance(statement, Accumulate):
+        return replace(statement, values=tuple(map(simplify, statement.values)))
+    return replace(
+        statement, value=simplify(statement.value), offset=simplify(Index(statement.offset)).terms[0]
+    )
 
 
 def v_operand_of(statement: Accumulate | Store) -> Expr | None:
@@ -243,8 +269,13 @@ class AttentionMatcher:
         row_symbols = frozenset(label[axis] for axis in rows)
         if blocks is not None and not _divides_rows(blocks, rows):
             return None
-        if bound is not None and free_symbols_of([bound.count], blocks) & (row_symbols | self.summed):
+        varying = row_symbols | self.summed
+        if bound is not None and free_symbols_of([bound.count], blocks) & varying:
             return None
+        scores = [s.values[0] for s in statements if isinstance(s, Accumulate) and s.combiner == SOFTMAX]
+        division = division_of(bound, scores, [p_operand_of(each) for each in statements])
+        if division is not None and free_symbols_of([division.count], blocks) & varying:
+            division = None
         head_dim = self.head_dim([p_operand_of(statement) for statement in statements], row_symbols, blocks)
         if not head_dim or self.known.hint(product(axis.size for axis in self.axes)) < 2:
             return None
@@ -257,6 +288,7 @@ class AttentionMatcher:
             tuple(statements),
             head_dim,
             bound,
+            division,
             0 if blocks is None else blocks.length,
         )
 

@@ -7,7 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from litz_ir.dtypes import b1
-from litz_ir.scalar import Const, Expr, Index, Masked, Op, cast, const, index, op, transform, walk
+from litz_ir.scalar import (
+    Const,
+    Expr,
+    Index,
+    Load,
+    Masked,
+    NestedReduction,
+    Op,
+    cast,
+    const,
+    index,
+    op,
+    transform,
+    walk,
+)
 from litz_ir.symbols import add, free_symbols, mul, symbol
 
 
@@ -32,8 +46,8 @@ def loop_bound_of(axes: Sequence[str], scores: Sequence[Expr], terms: Sequence[E
     for node in walk(*scores, *terms):
         found = _bound(node, axes)
         if found is not None:
-            outside_scores = [_assuming(score, node, False) for score in scores]
-            outside_terms = [_assuming(term, node, False) for term in terms]
+            outside_scores = [assuming(score, node, False) for score in scores]
+            outside_terms = [assuming(term, node, False) for term in terms]
             if all(_equals(score, -math.inf) for score in outside_scores) and all(
                 _equals(term, 0.0) for term in outside_terms
             ):
@@ -58,7 +72,7 @@ def _bound(node: Expr, axes: Sequence[str]) -> LoopBound | None:
 
 def without_bound(bound: LoopBound | None, expr: Expr) -> Expr:
     """Return ``expr`` simplified for points where the bound's condition holds; unchanged without a bound."""
-    return expr if bound is None else _assuming(expr, bound.condition, True)
+    return expr if bound is None else assuming(expr, bound.condition, True)
 
 
 def _equals(expr: Expr, value: float) -> bool:
@@ -66,7 +80,36 @@ def _equals(expr: Expr, value: float) -> bool:
     return isinstance(expr, Const) and expr.value == value
 
 
-def _assuming(root: Expr, condition: Expr, holds: bool) -> Expr:
+def division_of(bound: LoopBound | None, scores: Sequence[Expr], values: Sequence[Expr]) -> LoopBound | None:
+    """Return a bound along the same axis that divides the loop in two, if that takes less time than one loop.
+
+    The blocks that a mask lists as full follow those that need the mask, for instance. ``values`` are simpler in each
+    part; of ``scores``, those of them that a softmax weights, the second part loads less. Where it only compares less,
+    that is less than two loops cost. ``None`` if there is none.
+    """
+    for node in walk(*values):
+        found = None if bound is None else _bound(node, [bound.axis])
+        if found is None or all(assuming(each, node, True) == each for each in values):
+            continue
+        if not scores or _loaded(scores, node, False) < _loaded(scores, node, True):
+            return found
+    return None
+
+
+def _loaded(values: Sequence[Expr], condition: Expr, holds: bool) -> frozenset[str]:
+    """Return the buffers of which elements are operands, not indices, where ``condition`` is true or false."""
+    stack, found, visited = [assuming(each, condition, holds) for each in values], set[str](), set[Expr]()
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Load):
+            found.add(node.buffer)
+        elif not isinstance(node, NestedReduction) and node not in visited:
+            visited.add(node)
+            stack += node.children
+    return frozenset(found)
+
+
+def assuming(root: Expr, condition: Expr, holds: bool) -> Expr:
     """Simplify an expression with ``condition`` taken for true or false."""
 
     def node(expr: Expr) -> Expr:
@@ -81,10 +124,18 @@ def _assuming(root: Expr, condition: Expr, holds: bool) -> Expr:
                 return expr.body
             case Op(name="where", args=(_, body, other)) if body == other:
                 return body
-            case Op(name="bit_and", args=(Const(dtype=dtype) as known, other)) if dtype == b1:
+            case (
+                Op(name="bit_and", args=(Const(dtype=dtype) as known, other))
+                | Op(name="bit_and", args=(other, Const(dtype=dtype) as known))
+            ) if dtype == b1:
                 return other if known.value else known
-            case Op(name="bit_and", args=(other, Const(dtype=dtype) as known)) if dtype == b1:
-                return other if known.value else known
+            case (
+                Op(name="bit_or", args=(Const(dtype=dtype) as known, other))
+                | Op(name="bit_or", args=(other, Const(dtype=dtype) as known))
+            ) if dtype == b1:
+                return known if known.value else other
+            case Op(name="bit_not", args=(Const(dtype=dtype) as known,)) if dtype == b1:
+                return const(not known.value, b1)
             case Op(name="cast", args=(Const() as known,)) if expr.dtype.is_float and known.value == 0:
                 return const(0.0, expr.dtype)
             case Op(name="mul", args=args) if not holds and any(_equals(arg, 0.0) for arg in args):

@@ -6,6 +6,7 @@ The scale ``log2(e)`` between them is merged into a constant scale of the expone
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from litz_ir.dtypes import f32
 from litz_ir.scalar import Const, Expr, Load, Masked, NestedReduction, Op, Param, Scalar, const, op, transform
@@ -29,15 +30,51 @@ def is_moderate(expr: Expr) -> bool:
             return False
         if isinstance(node, Const) and node.dtype.is_float and _LARGE < abs(node.value) < math.inf:
             return False
-        further = set() if isinstance(node, NestedReduction) else set(node.children) - visited
+        further = set(_summands(node)) - visited
         stack += further
         visited |= further
     return True
 
 
+def _summands(expr: Expr) -> Sequence[Expr]:
+    """Return the operands that an expression's value is computed from, without conditions."""
+    match expr:
+        case NestedReduction():
+            return ()
+        case Op(name="where", args=(_, *chosen)):
+            return chosen
+        case Masked():
+            return expr.body, expr.other
+    return expr.children
+
+
 def in_powers_of_two(expr: Expr) -> Expr:
     """Replace ``exp`` with ``exp2`` wherever the scaled exponent cannot overflow."""
     return transform(expr, _power)
+
+
+def with_reciprocals(expr: Expr) -> Expr:
+    """Replace divisions of f32 by constants with multiplications, which may differ in their last bit.
+
+    That is less than the order of the sums in a score may change.
+    """
+    return transform(expr, _reciprocal)
+
+
+def _reciprocal(expr: Expr) -> Expr:
+    match expr:
+        case Op(name="div", args=(dividend, Const() as divisor)) if (
+            expr.dtype == f32 and 1 / _LARGE < abs(divisor.value) < _LARGE
+        ):
+            scale = 1 / divisor.value
+            match dividend:
+                case (
+                    Op(name="mul", args=(body, Const() as inner))
+                    | Op(name="mul", args=(Const() as inner, body))
+                ):
+                    return op("mul", body, const(inner.value * scale, f32))
+            return op("mul", dividend, const(scale, f32))
+    return expr
 
 
 def _power(expr: Expr) -> Expr:
@@ -56,14 +93,16 @@ def times_log2_e(expr: Expr) -> Expr:
     match expr:
         case Op(name="mul", args=(body, Const() as scale)) | Op(name="mul", args=(Const() as scale, body)):
             return op("mul", body, const(scale.value * LOG2_E, expr.dtype))
-        case _ if not is_moderate(expr):
-            return op("mul", expr, const(LOG2_E, expr.dtype))
-        case Const():
-            return const(expr.value * LOG2_E, expr.dtype)
         case Op(name="where", args=(condition, body, other)):
             return op("where", condition, times_log2_e(body), times_log2_e(other))
         case Masked():
             return Masked(expr.cond, times_log2_e(expr.body), times_log2_e(expr.other))
+        case Const() if math.isinf(expr.value):
+            return expr
+        case _ if not is_moderate(expr):
+            return op("mul", expr, const(LOG2_E, expr.dtype))
+        case Const():
+            return const(expr.value * LOG2_E, expr.dtype)
         case Op(name="sub" | "add", args=(body, other)) if _is_scaled(body) or _is_scaled(other):
             return op(expr.name, times_log2_e(body), times_log2_e(other))
     return op("mul", expr, const(LOG2_E, expr.dtype))

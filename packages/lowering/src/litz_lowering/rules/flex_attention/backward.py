@@ -46,8 +46,9 @@ def flex_attention_backward(
 
     def gradient(point: QueryKeyPoint, axes: Sequence[Axis]) -> Expr:
         first, *_ = made(point, axes)
-        scaled = build.cast(build.op("mul", build.cast(first, f32), scores.scale), query.dtype)
-        return build.where(scores.visible(point, axes), scaled, build.const(0.0, query.dtype))
+        scaled = build.op("mul", build.cast(first, f32), scores.scale)
+        shown = build.where(scores.visible(point, axes), scaled, build.const(0.0, f32))
+        return build.cast(shown, query.dtype)
 
     def rounded(point: QueryKeyPoint, axes: Sequence[Axis]) -> Expr:
         return build.cast(weight(point, axes), query.dtype)
@@ -89,9 +90,9 @@ def _weight(
     """Softmax weight of a key; 0 in a row without keys."""
     log_total = scores.of_query(logsumexp, point)
     natural = build.op("mul", log_total, build.const(LN2, f32))
-    weight = build.op("exp", build.op("sub", scores.final(forward, point, axes), natural))
-    hidden = build.op("eq", log_total, build.const(-math.inf, f32))
-    return build.where(hidden, build.const(0.0, f32), weight)
+    empty = build.op("eq", log_total, build.const(-math.inf, f32))
+    shift = build.where(empty, build.const(math.inf, f32), natural)
+    return build.op("exp", build.op("sub", scores.final(forward, point, axes), shift))
 
 
 def _of_queries(
@@ -107,7 +108,7 @@ def _of_queries(
         b, *indices, m, d = outer
         head, kv_head = heads.at(indices)
         summed = keys.at(b, head, m, inner)
-        point = QueryKeyPoint(b, head, kv_head, m, summed.position)
+        point = QueryKeyPoint(b, head, kv_head, m, summed.position, summed.promised)
         return summed.term(gradient(point, axes), scores.of_key(scores.key, point, d))
 
     (total,) = ctx.reduction("sum", body, keys.sizes, (kind,), ("0_sum",))
@@ -148,7 +149,7 @@ def _of_keys(
         b = inner[0] if is_batch_shared else b
         head = heads.at((kv_head, inner[len(before) - 1]))[0] if grouped else kv_head
         summed = queries.at(b, head, n, inner[len(before) :])
-        point = QueryKeyPoint(b, head, kv_head, summed.position, n)
+        point = QueryKeyPoint(b, head, kv_head, summed.position, n, summed.promised)
         return summed.term(factor(point, axes), scores.of_query(rows, point, d))
 
     (total,) = ctx.reduction("sum", body, over, (kind,), (f"{position}_sum",))

@@ -61,7 +61,9 @@ class ListedBlocks:
         count = row_of(self.counts[0])
         block = row_of(self.indices[0], listed)
         mask = build.op("lt", number, count)
+        full = None
         if len(self.counts) > 1:
+            full = build.op("bit_not", mask)
             offset = build.cast(build.op("sub", number, count), i64)
             second = Indirect(offset, self.indices[1].shape[-1], False, "clamped")
             block = build.where(mask, block, row_of(self.indices[1], second))
@@ -69,9 +71,9 @@ class ListedBlocks:
         blocks = self.indices[0].shape[-1]
         position = add(mul(Indirect(block, blocks, False, "assumed"), self.size), within)
         if mul(blocks, self.size) == self.length:
-            return SummedPosition(position, mask)
+            return SummedPosition(position, mask, promised=full)
         inside = build.op("lt", build.index(position), build.index(self.length))
-        return SummedPosition(minimum(position, add(self.length, -1)), mask, inside)
+        return SummedPosition(minimum(position, add(self.length, -1)), mask, inside, full)
 
 
 def keys_of(block_mask: Sequence[Any], queries: Size, keys: Size) -> FullRange | ListedBlocks:

@@ -68,7 +68,7 @@ def _weighted_sums(
         b, *indices, m, d = outer
         head, kv_head = heads.at(indices)
         summed = keys.at(b, head, m, inner)
-        point = QueryKeyPoint(b, head, kv_head, m, summed.position)
+        point = QueryKeyPoint(b, head, kv_head, m, summed.position, summed.promised)
         value = build.cast(scores.of_key(scores.value, point, d), f32)
         score = summed.or_else(scores.final(function, point, axes), build.const(-math.inf, f32))
         return score, summed.read(value, build.const(0.0, f32))

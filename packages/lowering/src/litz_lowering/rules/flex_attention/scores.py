@@ -78,8 +78,9 @@ class FlexScores:
         return self.results(function, point, axes, before, after, others)[0]
 
     def visible(self, point: QueryKeyPoint, axes: Sequence[Axis]) -> Expr:
-        """Condition that the mask lets a query attend to a key."""
-        return self.call(self._mask, point, axes, others=self._others[1])
+        """Condition that the mask lets a query attend to a key, or that a block mask has promised it."""
+        shown = self.call(self._mask, point, axes, others=self._others[1])
+        return shown if point.promised is None else build.op("bit_or", point.promised, shown)
 
     def final(self, function: LoopGraph, point: QueryKeyPoint, axes: Sequence[Axis]) -> Expr:
         """Score before the softmax; minus infinity where the mask hides the key."""
