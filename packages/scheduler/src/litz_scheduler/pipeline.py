@@ -50,6 +50,7 @@ from litz_scheduler.passes import REQUIRED, PassList
 from litz_scheduler.realise import Inline
 from litz_scheduler.reductions.nested_reduction_precision import NestedReductionPrecision
 from litz_scheduler.reductions.online_reduction import OnlineReductions
+from litz_scheduler.reductions.row_and_column_sums import RowAndColumnSums
 from litz_scheduler.reductions.split_reduction import SplitReductions
 from litz_scheduler.reductions.split_scan import SplitScans
 from litz_scheduler.simplification.simplify import (
@@ -89,10 +90,11 @@ def graph_passes(
         PropagateChannelsLast(options),
         RowMajorActivations(),
         FuseConvolutionRelu(options),
+        NestedReductionPrecision(options),
+        RowAndColumnSums(),
         OnlineReductions(costs),
         SplitReductions(costs),
         SplitScans(options),
-        NestedReductionPrecision(options),
         DeviceSupport(),
     )
 

@@ -77,6 +77,10 @@ MERGE_ONLINE = Reason(
     "merge.online",
     "both reductions read elements that leave the registers, so one online reduction computes both",
 )
+SPLIT_ROWS = Reason(
+    "split.rows",
+    "sums over each row are needed too, so a kernel that reads the rows once reduces chunks of them to both",
+)
 SPLIT_THREADS = Reason(
     "split.threads", "it has too few results for the threads, so chunks are reduced in parallel and combined"
 )

@@ -197,6 +197,9 @@ class _KernelWriter:
             narrow=self.tiles.narrow,
         )
         self.body = TileEmitter(setting, dims)
+        row = tiles.row
+        if row is not None:
+            self.body.row = (row.letter, self.coordinates.indices[row.letter], row.size)
         self.phases = PhaseEmitter(self.body, self.coordinates)
         self.begin = 0
         self.arguments = self._arguments()

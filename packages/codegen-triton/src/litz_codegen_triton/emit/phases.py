@@ -10,7 +10,7 @@ from litz_codegen_triton.emit.bodies.store import PendingStore, prepare, store
 from litz_codegen_triton.emit.indexing.coordinates import TileIndices
 from litz_codegen_triton.emit.indexing.prefetch import early_loads
 from litz_codegen_triton.emit.indexing.statements import (
-    accumulates,
+    can_prefetch,
     expressions,
     independent_runs,
     targets_of,
@@ -247,7 +247,7 @@ class PhaseEmitter:
         offset = body.writer.names.fresh("roffset")
         least = bounds(inner.size, body.setting.ranges).low
         steps = f"range({start}, {size}, {block})"
-        if self.tiles.stages > 1 and accumulates(statements):
+        if self.tiles.stages > 1 and can_prefetch(statements):
             steps = f"tl.range({start}, {size}, {block}, num_stages={self.tiles.stages})"
         body.writer.open(f"for {offset} in {steps}:")
         depth = body.writer.depth

@@ -69,6 +69,16 @@ class KernelTraits:
         """True where a loop body contains a reduction."""
         return any(nested_reductions(*values_of(each)) for each in self.statements)
 
+    def summed_row(self) -> Axis | None:
+        """Return the last outer axis where nested reductions are sums over all of its points, in a kernel that sums
+        along other axes too; else ``None``."""
+        nested = nested_reductions(*(value for each in self.statements for value in values_of(each)))
+        if not self.outer or not any(self.phases) or not nested:
+            return None
+        row = self.outer[-1]
+        same = all([size for _, size in each.axes] == [row.size] for each in nested)
+        return row if same and isinstance(row.size, int) else None
+
     def accumulated_values(self) -> int:
         """Return the accumulators of an element of a tile, over all reductions."""
         accumulated = [each for each in self.statements if isinstance(each, Accumulate)]

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from litz_codegen_triton.emit.indexing.statements import accumulates, values_of
-from litz_codegen_triton.emit.loops.tiles import next_power_of_two, tiling
+from litz_codegen_triton.emit.indexing.statements import can_prefetch, values_of
+from litz_codegen_triton.emit.loops.tiles import next_power_of_two
+from litz_codegen_triton.schedule.clusters import check_clusters
 from litz_codegen_triton.schedule.kernel_traits import KernelTraits, sorts
 from litz_codegen_triton.schedule.register_pressure import index_words
 from litz_codegen_triton.schedule.request import named_block, names
@@ -81,6 +82,9 @@ _COLUMN_TILE = 4096
 _LIGHT_STATES = 3
 """Accumulators of an element of a tile that leave registers for ``_COLUMN_TILE``."""
 
+_CHUNKED_ROW, _CHUNKED_TILE = 8192, 2048
+"""Most elements of a row that is summed in one kernel with columns, and elements of its tile if it has fewer."""
+
 _NESTED_REDUCTION_TILE = 1024
 """Elements of a tile with nested reductions, whose loads all stay in registers."""
 
@@ -120,26 +124,8 @@ def schedule_tile_loops(kernel: Kernel, request: TileRequest, model: DeviceModel
     """
     chooser = _Chooser(kernel, request, model)
     schedule = chooser.requested() if request.blocks else chooser.default()
-    _check_clusters(replace(kernel, schedule=schedule))
+    check_clusters(replace(kernel, schedule=schedule))
     return schedule
-
-
-def _check_clusters(kernel: Kernel) -> None:
-    """Check that every thread block of a cluster has points, and holds them all. Raises ``CodegenError``."""
-    for inner in tiling(kernel).inner:
-        if inner is None or not inner.persistent or inner.cluster_size == 1:
-            continue
-        assert isinstance(inner.points_per_cta, int) and isinstance(inner.size, int), (
-            "a persistent tile has a static size"
-        )
-        if (
-            inner.points_per_cta > inner.block
-            or inner.points_per_cta * (inner.cluster_size - 1) >= inner.size
-        ):
-            raise CodegenError(
-                f"a cluster of {inner.cluster_size} thread blocks cannot reduce {inner.size} points of {kernel.name}",
-                hint="each thread block needs at least one point, and a tile that holds all of its points",
-            )
 
 
 class _Chooser:
@@ -208,6 +194,9 @@ class _Chooser:
         """Return the schedule where the request names no blocks."""
         if not any(self.phases):
             return self.default_map()
+        row = self.traits.summed_row()
+        if row is not None and next_power_of_two(self.traits.extent([row])) <= _CHUNKED_ROW:
+            return self.rows_in_chunks(row)
         columns = self.traits.is_contiguous_along_outer()
         rows = self.traits.extent(self.outer) * self.cluster
         longest = max(
@@ -223,6 +212,16 @@ class _Chooser:
         outer = self.flattened(x)
         warps = self.warps_for_registers(self.warps(x, block, columns, persistent), x * block)
         return TileLoops(outer, inner, warps, self.stages(outer, inner), self.cluster)
+
+    def rows_in_chunks(self, row: Axis) -> TileLoops:
+        """Return the schedule of sums over rows and over columns: whole rows, a few of a chunk at a time."""
+        length = next_power_of_two(self.traits.extent([row]))
+        block = max(1, _CHUNKED_TILE // length)
+        rest = tuple(axis for axis in self.outer if axis is not row)
+        outer = (*((Tile(names(rest)),) if rest else ()), Tile((row.name,), length))
+        inner = tuple(self.default_inner(k, block, False) for k in range(len(self.phases)))
+        warps = max(1, min(self.model.max_warps, length * block // (self.model.warp_size * _TILE_ELEMENTS)))
+        return TileLoops(outer, inner, warps, self.staged(length, inner))
 
     def flattened(self, block: int) -> tuple[Tile, ...]:
         """Return all outer axes as one dimension, if there are any."""
@@ -319,10 +318,13 @@ class _Chooser:
         """
         if self.cluster == 1 or not self.traits.is_contiguous_along_outer():
             return 1
-        columns = prod(dim.block for dim in outer)
+        return self.staged(prod(dim.block for dim in outer), inner)
+
+    def staged(self, columns: int, inner: Sequence[InnerTile | None]) -> int:
+        """Return the stages of loops over tiles of ``columns`` columns, as :meth:`stages` does."""
         stage_bytes = 0
         for phase, each in zip(self.kernel.phases, inner):
-            if each is not None and not each.persistent and accumulates(phase.statements):
+            if each is not None and not each.persistent and can_prefetch(phase.statements):
                 found = set(
                     loads(*(value for statement in phase.statements for value in values_of(statement)))
                 )

@@ -29,7 +29,7 @@ from litz_ir.loops import (
     contiguous,
     is_dense,
 )
-from litz_ir.scalar import Expr, Load, indirects_in, op
+from litz_ir.scalar import Expr, Load, indirects_in, loads, op
 from litz_ir.symbols import (
     Range,
     Size,
@@ -102,6 +102,22 @@ def readers_by_value(graph: LoopGraph) -> Mapping[str, list[Operation]]:
         for name in dict.fromkeys(operation.reads):
             found[name].append(operation)
     return found
+
+
+def reads_columns(operation: Reduction, graph: LoopGraph) -> bool:
+    """Return whether loads are more often contiguous along the outer axes than along the reduced ones.
+
+    Loads that do not vary along reduced axes, such as statistics of rows, do not count.
+    """
+    types = {name: value.type for name, value in graph.values().items()}
+    reduced = {axis.name for axis in operation.reduce_axes}
+    balance = 0
+    for load in loads(*operation.bodies):
+        offset = types[load.buffer].layout.element(load.index)
+        if free_symbols(offset) & reduced:
+            balance += any(coefficient(offset, axis.name) == 1 for axis in operation.axes)
+            balance -= any(coefficient(offset, axis.name) == 1 for axis in operation.reduce_axes)
+    return balance > 0
 
 
 def axis_ranges(axes: Iterable[Axis], symbols: SymbolTable) -> dict[str, Range]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from litz_ir.loops import Axis, Operation, Pointwise, Reduction
-from litz_ir.symbols import Size, add, mul, symbol
+from litz_ir.symbols import Size, add, floordiv, mod, mul, symbol
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,14 @@ def _proper(axes: Sequence[Axis]) -> tuple[Axis, ...]:
 def collapsed_axes(axes: Sequence[Axis]) -> dict[str, Size]:
     """Return the axes of size 1, each mapped to its only point, 0."""
     return {axis.name: 0 for axis in axes if axis.size == 1}
+
+
+def divided(index: Size, axes: Sequence[Axis]) -> dict[str, Size]:
+    """Return each axis as a term of the row-major ``index`` of their points."""
+    terms: dict[str, Size] = {}
+    for axis in reversed(axes[1:]):
+        terms[axis.name], index = mod(index, axis.size), floordiv(index, axis.size)
+    return terms | {axes[0].name: index}
 
 
 def refine(first: Sequence[Size], second: Sequence[Size], prefix: str) -> CommonSpace | None:

@@ -6,15 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from litz_ir.loops import Axis, Operation, Pointwise, Reduction
-from litz_ir.scalar import loads
+from litz_ir.scalar import loads, nested_reductions
 from litz_ir.symbols import (
     Simplifier,
     Size,
     Symbol,
     SymbolTable,
     Term,
+    add,
     coefficient,
     free_symbols,
+    mul,
+    product,
     substitute,
     symbol,
 )
@@ -26,7 +29,7 @@ from litz_scheduler.analysis.fusion_candidate import (
     sizes_of,
 )
 from litz_scheduler.analysis.graph_facts import axis_ranges, named
-from litz_scheduler.analysis.iteration_space import IterationSpace, refine, space_of
+from litz_scheduler.analysis.iteration_space import IterationSpace, divided, refine, space_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ def alignments(candidate: FusionCandidate, operation: Pointwise | Reduction) -> 
             found.append(_whole(candidate, space))
             found.append(_same_outer(candidate, space, inner=None))
             found.append(_of_rows(candidate, space, operation))
+            if nested_reductions(*operation.bodies):
+                found.append(_in_chunks(candidate, space))
         yield from (alignment for alignment in found if alignment is not None)
 
 
@@ -110,6 +115,23 @@ def _of_rows(candidate: FusionCandidate, space: IterationSpace, operation: Point
     outer = axes_named("i", (*fit.axes, *sizes_of(invariant)))
     old = named(varying, fit.first) | named(invariant, [symbol(axis.name) for axis in outer[len(fit.axes) :]])
     return Alignment(outer, candidate.inner, old, False, named(space.outer, fit.second), False)
+
+
+def _in_chunks(candidate: FusionCandidate, space: IterationSpace) -> Alignment | None:
+    """Align the elements of a matrix with sums over chunks of its rows: its last axis is the last outer one."""
+    *chunks, column = candidate.outer or (None,)
+    *rows, last = space.outer or (None,)
+    if column is None or last is None or not rows or column.size != last.size:
+        return None
+    counted = (*chunks, *candidate.inner)
+    if product(sizes_of(counted)) != product(sizes_of(rows)):
+        return None
+    index: Size = 0
+    for axis in counted:
+        index = add(mul(index, axis.size), symbol(axis.name))
+    own = divided(index, rows) | {last.name: symbol(column.name)}
+    old = named(candidate.axes, [symbol(axis.name) for axis in candidate.axes])
+    return Alignment(candidate.outer, candidate.inner, old, False, own, True)
 
 
 def _split_group(candidate: FusionCandidate, space: IterationSpace) -> Alignment | None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from litz_ir.fused import Decision, Reason
-from litz_ir.loops import LoopGraph, Pointwise, Value, View
+from litz_ir.loops import LoopGraph, Operation, Pointwise, Reduction, Value, View
 from litz_ir.passes import PassContext
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import body_cost, body_size, estimate, load_count, points, type_bytes
@@ -16,6 +16,7 @@ from litz_scheduler.analysis.graph_facts import (
     VersionDeadlines,
     axes_of,
     output_names,
+    reads_columns,
 )
 from litz_scheduler.legality.matmul import gpu_kinds, has_nested_reductions, is_matmul
 from litz_scheduler.realise.uses import (
@@ -174,13 +175,33 @@ class InlineDecisions:
             self.weight.update(heavier)
             return "inline", reasons.INLINE_LOOP_INVARIANT
         single = uses.count <= 1 and (cheap or not self._expands(operation, uses))
-        again = uses.count < MAX_READERS and self.costs.duplicates(body, inner_load_count(operation))
+        again = uses.count < MAX_READERS and (
+            self.costs.duplicates(body, inner_load_count(operation))
+            or (cheap and self._leaves_registers(operation, uses))
+        )
         if not single and not again:
             return "realise", reasons.REALISE_EXPENSIVE
         if uses.count > 1 and self._is_narrow(operation):
             return "realise", reasons.REALISE_NARROW
         self.weight.update(heavier)
         return "inline", reasons.INLINE_SINGLE if single else reasons.INLINE_CHEAP
+
+    def _leaves_registers(self, operation: Pointwise, uses: Uses) -> bool:
+        """Return True for a value of rows, or columns, that leave a GPU's registers between its readers, if computing
+        it for each of them loads no more than a store and loads of it."""
+        machine = self.context.machine(operation.results[0].type.device)
+        readers = [self.graph.operations[position] for position in uses.readers]
+        if machine is None or not machine.is_gpu or not any(map(self._reads_in_chunks, readers)):
+            return False
+        further = sum(len(set(operation.reads).difference(reader.reads)) for reader in readers)
+        return further <= len(operation.reads) + 1 + len(readers)
+
+    def _reads_in_chunks(self, operation: Operation) -> bool:
+        """Return True for a reduction over more elements than stay in registers."""
+        if not isinstance(operation, Reduction):
+            return False
+        elements = estimate(points(operation.reduce_axes), self.graph.symbols)
+        return self.costs.reads_in_chunks(elements, columns=reads_columns(operation, self.graph))
 
     def _is_light(self, operation: Pointwise, uses: Uses) -> bool:
         """Return True for an operand that a matmul may compute for every tile that it reads.

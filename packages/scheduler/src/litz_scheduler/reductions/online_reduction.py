@@ -19,8 +19,7 @@ from litz_ir.symbols import Size, substitute, symbol
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import estimate, points
 from litz_scheduler.analysis.cost_model import CostModel, ThresholdCosts
-from litz_scheduler.analysis.graph_facts import output_names
-from litz_scheduler.reductions.split_reduction import reads_columns
+from litz_scheduler.analysis.graph_facts import output_names, reads_columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,16 +26,15 @@ from litz_ir.scalar import (
     Op,
     const,
     index,
-    loads,
     masked,
     op,
     substitute_expr,
 )
-from litz_ir.symbols import Size, add, coefficient, floordiv, mod, mul, product, symbol
+from litz_ir.symbols import Size, add, floordiv, mod, mul, product, symbol
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import body_cost, estimate, load_count, points
 from litz_scheduler.analysis.cost_model import CostModel, ReductionWork, ThresholdCosts
-from litz_scheduler.analysis.graph_facts import element_of
+from litz_scheduler.analysis.graph_facts import element_of, reads_columns
 from litz_scheduler.legality.matmul import gpu_kinds, matmul_of
 
 TALL_COLUMN, TALL_RATIO = 512, 4
@@ -99,7 +98,7 @@ class SplitReductions:
         division = _divide(operation.reduce_axes, limit)
         if matmul is not None and _leaves_idle(division, limit):
             division = _divide_flattened(operation.reduce_axes, limit, MIN_MATMUL_TILE)
-        return _in_two_steps(operation, division, along_outer) if division.splits > 1 else ()
+        return in_two_steps(operation, division, along_outer) if division.splits > 1 else ()
 
 
 def _work(operation: Reduction, graph: LoopGraph, along_outer: bool) -> ReductionWork:
@@ -145,19 +144,8 @@ def _element_bytes(operation: Reduction) -> int:
     return max(load_count(*operation.bodies) * width, body_cost(*operation.bodies) // 4, 1)
 
 
-def reads_columns(operation: Reduction, graph: LoopGraph) -> bool:
-    """Return whether loads are more often contiguous along the outer axes than along the reduced ones."""
-    types = {name: value.type for name, value in graph.values().items()}
-    balance = 0
-    for load in loads(*operation.bodies):
-        offset = types[load.buffer].layout.element(load.index)
-        balance += any(coefficient(offset, axis.name) == 1 for axis in operation.axes)
-        balance -= any(coefficient(offset, axis.name) == 1 for axis in operation.reduce_axes)
-    return balance > 0
-
-
 @dataclass(frozen=True, slots=True)
-class _Division:
+class Division:
     """A division of reduced axes into splits."""
 
     split_axes: tuple[Axis, ...]
@@ -175,7 +163,7 @@ class _Division:
         return math.prod(map(_size, self.split_axes))
 
 
-def _divide(axes: tuple[Axis, ...], limit: int, free: int | None = None) -> _Division:
+def _divide(axes: tuple[Axis, ...], limit: int, free: int | None = None) -> Division:
     """Divide the leading axes into up to ``limit`` equal splits.
 
     The splits consist of whole axes, at most ``free`` of them, and of a divisor of the next axis.
@@ -187,18 +175,18 @@ def _divide(axes: tuple[Axis, ...], limit: int, free: int | None = None) -> _Div
     split_axes, rest = axes[:whole], axes[whole:]
     divisor = next((n for n in range(limit // count, 1, -1) if rest and _size(rest[0]) % n == 0), 1)
     if divisor == 1:
-        return _Division(split_axes, rest, {})
+        return Division(split_axes, rest, {})
     split, inner = Axis(f"{rest[0].name}_split", divisor), Axis(rest[0].name, _size(rest[0]) // divisor)
     mapping: dict[str, Size] = {inner.name: add(mul(symbol(split.name), inner.size), symbol(inner.name))}
-    return _Division((*split_axes, split), (inner, *rest[1:]), mapping)
+    return Division((*split_axes, split), (inner, *rest[1:]), mapping)
 
 
-def _leaves_idle(division: _Division, limit: int) -> bool:
+def _leaves_idle(division: Division, limit: int) -> bool:
     """Return whether a division has less than three quarters of ``limit`` splits, so that SMs would be idle."""
     return 4 * division.splits < 3 * limit
 
 
-def _divide_flattened(axes: tuple[Axis, ...], limit: int, multiple: int = 1) -> _Division:
+def _divide_flattened(axes: tuple[Axis, ...], limit: int, multiple: int = 1) -> Division:
     """Divide the flattened axes, of any sizes, into ``limit`` splits.
 
     Where sizes are static, splits have a multiple of ``multiple`` points and may be fewer.
@@ -214,7 +202,7 @@ def _divide_flattened(axes: tuple[Axis, ...], limit: int, multiple: int = 1) -> 
     mapping: dict[str, Size] = {}
     for axis in axes[:0:-1]:
         mapping[axis.name], at = mod(at, axis.size), floordiv(at, axis.size)
-    return _Division((split,), (inner,), {**mapping, axes[0].name: at}, in_range)
+    return Division((split,), (inner,), {**mapping, axes[0].name: at}, in_range)
 
 
 def _split_nested(operation: Reduction, limit: int) -> tuple[Reduction, ...]:
@@ -230,7 +218,7 @@ def _split_nested(operation: Reduction, limit: int) -> tuple[Reduction, ...]:
         and operation.combiner == NamedCombiner("softmax_sum")
     ):
         division = _divide_flattened(axes, limit)
-    return _in_two_steps(operation, division, True) if division is not None and division.splits > 1 else ()
+    return in_two_steps(operation, division, True) if division is not None and division.splits > 1 else ()
 
 
 def _masked(in_range: Expr, bodies: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -253,9 +241,7 @@ def _size(axis: Axis) -> int:
     return axis.size
 
 
-def _in_two_steps(
-    operation: Reduction, division: _Division, along_outer: bool
-) -> tuple[Reduction, Reduction]:
+def in_two_steps(operation: Reduction, division: Division, along_outer: bool) -> tuple[Reduction, Reduction]:
     """Return the reduction of each split and the reduction of the partial results.
 
     The partial results are numbered by their last axes, or by their first where loads are contiguous along the outer

@@ -29,8 +29,9 @@ from litz_ir.scalar import (
     Op,
     Param,
     Scalar,
+    substitute_expr,
 )
-from litz_ir.symbols import bounds
+from litz_ir.symbols import Size, bounds, symbol
 
 
 class TileEmitter:
@@ -38,9 +39,10 @@ class TileEmitter:
 
     Its parts are used by themselves: ``index`` writes index terms, ``masks`` has the masks of accesses, ``tile`` the
     dimensions, ``memory`` writes loads, ``operations`` writes constants and operations, ``cache`` has the values that
-    were written. Its owner sets ``scalars`` (results of earlier phases and symbols, by name) and ``params`` (arguments
-    of a combiner's function). It collects ``functions`` (sources by name) and ``asserts`` (whether indices are
-    checked).
+    were written. Its owner sets ``scalars`` (results of earlier phases and symbols, by name), ``params`` (arguments of
+    a combiner's function), and ``row`` (letter, index and size of a dimension of which a tile has all points; nested
+    reductions of that size are sums along it). It collects ``functions`` (sources by name) and ``asserts`` (whether
+    indices are checked).
     """
 
     def __init__(self, setting: EmitSettings, dims: Dims) -> None:
@@ -55,6 +57,7 @@ class TileEmitter:
         self.operations = OperationEmitter(self.form, self.tile, self.index, self.cache, self.values)
         self.scalars: dict[str, tuple[EmittedValue, DType]] = {}
         self.params: tuple[EmittedValue, ...] = ()
+        self.row: tuple[str, str, Size] | None = None
         self.functions: dict[str, str] = {}
         self.asserts = False
 
@@ -172,7 +175,9 @@ class TileEmitter:
         return self.writer.remember(key, value)
 
     def _nested_reduction(self, expr: NestedReduction) -> EmittedValue:
-        """Write a nested reduction as serial loops."""
+        """Write a nested reduction: as a sum of a tile along its row, or as serial loops."""
+        if self.row is not None and [size for _, size in expr.axes] == [self.row[2]]:
+            return self._sum_of_row(expr, *self.row[:2])
         writer, depth, load_depth = self.writer, self.writer.depth, self.memory.load_depth
         for name, size in expr.axes:
             variable = writer.names.fresh(name)
@@ -192,6 +197,23 @@ class TileEmitter:
             del self.index.symbols[name]
         self.memory.load_depth = load_depth
         return total
+
+    def _sum_of_row(self, expr: NestedReduction, letter: str, index: str) -> EmittedValue:
+        """Write a nested reduction over the points of a dimension as the sum of a tile along it."""
+        ((name, _),) = expr.axes
+        value = self.value(substitute_expr(expr.body, {name: symbol(index)}))
+        text, dims, tail = typed(value, expr.dtype), value.dims | {letter}, self.masks.tails.get(letter)
+        if tail is not None:
+            text, dims = f"tl.where({tail.text}, {text}, 0.0)", dims | tail.dims
+        if dims != value.dims:
+            text = self.tile.broadcast(text, dims)
+        letters = self.tile.letters
+        kept = ", ".join("None" if each == letter else ":" for each in letters)
+        subscript = f"[{kept}]" if len(letters) > 1 else ""
+        text = f"tl.sum({text}, {letters.index(letter)}){subscript}"
+        return self.writer.define(
+            "nested", text, dims - {letter}, max(value.depth, tail.depth if tail else 0)
+        )
 
     def _checked(self, expr: Checked) -> EmittedValue:
         """Write the assertion of a checked expression, and return the value of its body."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from litz_ir.plan import Accumulate, Kernel, ScanStore, Statement, Store
-from litz_ir.scalar import Expr, Load, Scalar, indirects_in, walk
+from litz_ir.scalar import Expr, Load, Scalar, indirects_in, loads, walk
 from litz_ir.symbols import Size
 
 
@@ -44,9 +44,14 @@ def _is_map(statement: Statement) -> bool:
     return isinstance(statement, Store)
 
 
-def accumulates(statements: Sequence[Statement]) -> bool:
-    """True for statements without stores, so that loads of later iterations can be issued early."""
-    return all(isinstance(statement, Accumulate) for statement in statements)
+def can_prefetch(statements: Sequence[Statement]) -> bool:
+    """True for statements that accumulate and store to no buffer that they load, so that loads of later iterations can
+    be issued early."""
+    loaded = {load.buffer for each in statements for load in loads(*expressions(each))}
+    stores = [each for each in statements if not isinstance(each, Accumulate)]
+    return len(stores) < len(statements) and all(
+        isinstance(each, Store) and each.mode == "set" and each.buffer not in loaded for each in stores
+    )
 
 
 def can_flatten(kernel: Kernel) -> bool:

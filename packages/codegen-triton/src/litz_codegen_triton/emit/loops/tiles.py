@@ -128,6 +128,12 @@ class Tiling:
         return min(count, self.max_grid_size) if self.max_grid_size and isinstance(count, int) else count
 
     @property
+    def row(self) -> TileDim | None:
+        """The last dimension of a loop's tiles where one tile has all of its points; else ``None``."""
+        last = self.outer[-1] if self.outer and not self.uses_dot else None
+        return last if last is not None and last.block > 1 and last.block_count == 1 else None
+
+    @property
     def tile_count(self) -> Size:
         """Tiles of outer points."""
         return product(dim.block_count for dim in self.outer)
