@@ -272,3 +272,18 @@ def test_a_package_that_offers_no_pass_is_named(entry: str, said: str, tmp_path:
     (tmp_path / "vendor.py").write_text("VENDOR = 3\n")
     done = run(tmp_path, f"[litz.passes]\nown = {entry}\n")
     assert done.returncode == 1 and said in done.stderr
+
+
+def test_bisection_names_a_pass_of_the_program() -> None:
+    with litz.config.patch(passes=Passes(loops=(SinToCos(),))):
+        found = litz.bisect(program, (numbers(8),))
+    assert (found.stage, found.name) == ("graph-pass", "sin-to-cos")
+
+
+def test_the_self_check_finds_what_a_pass_makes_wrong(caplog: pytest.LogCaptureFixture) -> None:
+    with litz.config.patch(passes=Passes(loops=(SinToCos(),)), self_check="first", fallback="warn"):
+        compiled = torch.compile(program, backend="litz")
+        found = [compiled(numbers(8)) for _ in range(2)]
+    for each in found:
+        torch.testing.assert_close(each, program(numbers(8)))
+    assert any("sin" in record.message and "run as ATen" in record.message for record in caplog.records)

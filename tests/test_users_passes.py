@@ -18,6 +18,8 @@ from torch.fx import Graph
 
 import litz
 from litz.compilation import Compilation
+from litz.debugging.judging_process import JudgingProcess
+from litz.debugging.replay import Replay
 from litz.loading import Compiled
 from litz.passes import Passes
 from litz_ir.errors import ConfigError, UserPassError
@@ -242,7 +244,20 @@ def wrong_arguments(graph: Graph) -> None:
     node.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
 
 
+class _ReportsNothing:
+    """A pass whose report is no sequence."""
+
+    __name__ = "reports_nothing"
+
+    def rewrite(self, graph: Graph) -> None:
+        return None
+
+    def uuid(self) -> object:
+        return "nothing"
+
+
 WRONG = {
+    _ReportsNothing(): "the pass reports_nothing of the stage post_grad_after failed: TypeError",
     raises: "the pass raises of the stage post_grad_after failed: ValueError: no such luck",
     erases_a_used_node: "left a malformed graph",
     drops_a_result: "changed the number of results from 1 to 2",
@@ -318,6 +333,29 @@ def test_a_pass_is_left_out_by_name() -> None:
         found = torch.compile(program, backend="litz")(numbers(8))
     assert report.passes == () and not report.graphs[0].uncacheable
     torch.testing.assert_close(found, program(numbers(8)))
+
+
+def test_bisection_runs_the_passes_of_the_program() -> None:
+    with litz.config.patch(passes=Passes(post_grad_after=(sin_to_cos(),))):
+        found = litz.bisect(program, (numbers(8),))
+    assert found.stage == "capture" and "disable_passes" in str(found)
+
+
+def test_minification_gives_its_process_and_its_repro_the_options_without_passes(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = []
+
+    def failure(process: JudgingProcess, graph: Path, replay: Replay, *how: object) -> str:
+        given.append(json.loads(replay.to_json())["options"])
+        return "wrong"
+
+    monkeypatch.setattr(JudgingProcess, "failure", failure)
+    gm = torch.fx.symbolic_trace(lambda x: torch.sin(x) * 2 + 1)
+    with litz.config.patch(passes=Passes(post_grad_after=(sin_to_cos(),)), verify=False, numerics="fast"):
+        found = litz.minify(gm, [numbers(8)], check="wrong", into=tmp_path / "small")
+    assert given[0] == {"numerics": "fast", "cache": True, "cache_dir": str(folder)}
+    assert Replay.read(found.folder).options == {"numerics": "fast"}
 
 
 # --- keys ---------------------------------------------------------------------------------------------------

@@ -42,24 +42,23 @@ def compile_fx(
     """Compile a graph that Dynamo captured, or that was exported or traced by hand, through AOTAutograd.
 
     ``gm`` may return one value or nested containers of values, and take nested inputs. The result is called like
-    ``gm``, which users' passes do not change: they run on a copy. ``observers`` are called with each graph that is
-    compiled, a later backward graph included. A failure outside the stages returns ``gm`` itself, unless
-    ``config.fallback`` is ``error``.
+    ``gm``, which users' passes do not change: they run on a copy. On a GPU, attention in ``gm`` may be replaced by
+    equal operations. ``observers`` are called with each graph that is compiled, a later backward graph included. A
+    failure outside the stages returns ``gm`` itself, unless ``config.fallback`` is ``error``.
     """
     chosen = config if config is not None else _current()
     cache = ArtifactCache.open(chosen, GraphSource(gm, "captured", captured=True))
-    session = CompileSession(chosen, cache, tuple(observers))
-    if cache.passes:
-        hooks = import_module(_HOOKS)
-        session.hooks = hooks.graph_hooks(cache.passes)
-        gm = hooks.own_copy(gm) if cache.passes.pre_grad else gm
-    return compile_in_session(gm, example_inputs, session)
+    return compile_in_session(gm, example_inputs, CompileSession(chosen, cache, tuple(observers)))
 
 
 def compile_in_session(
     gm: GraphModule, example_inputs: Sequence[Any], session: CompileSession
 ) -> Callable[..., Any]:
-    """Compile a graph as :func:`compile_fx` does, with the options, cache and instruments of a session."""
+    """Compile a graph as :func:`compile_fx` does, with the options, cache, passes and instruments of a session."""
+    if passes := session.cache.passes:
+        hooks = import_module(_HOOKS)
+        session.hooks = hooks.graph_hooks(passes)
+        gm = hooks.own_copy(gm) if passes.pre_grad else gm
     try:
         return _compiled(gm, example_inputs, aot_backend(session))
     except TorchDynamoException:

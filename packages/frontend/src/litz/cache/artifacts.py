@@ -138,8 +138,16 @@ class ArtifactCache:
         return ArtifactCache(None, None, failures=failures)
 
     def without_graphs(self) -> ArtifactCache:
-        """Return a cache of the same binaries that finds and stores no graph and nothing that depends on one."""
-        return ArtifactCache(None, self.binaries, tiles=self.tiles, failures=self.failures)
+        """Return a cache of the same binaries and passes that finds and stores no graph and nothing that depends on
+        one."""
+        return ArtifactCache(
+            None,
+            self.binaries,
+            tiles=self.tiles,
+            failures=self.failures,
+            passes=self.passes,
+            passes_identity=self.passes_identity,
+        )
 
     def key(
         self, gm: GraphModule, config: Config, targets: TargetSet, options: SchedulerOptions,

@@ -25,7 +25,8 @@ _MEANINGS: Mapping[Stage, str] = MappingProxyType(
         "kernel": "the kernel {name} of {graph}, by its lowering rule or its code",
         "host": "{graph}, by none of its passes, fusions, memory or kernels: its host program, its library calls, or a "
         "pass that cannot be left out",
-        "capture": "Dynamo, AOTAutograd, a decomposition or the partition: the program fails without litz's kernels",
+        "capture": "Dynamo, AOTAutograd, a decomposition, the partition or a pass of the program over FX graphs (the "
+        "option disable_passes leaves passes out): the program fails without litz's kernels",
     }
 )
 

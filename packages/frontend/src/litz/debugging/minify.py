@@ -6,7 +6,7 @@ import hashlib
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,14 @@ from litz.debugging.shrink import REDUCTIONS, cleaned, duplicate, operations
 from litz.debugging.verdict import Check
 from litz.debugging.worker import load_graph
 from litz.reports.fx_source import graph_source
-from litz.reports.repro import LEFT_OUT, machine
-from litz.settings import Config
+from litz.reports.repro import changed_options, machine
 from litz_ir.errors import ConfigError, NothingFails
 
 Judge = Callable[[GraphModule, Sequence[Any]], bool]
 """Function of a graph and its inputs that reports whether it fails."""
+
+_HERE = ("cache", "cache_dir")
+"""Options that the process which tries graphs shares with this one, and which the result leaves open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,8 @@ class Minified:
     """Folder with ``graph.py``, ``replay.json`` and ``repro.py``, which runs alone."""
 
     failure: str
-    """Kind of the failure: ``wrong``, ``TooSlow``, the exception's class and stage, or the end of the process."""
+    """Kind of the failure: ``wrong``, ``TooSlow``, the exception's class and stage, the end of the process,
+    ``timeout``, or ``check`` where a function judged."""
 
     before: int
     """Number of operations of the given graph."""
@@ -74,7 +77,7 @@ def minify(
     Outputs and operations are removed, operations become inputs, and sizes and dtypes become smaller and plainer, for
     at most ``seconds`` seconds. Graphs are tried in another process, which imports ``modules`` first (those that
     register operators), has ``timeout`` seconds for each graph, and is started again where it ends. ``into`` is a new
-    folder; by default one in the cache folder of reports or a temporary one.
+    folder; by default a temporary one.
 
     Raises :class:`~litz_ir.errors.NothingFails` where the graph by itself does not fail, and
     :class:`~litz_ir.errors.ConfigError` for a wrong source.
@@ -91,7 +94,7 @@ def minify(
             smallest = search.run(gm)
         finally:
             process.close()
-        folder = _folder(into, smallest)
+        folder = _folder(into)
         before, after = len(operations(gm)), len(operations(smallest))
         _write(folder, smallest, before, search, modules)
     return Minified(folder, search.failure, before, after, search.steps)
@@ -113,9 +116,8 @@ def _given(source: str | Path | GraphModule, inputs: Sequence[Any] | None) -> tu
         gm, given = load_graph(folder / "graph.py")
         replay = Replay.read(folder)
     propagate(gm, given)
-    current, default = asdict(config.current()), asdict(Config())
-    options = {name: value for name, value in current.items() if value != default[name]}
-    options.pop("debug_files", None)
+    current = config.current()
+    options = {**changed_options(current), **{name: getattr(current, name) for name in _HERE}}
     return gm, replace(replay, options={**options, **replay.options}, calls=1)
 
 
@@ -196,7 +198,7 @@ class _Search:
         return replace(self.replay, frozen=frozen, donated=donated, saved=saved)
 
 
-def _folder(into: str | Path | None, gm: GraphModule) -> Path:
+def _folder(into: str | Path | None) -> Path:
     """Return the folder of the result, which is new."""
     if into is None:
         return Path(tempfile.mkdtemp(prefix="litz-minified-"))
@@ -211,7 +213,7 @@ def _folder(into: str | Path | None, gm: GraphModule) -> Path:
 def _write(folder: Path, gm: GraphModule, before: int, search: _Search, modules: Sequence[str]) -> None:
     """Write the files of the result."""
     replay = search.named(gm)
-    portable = {name: value for name, value in replay.options.items() if name not in LEFT_OUT}
+    portable = {name: value for name, value in replay.options.items() if name not in _HERE}
     (folder / "graph.py").write_text(graph_source(gm), encoding="utf-8")
     (folder / REPLAY).write_text(replace(replay, options=portable).to_json(), encoding="utf-8")
     if callable(search.check):

@@ -1,7 +1,8 @@
 """Process that tries graphs, so that one which ends the process, or hangs, costs this process alone.
 
-``python -m litz.debugging.worker`` reads one JSON object a line (``{"graph": path, "check": ..., "replay": {...}}``)
-and answers each with the kind of the failure as JSON; empty for none. It first answers once when it is ready.
+``python -m litz.debugging.worker`` reads one JSON object a line (``{"graph": path, "check": ..., "ratio": ...,
+"replay": {...}}``) and answers each with the kind of the failure as JSON; empty for none. It first answers once when it
+is ready.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -64,8 +65,14 @@ def _run(gm: GraphModule, stage: str, item: FxPass, traced: bool) -> Iterator[De
                 f"the pass {name} of the stage {stage} {what}: {type(error).__name__}: {error}", hint=DISABLE
             ) from error
 
-    reports = isinstance(item, ReportingPass)
-    found = checked(lambda: item.rewrite(graph) if isinstance(item, ReportingPass) else item(graph), "failed")
+    def work() -> list[Decision]:
+        rewrites: object = item
+        if isinstance(rewrites, ReportingPass):
+            return [replace(each, stage=f"{DECISIONS}{stage}") for each in rewrites.rewrite(graph)]
+        item(graph)
+        return []
+
+    reported = checked(work, "failed")
     if gm.graph is not graph:
         raise UserPassError(
             f"the pass {name} of the stage {stage} replaced the graph", hint="change it in place"
@@ -82,10 +89,7 @@ def _run(gm: GraphModule, stage: str, item: FxPass, traced: bool) -> Iterator[De
         _check_results(gm, results, f"the pass {name} of the stage {stage}", traced)
         gm.recompile()
     yield run_decision(stage, name, changed)
-    if reports:
-        yield from (
-            Decision(f"{DECISIONS}{stage}", d.subject, d.verdict, d.reason, d.bytes, d.note) for d in found
-        )
+    yield from reported
 
 
 def run_decision(stage: str, name: str, changed: bool) -> Decision:

@@ -82,7 +82,7 @@ def pass_facts(passes: Passes) -> tuple[tuple[str, ...], str]:
     """
     facts = []
     for position, (stage, item) in enumerate(passes.by_stage()):
-        name, text = pass_name(item), None
+        name = pass_name(item)
         uuid = getattr(item, "uuid", None)
         if uuid is None:
             return (), f"the pass {name} of the stage {stage} has no uuid()"

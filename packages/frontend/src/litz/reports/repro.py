@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.fx import GraphModule
@@ -38,7 +39,7 @@ MAX_REPORTS = 50
 _SHOWN = 3
 """Most of the user's lines that a report names for a failure without a node."""
 
-LEFT_OUT = ("fallback", "cache", "cache_dir", "debug_files", "passes")
+_LEFT_OUT = ("fallback", "cache", "cache_dir", "debug_files", "passes")
 """Options that a repro sets by itself, and the passes of the program, which have no text: those over AOT graphs have
 run on the graph of the report."""
 
@@ -119,20 +120,20 @@ def machine() -> str:
     return f"torch {torch.__version__}, Python {platform.python_version()}, {platform.platform()}"
 
 
+def changed_options(config: Config) -> dict[str, Any]:
+    """Return the options that differ from their defaults and can be written out, by name."""
+    default = Config()
+    given = {each.name: getattr(config, each.name) for each in fields(Config) if each.name not in _LEFT_OUT}
+    return {name: value for name, value in given.items() if value != getattr(default, name)}
+
+
 def replay_text(config: Config, source: GraphSource) -> str:
     """Return the way in which a graph is compiled as JSON, as :class:`litz.debugging.replay.Replay` reads it."""
-    changed = {each.name: getattr(config, each.name) for each in fields(Config)}
-    default = Config()
-    options = {
-        name: value
-        for name, value in changed.items()
-        if name not in LEFT_OUT and value != getattr(default, name)
-    }
     # Subgraphs of higher-order operators need metadata of their own, which AOTAutograd makes.
     through_aot = source.captured or any(node.op == "get_attr" for node in source.gm.graph.nodes)
     replay = {
         "name": source.name,
-        "options": options,
+        "options": changed_options(config),
         "frozen": sorted(source.frozen),
         "donated": sorted(source.donated),
         "saved": sorted(source.saved),
