@@ -398,3 +398,10 @@ def test_a_check_is_part_of_the_identifier() -> None:
     assert len(set(found)) == 3 and None not in found
     assert rewrite(lambda match: hidden is None).uuid() is None
     assert SIN_COS.uuid() == rewrite(None).uuid()
+
+
+def test_rewrites_are_told_apart_without_comparing_their_tensors() -> None:
+    first, second = (Rewrite("same", torch.sin, torch.cos, [torch.empty(4)]) for _ in range(2))
+    passes = [Passes(post_grad_after=(each,)) for each in (first, second)]
+    assert passes[0] == passes[0] != passes[1] and len(set(passes)) == 2
+    assert first.uuid() == second.uuid()

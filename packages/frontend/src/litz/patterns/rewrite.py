@@ -24,7 +24,7 @@ _OWN_METADATA = ("val", "tensor_meta", "unbacked_bindings", "eager_input_vals", 
 """Metadata that describes a node itself; what replaces it has the rest."""
 
 
-@dataclass(frozen=True)  # no slots: what is traced is kept
+@dataclass(frozen=True, eq=False)  # tensors do not compare; no slots: what is traced is kept
 class Rewrite:
     """A pass over AOT graphs that replaces each match of a pattern.
 
