@@ -113,6 +113,12 @@ def test_an_option_that_is_refused_says_what_to_do(name: str) -> None:
     assert repr(name) in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["_pre_fusion_custom_pass", "custom_partitioner_fn", "aot_inductor.package"])
+def test_an_option_that_is_off_is_not_refused(name: str) -> None:
+    as_in_eager(torch.compile(program, backend="litz", options={name: None}))
+    assert graphs() == 1
+
+
 @pytest.mark.parametrize("mode", list(litz.list_mode_options()))
 def test_modes_are_harmless_on_a_cpu(mode: str) -> None:
     compiled = torch.compile(program, backend="litz", mode=mode)

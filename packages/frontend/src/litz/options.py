@@ -154,6 +154,8 @@ def config_from(base: Config, mode: str | None, options: Mapping[str, Any] | Non
         elif name in _PASSES:
             passes += Passes(**{_PASSES[name]: () if value is None else (value,)})
         elif name in _REFUSED or name.startswith(_AHEAD):
+            if not value:
+                continue
             hint = _REFUSED.get(name, "litz compiles at the first call; a cache folder may be shipped")
             raise ConfigError(f"Inductor's option {name!r} is not supported", hint=hint)
         elif name not in _IGNORED:
