@@ -24,6 +24,8 @@ from torch.testing import assert_close
 
 import litz
 from litz import settings
+from litz.debugging.replay import Replay
+from litz.debugging.verdict import failure, run
 from litz.loading import Compiled
 from litz.pipeline import DEMOTED
 from litz.self_check import checked, demotion
@@ -31,7 +33,7 @@ from litz.self_check.bisection import faulty_nodes
 from litz.self_check.checked import SAMPLE_INTERVAL, Comparison, SelfCheckedGraph
 from litz.self_check.judge import difference
 from litz.self_check.reference import Reference, check_obstacle, gpus_of
-from litz.self_check.snapshot import Snapshot
+from litz.self_check.snapshot import Snapshot, copied_leaves
 from litz_codegen_cpp.emit.bodies import body
 from litz_ir.errors import ConfigError, WrongResult
 
@@ -569,6 +571,28 @@ def test_snapshots_restore_what_a_call_wrote() -> None:
     assert_close(memory, torch.arange(6.0))
     assert versions == [each._version for each in args if isinstance(each, torch.Tensor)]
     assert_close(drawn, torch.rand(2))
+
+
+def test_copies_of_arguments_have_their_layout_overlaps_and_gradients() -> None:
+    memory = torch.arange(12.0)
+    args = [memory.view(4, 3)[::2], memory[:4], memory[:1].expand(5), 3, None]
+    args.append(torch.ones(2, 3).t().requires_grad_())
+    rows, start, spread, number, nothing, leaf = copied_leaves(args)
+    for old, new in zip(args, (rows, start, spread, number, nothing, leaf), strict=True):
+        if isinstance(old, torch.Tensor):
+            assert (new.stride(), new.requires_grad) == (old.stride(), old.requires_grad)
+            assert_close(new, old)
+    start.zero_()
+    assert rows[0].eq(0).all() and spread.eq(0).all() and memory[1] == 1
+    assert leaf.is_leaf and (number, nothing) == (3, None)
+    sparse = torch.eye(2).to_sparse()
+    assert_close(copied_leaves([sparse])[0], sparse)
+
+
+def test_a_verdict_calls_graphs_of_expanded_inputs() -> None:
+    gm = symbolic_trace(lambda x: x + 1)
+    assert failure(gm, [torch.ones(4, 1).expand(4, 6)], Replay(), "wrong") == ""
+    run(gm, [torch.ones(4, 1).expand(4, 6)], Replay(), "crash")
 
 
 # --- the parts -------------------------------------------------------------------------------------------

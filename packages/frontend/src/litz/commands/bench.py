@@ -20,6 +20,7 @@ from litz.devices import gpu
 from litz.explain.captures import Frames
 from litz.explain.page.sources import shortened_path
 from litz.options import config_from
+from litz.self_check.snapshot import copied_leaves
 from litz.timing import Timing
 
 Call = Callable[..., Any]
@@ -79,7 +80,7 @@ class _Bench:
         devices = list(range(gpu.device_count())) if gpu.is_available() and gpu.is_initialized() else []
         with torch.random.fork_rng(devices):
             eager, own = (
-                timing.bench(_step(call, trains), *_copies(args), seconds=self._seconds)
+                timing.bench(_step(call, trains), *copied_leaves(args), seconds=self._seconds)
                 for call in (gm, compiled)
             )
         return GraphTiming(compile_id, trains, eager, own)
@@ -130,14 +131,6 @@ def _step(call: Call, trains: bool) -> Call:
         return results
 
     return step
-
-
-def _copies(args: Sequence[Any]) -> list[Any]:
-    """Return copies of the tensors among some arguments, and the others as they are."""
-    return [
-        each.detach().clone().requires_grad_(each.requires_grad) if isinstance(each, torch.Tensor) else each
-        for each in args
-    ]
 
 
 def _needs_gradient(value: Any) -> bool:

@@ -18,6 +18,7 @@ from litz.debugging.probe import failure_of
 from litz.debugging.replay import Replay, backward
 from litz.self_check.judge import difference
 from litz.self_check.reference import in_double_precision
+from litz.self_check.snapshot import copied_leaves
 from litz.settings import Config
 from litz.timing import bench
 
@@ -79,24 +80,13 @@ def _compiled(gm: GraphModule, inputs: Sequence[Any], replay: Replay, fallback: 
 def _values(call: Callable[..., Any], inputs: Sequence[Any]) -> Mapping[str, Any]:
     """Return the values after a call of ``call`` on copies of inputs, by name: results, inputs, gradients."""
     torch.manual_seed(SEED)
-    given = [_copied(each) for each in inputs]
+    given = copied_leaves(inputs)
     results = pytree.tree_leaves(call(*given))
     backward(results)
     found = {f"result {k}": _plain(each) for k, each in enumerate(results) if each is not None}
     found |= {f"input {k}": _plain(each) for k, each in enumerate(given)}
     gradients = ((k, getattr(each, "grad", None)) for k, each in enumerate(given))
     return found | {f"gradient {k}": each for k, each in gradients if each is not None}
-
-
-def _copied(value: Any) -> Any:
-    """Return a copy of an input in the same layout."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    made = value.detach().clone(memory_format=torch.preserve_format)
-    if made.stride() != value.stride():
-        made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-        made.copy_(value.detach())
-    return made.requires_grad_(value.requires_grad)
 
 
 def _plain(value: Any) -> Any:
@@ -124,7 +114,7 @@ def _wrong(gm: GraphModule, inputs: Sequence[Any], replay: Replay, ratio: float)
     found = _values(_compiled(gm, inputs, replay, "silent"), inputs)
 
     def exact() -> Mapping[str, Any]:
-        values = in_double_precision(gm, [_copied(each) for each in inputs])
+        values = in_double_precision(gm, copied_leaves(inputs))
         if values is None:
             return expected
         results = {f"result {k}": value for k, value in enumerate(pytree.tree_leaves(values))}

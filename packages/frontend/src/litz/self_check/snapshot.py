@@ -80,6 +80,21 @@ def copied(args: Sequence[Any]) -> list[Any]:
         return [_copied(each, memory) if isinstance(each, Tensor) else each for each in args]
 
 
+def copied_leaves(args: Sequence[Any]) -> list[Any]:
+    """Return copies of the arguments that require gradients where these do, and overlap each other as these do.
+
+    Where one is of a class that has no copy of the same layout, each is cloned by itself.
+    """
+    if can_be_copied(args):
+        copies = copied(args)
+    else:
+        copies = [each.detach().clone() if isinstance(each, Tensor) else each for each in args]
+    for old, new in zip(args, copies, strict=True):
+        if isinstance(old, Tensor) and old.requires_grad:
+            new.requires_grad_()
+    return copies
+
+
 def _copied(tensor: Tensor, memory: dict[int, torch.UntypedStorage]) -> Tensor:
     """Return a copy of a tensor, in a copy of its storage."""
     if tensor.is_conj() or tensor.is_neg():
