@@ -31,6 +31,19 @@ def qkv(gradients: bool = False) -> list[torch.Tensor]:
     return [torch.randn(2, 3, 5, 8, requires_grad=gradients) for _ in range(3)]
 
 
+def test_attention_without_keys_stays_as_it_is() -> None:
+    rows = torch.tensor([True, False, True, True, False]).view(5, 1)
+
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=rows.expand(5, 0))
+
+    query, empty = torch.ones(2, 3, 5, 8), torch.ones(2, 3, 0, 8)
+    inputs = (query, empty, empty)
+    found, masked = rewritten(attention, inputs)
+    assert masked == [True]
+    torch.testing.assert_close(found, attention(*inputs), equal_nan=True)
+
+
 def test_a_mask_of_rows_selects_them_and_their_gradients() -> None:
     rows = torch.tensor([True, False, True, True, False])
 

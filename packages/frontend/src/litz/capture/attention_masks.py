@@ -38,15 +38,11 @@ def select_rows(gm: GraphModule, on: Callable[[str], bool] = is_gpu) -> None:
 
 def _is_equal_for_keys(mask: object, on: Callable[[str], bool]) -> bool:
     """Report whether a mask is boolean, on a selected device, and broadcast along the keys."""
-    if (
-        not isinstance(mask, torch.Tensor)
-        or mask.dtype != torch.bool
-        or mask.dim() < 2
-        or not on(mask.device.type)
-    ):
+    if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool or mask.dim() < 2:
         return False
-    stride: Any = mask.stride(-1)
-    return type(stride) is int and stride == 0
+    keys, stride = mask.shape[-1], mask.stride(-1)
+    some = type(keys) is not int or keys > 0  # without keys there is no column to take
+    return on(mask.device.type) and some and type(stride) is int and stride == 0
 
 
 def _select(graph: torch.fx.Graph, node: Node, given: dict[str, Any], mask: Node) -> None:

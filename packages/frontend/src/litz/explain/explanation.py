@@ -35,7 +35,7 @@ class LostTime:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All graphs compiled in one call of a function."""
+    """All graphs compiled in the calls that were observed: of a function, or of a program."""
 
     graphs: tuple[GraphReport, ...]
     """The compiled graphs."""
@@ -44,7 +44,7 @@ class Explanation:
     """Number of graphs that run as ATen operations throughout."""
 
     breaks: tuple[GraphBreak, ...] = ()
-    """Graph breaks of the call. Dynamo reports them when it traces, so there are none for a function that is traced
+    """Graph breaks of the calls. Dynamo reports them when it traces, so there are none for a function that is traced
     already."""
 
     frames: tuple[FrameReport, ...] = ()

@@ -77,7 +77,8 @@ class Recorder:
         if trace_log.handlers:
             self._attempt(lambda: emit(name, pages()))
             if compiled.artifact is not None and not compiled.artifact.cached:
-                emit_times(name, compiled.artifact.seconds)
+                seconds = compiled.artifact.seconds
+                self._attempt(lambda: emit_times(name, seconds))
 
     def _first_pages(self, source: GraphSource) -> Iterable[Page]:
         """Yield the graphs before the one that is compiled, then this one."""

@@ -101,9 +101,10 @@ def drawing(graph: GraphReport, prefix: str) -> Drawing:
     widths = [_width(each) for each in steps]
     named = []
     for (source, root), own in edges.items():
-        shape = plan.symbols.hint(product(placements[root].type.shape)) * placements[root].type.dtype.itemsize
+        type_ = placements[root].type
+        nbytes = plan.symbols.hint(product(type_.shape)) * type_.dtype.itemsize
         keys = " ".join(steps[number].key for number in (source, *own))
-        named.append((f"{root}, {bytes_text(shape)}", keys))
+        named.append((f"{root}, {bytes_text(nbytes)}", keys))
     return Drawing(lay_out(widths, drawn), tuple(steps), tuple(named))
 
 
