@@ -172,6 +172,19 @@ def test_wrong_registrations_say_what_to_do() -> None:
         assert caught.value.hint
 
 
+def test_a_registration_that_fails_registers_nothing() -> None:
+    by_rule()
+    by_decomposition()
+    others = (torch.ops.aten.is_pinned.default, gated)
+    for register, function in (
+        (litz.lowering.rule, gated_loop),
+        (litz.lowering.decomposition, gated_by_aten),
+    ):
+        with pytest.raises(ConfigError, match=r"two .* serve litzlowerings\.gated\.default"):
+            register(*others)(function)
+    assert not any("is_pinned" in name for name in registered())
+
+
 def test_a_rule_of_litz_may_be_replaced() -> None:
     def tripled(ctx: LoweringContext, x: litz.lowering.Tensor) -> litz.lowering.Tensor:
         return ctx.pointwise(lambda i: build.op("mul", x.load(i), build.const(3.0, x.dtype)))

@@ -97,12 +97,12 @@ class Registry:
         moves: bool = False,
         replace: bool = False,
     ) -> None:
-        """Register ``rule`` for ``overloads``; raises :class:`GraphError` when one has a rule already, unless that is
-        to be replaced."""
-        for overload in overloads:
-            if overload in self._rules and not replace:
-                raise GraphError(f"two lowering rules serve {overload}", node=overload)
-            self._rules[overload] = RuleEntry(rule, how, takes, moves)
+        """Register ``rule`` for ``overloads``; raises :class:`GraphError`, and registers none, when one has a rule
+        already, unless that is to be replaced."""
+        taken = None if replace else next((each for each in overloads if each in self._rules), None)
+        if taken is not None:
+            raise GraphError(f"two lowering rules serve {taken}", node=taken)
+        self._rules |= dict.fromkeys(overloads, RuleEntry(rule, how, takes, moves))
 
     def add_complex(self, rule: Rule, *overloads: str, how: LoweringKind = "loops") -> None:
         """Register a rule for uses of ``overloads`` with complex operands or results. Other rules never see
@@ -120,12 +120,13 @@ class Registry:
     ) -> None:
         """Register a function of ATen operations to be traced instead of ``overloads``.
 
-        Raises :class:`GraphError` when one has such a function already, unless that is to be replaced.
+        Raises :class:`GraphError`, and registers none, when one has such a function already, unless that is to be
+        replaced.
         """
-        for overload in overloads:
-            if overload in self._decompositions and not replace:
-                raise GraphError(f"two decompositions serve {overload}", node=str(overload))
-            self._decompositions[overload] = how
+        taken = None if replace else next((each for each in overloads if each in self._decompositions), None)
+        if taken is not None:
+            raise GraphError(f"two decompositions serve {taken}", node=str(taken))
+        self._decompositions |= dict.fromkeys(overloads, how)
 
     def find(self, overload: str, *, is_complex: bool = False) -> RuleEntry | None:
         """Entry that serves an overload; ``is_complex`` where an operand or result is complex."""
