@@ -4,7 +4,7 @@ user's lines."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import PurePath
 from typing import Any
 
@@ -42,9 +42,10 @@ def _launch_event(step: Launch, kernel: Kernel, call: Callable[..., Any]) -> Cal
     operations = tuple(dict.fromkeys(each.operation for each in step.origins))
     name = _event_name(step.kernel, operations, origins)
     facts = {"kernel": step.kernel, **_facts(operations, origins)}
+    described = lru_cache(partial(_shapes, kernel))
 
     def run(addresses: Sequence[int], symbols: Sequence[int | float], shapes: Shapes) -> None:
-        with Event(name, [], {**facts, "shapes": _shapes(kernel, shapes)}):
+        with Event(name, [], {**facts, "shapes": described(shapes)}):
             call(addresses, symbols)
 
     return run
@@ -77,7 +78,6 @@ def _facts(operations: Sequence[str], origins: Iterable[Origin]) -> dict[str, st
     return {"operations": _printable(" ".join(operations)), "lines": _printable(lines)}
 
 
-@lru_cache(maxsize=4096)
 def _shapes(kernel: Kernel, shapes: Shapes) -> str:
     """Return dtypes and shapes of the buffers that a launch reads and writes: ``float32[4, 8] -> float32[4]``."""
     texts = [
