@@ -102,11 +102,7 @@ class _Search:
             limits = {each: limit for each, limit in limits.items() if each != kind}
             if self._fails(Experiment(number, limits)):
                 return self._transformation(Experiment(number, limits), kind)
-        # Without limits the same graph failed above.
-        raise NothingFails(
-            "the program fails in some runs alone",
-            hint="remove what differs from run to run, such as the time or random numbers of other libraries",
-        )
+        raise _erratic()  # without limits the same graph failed above
 
     def _transformation(self, failing: Experiment, kind: FuelKind) -> Culprit:
         """Return the first transformation of a kind with which a graph fails, given an experiment without a limit for
@@ -115,7 +111,9 @@ class _Search:
         def limited(count: int) -> Experiment:
             return replace(failing, limits={**failing.limits, kind: count})
 
-        made = self._probe(failing).graphs[-1].fuel.spent[kind]
+        made = self._probe(failing).graphs[-1].fuel.spent.get(kind)
+        if not made:
+            raise _erratic()  # with none of them the graph worked
         before, count = self._first(len(made), limited)
         names = made[before:count]
         graph = self._probe(replace(limited(count), watched=names[-1])).graphs[-1]
@@ -179,6 +177,14 @@ class _Search:
     def _culprit(self, stage: Stage, name: str, graph: str, blamed: Blamed) -> Culprit:
         """Return the result."""
         return Culprit(stage, name, graph, *blamed, self.baseline.text, self.probes)
+
+
+def _erratic() -> NothingFails:
+    """Return the error of a program whose failure does not repeat."""
+    return NothingFails(
+        "the program fails in some runs alone",
+        hint="remove what differs from run to run, such as the time or random numbers of other libraries",
+    )
 
 
 def _plan(graph: ProbedGraph) -> Plan | None:
