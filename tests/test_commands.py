@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from litz.commands.checks import _fits, _threads
-from litz.commands.scripts import backend_instead, default_backend
+from litz.commands.main import main
+from litz.commands.scripts import backend_instead, default_backend, run_script
 
 SCRIPT = """
 import sys
@@ -91,9 +92,25 @@ def test_bench_times_each_graph_without_side_effects(tmp_path: Path) -> None:
     assert all(float(cell) > 0 for row in rows for cell in row.split("│")[3:6])
 
 
-def test_a_script_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    done = litz(tmp_path, "run", "no.py")
-    assert done.returncode == 1 and "there is no script 'no.py'" in done.stderr
+def test_what_is_missing_is_an_error_before_a_script_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in ("run", "bench", "explain"):
+        assert main([command, "no.py"]) == 1
+        printed = capsys.readouterr()
+        assert printed.err.startswith("config: there is no script 'no.py'") and not printed.out
+    Path("ran.py").write_text("open('ran', 'w')", encoding="utf-8")
+    assert main(["explain", "--output", "no/page.html", "ran.py"]) == 1
+    assert "'no/page.html' cannot be written" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["ran.py"]
+
+
+def test_a_script_leaves_the_import_path_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import sys\nsys.path.insert(0, 'elsewhere')\nsys.exit('bad')")
+    before, argv = list(sys.path), sys.argv
+    assert run_script(str(tmp_path / "script.py"), ["--rows"]) == 1
+    assert (sys.path, sys.argv) == (before, argv)
 
 
 def test_doctor_of_a_good_installation(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from torch._guards import CompileContext
 from torch.fx import GraphModule
-from torch.utils import _pytree as pytree
 
 from litz import timing
 from litz.api import compile_fx, config
 from litz.commands.scripts import backend_instead, default_backend, run_script
 from litz.devices import gpu
 from litz.explain.captures import Frames
+from litz.explain.observation import run_backward
 from litz.explain.page.sources import shortened_path
 from litz.options import config_from
 from litz.self_check.snapshot import copied_leaves
@@ -76,7 +76,9 @@ class _Bench:
 
     def _timed(self, gm: Call, compiled: Call, args: Sequence[Any], compile_id: str) -> GraphTiming:
         """Time a graph and its compiled form, without effect on the arguments or on random numbers."""
-        trains = torch.is_grad_enabled() and any(_needs_gradient(each) for each in args)
+        trains = torch.is_grad_enabled() and any(
+            isinstance(each, torch.Tensor) and each.requires_grad for each in args
+        )
         devices = list(range(gpu.device_count())) if gpu.is_available() and gpu.is_initialized() else []
         with torch.random.fork_rng(devices):
             eager, own = (
@@ -126,13 +128,7 @@ def _step(call: Call, trains: bool) -> Call:
     def step(*args: Any) -> Any:
         results = call(*args)
         if trains:
-            leaves = [each for each in pytree.tree_leaves(results) if _needs_gradient(each)]
-            torch.autograd.backward([each.float().sum() for each in leaves])
+            run_backward(results)
         return results
 
     return step
-
-
-def _needs_gradient(value: Any) -> bool:
-    """Report whether a value is a tensor that requires a gradient."""
-    return isinstance(value, torch.Tensor) and value.requires_grad

@@ -97,6 +97,14 @@ def _versions() -> Iterator[Check]:
             yield Check(name, "broken", f"{found}, litz needs {allowed}", f"pip install '{name}{allowed}'")
 
 
+def _installed(name: str) -> str:
+    """Return the version of a package; a word for one under another name, such as builds of Triton by torch."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "of unknown version"
+
+
 def _requirements() -> list[str]:
     """Return litz's own requirements; none where it is not installed but found on the path."""
     try:
@@ -186,11 +194,8 @@ def _gpus() -> Iterator[Check]:
     if isinstance(known, LitzError):
         yield Check("GPU target", "broken", known.message, known.hint or f"pip install {_GPU_TARGET}")
         return
-    yield Check(
-        "GPU target",
-        "good",
-        f"{_GPU_TARGET} {version(_GPU_TARGET)}, Triton {version('triton')}, {known.name}",
-    )
+    versions = ", ".join(f"{name} {_installed(name)}" for name in (_GPU_TARGET, "triton"))
+    yield Check("GPU target", "good", f"{versions}, {known.name}")
 
 
 def _cache() -> Iterator[Check]:
@@ -227,15 +232,16 @@ def _compilations() -> Iterator[Check]:
 def _compilation(kind: str) -> Check:
     """Compile and run a softmax on one kind of device, and compare it with eager."""
     name = f"compilation for {kind}"
-    x = torch.linspace(-3, 3, _TESTED[0] * _TESTED[1], device=kind).reshape(_TESTED)
     graph = torch.fx.symbolic_trace(_softmax)
     root = config.current().cache_root()
     parent = root if root.is_dir() and os.access(root, os.W_OK) else None
     folder = tempfile.mkdtemp(prefix="litz-doctor-", dir=parent)
     start = time.perf_counter()
     try:
+        x = torch.linspace(-3, 3, _TESTED[0] * _TESTED[1], device=kind).reshape(_TESTED)
         with config.patch(cache_dir=folder, fallback="error"), torch.no_grad():
             result = compile_fx(graph, [x])(x)
+        agrees = torch.allclose(result, _softmax(x), rtol=1e-4, atol=1e-6)
     except (LitzError, RuntimeError, OSError) as error:
         hint = error.hint if isinstance(error, LitzError) else ""
         text = error.message if isinstance(error, LitzError) else str(error)
@@ -243,7 +249,7 @@ def _compilation(kind: str) -> Check:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     seconds = time.perf_counter() - start
-    if not torch.allclose(result, _softmax(x), rtol=1e-4, atol=1e-6):
+    if not agrees:
         return Check(
             name, "broken", "a softmax differs from eager's", "report it; LITZ_FUSE=0 may help meanwhile"
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from litz.commands.scripts import backend_instead, default_backend, run_script
+from litz.commands.scripts import backend_instead, default_backend, require_folder, run_script
 from litz.explain.explanation import Explanation
 from litz.explain.observation import Observation
 
@@ -19,8 +19,10 @@ def explain(
     """Run a script with litz as the default backend, and write the page, and the JSON ``document`` where one is named.
 
     Returns the exit status of the script. The page is written too where the script raises an exception, which is then
-    raised again.
+    raised again. Raises ``ConfigError`` before the script runs where a file cannot be written for lack of its folder.
     """
+    for path in filter(None, (output, document)):
+        require_folder(path)
     observation = Observation(measure=measure)
     try:
         with default_backend(), backend_instead(observation.backend):

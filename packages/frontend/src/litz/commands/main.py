@@ -13,6 +13,7 @@ from litz.commands.doctor import doctor
 from litz.commands.explain import explain
 from litz.commands.info import info
 from litz.commands.run import run
+from litz.commands.scripts import require_script
 from litz_ir.errors import LitzError
 
 
@@ -29,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _dispatch(console: Console, given: argparse.Namespace) -> int:
     """Call the function of a command."""
+    if "script" in given:
+        require_script(given.script)
     match given.command:
         case "explain":
             return explain(given.script, given.arguments, given.output, given.json, measure=given.measure)

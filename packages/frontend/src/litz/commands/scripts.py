@@ -21,22 +21,33 @@ Backend = Callable[..., Callable[..., Any]]
 """A backend of ``torch.compile``."""
 
 
+def require_script(script: str) -> None:
+    """Raise ``ConfigError`` where there is no such file."""
+    if not Path(script).is_file():
+        raise ConfigError(f"there is no script {script!r}", hint="give the path of a Python file")
+
+
+def require_folder(output: str) -> None:
+    """Raise ``ConfigError`` where a file could not be written after the script has run, for lack of its folder."""
+    if not Path(output).parent.is_dir():
+        raise ConfigError(
+            f"{output!r} cannot be written: there is no such folder", hint="make the folder first"
+        )
+
+
 def run_script(script: str, arguments: Sequence[str]) -> int:
     """Run a script with these arguments as ``__main__``; return its exit status.
 
-    An exception of the script is raised as it is. Raises ``ConfigError`` where there is no such file.
+    An exception of the script is raised as it is.
     """
-    path = Path(script)
-    if not path.is_file():
-        raise ConfigError(f"there is no script {script!r}", hint="give the path of a Python file")
-    argv, search = sys.argv, sys.path[0]
-    sys.argv, sys.path[0] = [script, *arguments], os.fspath(path.resolve().parent)
+    argv, search = sys.argv, list(sys.path)
+    sys.argv, sys.path[0] = [script, *arguments], os.fspath(Path(script).resolve().parent)
     try:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as ended:
         return _status(ended.code)
     finally:
-        sys.argv, sys.path[0] = argv, search
+        sys.argv, sys.path[:] = argv, search
     return 0
 
 

@@ -77,11 +77,11 @@ def explain(
         with torch.set_grad_enabled(backward or torch.is_grad_enabled()):
             result = compiled(*given, **kwargs)
             if backward:
-                _backward(result)
+                run_backward(result)
     return observation.explanation()
 
 
-def _backward(result: Any) -> None:
+def run_backward(result: Any) -> None:
     """Run the backward of the sum of all results that require a gradient."""
     leaves = [each for each in pytree.tree_leaves(result) if isinstance(each, torch.Tensor)]
     torch.autograd.backward([each.float().sum() for each in leaves if each.requires_grad])
