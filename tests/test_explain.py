@@ -128,3 +128,17 @@ def test_a_whole_graph_tells_of_no_break() -> None:
     torch._dynamo.reset()
     report = litz.explain(torch.sin, torch.randn(4))
     assert report.breaks == () and "break" not in str(report)
+
+
+def test_a_function_is_explained_any_number_of_times() -> None:
+    torch._dynamo.reset()
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() + 1
+
+    with torch._dynamo.config.patch(recompile_limit=2):
+        reports = [litz.explain(function, torch.ones(size)) for size in (3, 3, 4, 4)]
+        differing = litz.explain(function, torch.ones(3), others=[(torch.ones(3).double(),)])
+    assert [(len(report.kernels), report.recompiles) for report in reports] == [(1, ())] * 4
+    assert len(differing.recompiles) == 1 and "dtype mismatch" in differing.recompiles[0].recompile_reason
+    assert str(litz.diff(*reports[:2])) == "the explanations do not differ"

@@ -134,3 +134,12 @@ def test_counters_tell_what_was_compiled() -> None:
     second = counters["litz"]
     assert (second["graphs"], second["cache_hits"], second["cache_misses"]) == (2, 1, 1)
     assert second["milliseconds.lower"] == first["milliseconds.lower"], "what is found is not compiled"
+
+
+def test_a_function_is_compared_beyond_the_limit_of_recompilations() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() + 1
+
+    with torch._dynamo.config.patch(recompile_limit=1):
+        for _ in range(3):
+            assert_kernels(function, torch.ones(3), count=1)

@@ -15,6 +15,7 @@ from litz.cache.artifacts import ArtifactCache
 from litz.capture.aot import CompileSession
 from litz.debug import Instruments
 from litz.debugging.comparison import Program, compare
+from litz.explain.captures import without_recompile_limit
 from litz.loading import Compiled
 from litz.settings import Config
 from litz_ir.errors import InternalError, LitzError
@@ -109,9 +110,7 @@ class Prober:
         """Compile and run the program in a part, and return what that showed."""
         outcome = Outcome()
         backend = _Backend(self.config, experiment, outcome)
-        # Every probe is a compilation of the same code, of which Dynamo allows few.
-        unlimited = dict.fromkeys(("recompile_limit", "accumulated_recompile_limit"), EVERY)
-        with torch._dynamo.config.patch(unlimited):
+        with without_recompile_limit():
             try:
                 self._judge(backend)
             except Exception as error:

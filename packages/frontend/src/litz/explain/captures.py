@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch._dynamo.config
 from torch._dynamo.utils import CompilationMetrics, get_compilation_metrics
 from torch._guards import CompileContext, Guard, TracingContext
+
+_UNLIMITED = 1 << 30
+"""Number of compilations that no program reaches."""
 
 _MARKS = re.compile(r"hasattr\(.*, '_dynamo_\w+'\) == False")
 """Guard on marks of ``torch._dynamo.mark_dynamic``, which every tensor has."""
@@ -81,7 +86,7 @@ class FrameReport:
     """First line of its definition."""
 
     recompile_reason: str
-    """Guard that failed, where the function was compiled before; else empty."""
+    """Guard that failed, where the function was compiled before among those that are reported; else empty."""
 
     seconds: float | None
     """Time of the whole compilation, in seconds; ``None`` where Dynamo gives none."""
@@ -96,6 +101,18 @@ class FrameReport:
     def specialised(self) -> tuple[SizeReport, ...]:
         """Symbols that a condition specialised to a number."""
         return tuple(size for size in self.sizes if size.value is not None)
+
+
+def without_recompile_limit() -> contextlib.AbstractContextManager[object]:
+    """Let Dynamo compile a function as often as it is asked to, inside a ``with`` block.
+
+    Each report or probe compiles the same code by a backend of its own, of which Dynamo keeps few.
+    """
+    limits = ("recompile_limit", "accumulated_recompile_limit")
+    patched: contextlib.AbstractContextManager[object] = torch._dynamo.config.patch(
+        dict.fromkeys(limits, _UNLIMITED)
+    )
+    return patched
 
 
 class Frames:
@@ -118,7 +135,14 @@ class Frames:
     def found(self) -> tuple[FrameReport, ...]:
         """Return the compilations in order."""
         self._take()
-        return tuple(_report(metrics, context) for metrics, context in self._finished)
+        found: list[FrameReport] = []
+        functions: set[str] = set()
+        for metrics, context in self._finished:
+            report, function = _report(metrics, context), str(metrics.compile_id).partition("/")[0]
+            # A first compilation has a reason too where an earlier report, or another backend, compiled the function.
+            found.append(report if function in functions else replace(report, recompile_reason=""))
+            functions.add(function)
+        return tuple(found)
 
     def _take(self) -> None:
         """Keep Dynamo's records of finished compilations, of which it holds the last few only.

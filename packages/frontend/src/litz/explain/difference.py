@@ -155,6 +155,9 @@ class Difference:
             or any(each.first != each.second for each in counts)
         )  # fmt: skip
 
+    def __str__(self) -> str:
+        return self.describe()
+
     def describe(self) -> str:
         """Return the differences as text, with ``-`` before what the first has alone and ``+`` before what the second
         has; a sentence if there are none.
@@ -183,7 +186,7 @@ def _document(given: Explanation | Document) -> Document:
     """Return the document of an explanation; check one that is given as such."""
     if isinstance(given, Explanation):
         return given.to_json()
-    if (given.get("format"), given.get("version")) != (FORMAT, VERSION):
+    if not isinstance(given, Mapping) or (given.get("format"), given.get("version")) != (FORMAT, VERSION):
         raise ConfigError(
             f"this is no document of an explanation, version {VERSION}", hint="give what to_json() returned"
         )

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from litz.api import compile_fx, config
 from litz.explain.call_times import CallTimes
-from litz.explain.captures import Frames
+from litz.explain.captures import Frames, without_recompile_limit
 from litz.explain.explanation import Explanation
 from litz.explain.graph_breaks import GraphBreaks
 from litz.explain.graphs import Times, graph_report
@@ -73,8 +73,8 @@ def explain(
     """
     observation = Observation(measure=measure)
     compiled = torch.compile(function, backend=observation.backend)
-    for given in (args, *others):
-        with torch.set_grad_enabled(backward or torch.is_grad_enabled()):
+    with without_recompile_limit(), torch.set_grad_enabled(backward or torch.is_grad_enabled()):
+        for given in (args, *others):
             result = compiled(*given, **kwargs)
             if backward:
                 run_backward(result)
