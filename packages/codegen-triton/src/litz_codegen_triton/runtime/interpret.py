@@ -22,6 +22,7 @@ from typing import Any
 from triton.runtime.interpreter import InterpretedFunction, InterpreterOptions, interpreter_builder
 
 from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
+from litz_codegen_triton.runtime.interpreted_reductions import whole_tensors
 from litz_codegen_triton.runtime.modules import load_function
 from litz_ir.errors import KernelError, TargetError
 from litz_ir.faults import BY_CODE, fault_error
@@ -129,7 +130,7 @@ def _launch(
     # Bounds checks are device asserts, which run in debug mode alone.
     interpreter_builder.options = InterpreterOptions(debug=source.asserts, sanitize_overflow=False)
     try:
-        with _in_order(order):
+        with _in_order(order), whole_tensors():
             for barrier in range(1, source.cluster_barriers + 1):
                 function[(grid_size,)](*pointers, *numbers, barrier)
             last = (source.cluster_barriers + 1,) if source.cluster_barriers else ()
