@@ -153,7 +153,9 @@ WRONG = {
 
 @pytest.mark.parametrize("text", RIGHT)
 def test_a_schedule_that_suits_its_kernel_is_accepted(text: str) -> None:
-    verify_kernel(parse_kernel(text))
+    kernel = parse_kernel(text)
+    verify_kernel(kernel)
+    assert schedules_of(kernel), "it has schedules to verify"
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -10,7 +10,7 @@ from litz_ir.dtypes import u8
 from litz_ir.errors import VerifyError
 from litz_ir.fused.group import FusedGraph
 from litz_ir.fused.verify import verify_fused
-from litz_ir.loops.nodes import Axis, Pointwise
+from litz_ir.loops.nodes import Axis, Operation, Pointwise
 from litz_ir.loops.verify import verify_graph
 from litz_ir.scalar.expr import Const
 from litz_ir.text import from_text, parse_graph
@@ -48,8 +48,12 @@ graph every(
 """
 
 
-def test_a_right_graph_is_accepted() -> None:
-    verify_graph(parse_graph(GRAPH))
+def test_a_right_graph_with_operations_of_each_kind_is_accepted() -> None:
+    graph = parse_graph(GRAPH)
+    verify_graph(graph)
+    assert all(
+        any(isinstance(each, kind) for each in graph.operations) for kind in Operation.__subclasses__()
+    )
 
 
 def small(body: str, outputs: str = "", inputs: str = "%x: f32[4, 8], %y: f32[4, 8]", marks: str = "") -> str:

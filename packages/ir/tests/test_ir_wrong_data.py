@@ -26,7 +26,8 @@ from litz_ir.errors import LitzError, SymbolError, TargetError, VerifyError
 from litz_ir.loops import Axis, LoopGraph, NamedCombiner, Ref, Value
 from litz_ir.origin import Origin
 from litz_ir.plan import Launch, Plan
-from litz_ir.scalar import OPS, Const, Index, Load, const, op
+from litz_ir.scalar import OPS, Const, Expr, Index, Indirect, Load, const, op
+from litz_ir.serial.field_checks import Misfit, check_expr
 from litz_ir.symbols import symbol
 from litz_ir.target import Capabilities, DeviceModel, Target
 from litz_ir.target.conformance import run_conformance
@@ -352,3 +353,16 @@ def test_a_term_says_what_to_do_instead() -> None:
     with pytest.raises(SymbolError, match="compare it with 0"):
         bool(n + 1)
     assert isinstance(graph().inputs[0], Value)
+
+
+def test_an_index_that_is_read_twice_at_each_of_many_depths_is_checked_once() -> None:
+    """A binary search reads at an index that the last step computed from what it read: 2 to the 60th paths."""
+    value: Expr = Load("ids", (0,), i64)
+    for _ in range(60):
+        at = Indirect(value, 4)
+        value = op("add", Load("ids", (at,), i64), Load("more", (at,), i64))
+    check_expr(value)
+    wrong = Load("ids", (Indirect(Load("ids", ("0",), i64), 4),), i64)  # type: ignore[arg-type]
+    with pytest.raises(Misfit, match="int or Term belongs there, found a str") as caught:
+        check_expr(op("neg", wrong))
+    assert caught.value.path.startswith(".args[0].index[0]<") and caught.value.path.endswith(">.index[0]")

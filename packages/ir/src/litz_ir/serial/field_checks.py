@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -85,7 +85,7 @@ def check_term(value: Any) -> None:
 
 
 def check_expr(root: Any) -> None:
-    """Check an expression with all nodes below it, each once."""
+    """Check an expression with all nodes below it, those of indirect indices too, each once."""
     seen: set[int] = set()
     stack: list[tuple[Any, str]] = [(root, "")]
     while stack:
@@ -100,10 +100,23 @@ def check_expr(root: Any) -> None:
         for name, check in checks.items():
             value = getattr(node, name)
             with_path(check, value, f"{path}.{name}")
-            if check is _check_argument:
-                stack.append((value, f"{path}.{name}"))
-            elif check is _check_arguments:
-                stack += ((each, f"{path}.{name}[{k}]") for k, each in enumerate(value))
+            stack += _below(check, value, f"{path}.{name}")
+
+
+def _below(check: Check, value: Any, path: str) -> Iterator[tuple[Any, str]]:
+    """Yield the expressions in a checked field, each with its path."""
+    if check is _check_argument:
+        yield value, path
+    elif check is _check_arguments:
+        yield from ((each, f"{path}[{k}]") for k, each in enumerate(value))
+    elif check is _check_size:
+        yield from ((atom.value, f"{path}<{atom}>") for atom in indirects_in(value))
+    elif check is _check_index:
+        for k, each in enumerate(value):
+            yield from _below(_check_size, each, f"{path}[{k}]")
+    elif check is _check_axes:
+        for k, (_, size) in enumerate(value):
+            yield from _below(_check_size, size, f"{path}[{k}][1]")
 
 
 def _check_argument(value: Any) -> None:
@@ -121,10 +134,8 @@ def _at(misfit: Misfit, path: str) -> Misfit:
 
 
 def _check_size(value: Any) -> None:
-    if type(value) is not int:
-        if not isinstance(value, Term):
-            raise Misfit("int or Term", value)
-        check_term(value)
+    if type(value) is not int and not isinstance(value, Term):
+        raise Misfit("int or Term", value)
 
 
 def _check_index(value: Any) -> None:
