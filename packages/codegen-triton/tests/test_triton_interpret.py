@@ -31,7 +31,7 @@ def run_interpreted(program: Path, *arguments: str) -> list[dict[str, str]]:
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]

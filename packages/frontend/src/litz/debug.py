@@ -32,7 +32,7 @@ class Instruments:
     """Collects the seconds of each pass, if given."""
 
     anew: bool = False
-    """True to compile a graph that is in the cache."""
+    """True to compile a graph even if it is in the cache."""
 
     forced: frozenset[str] = frozenset()
     """Nodes that run as ATen operations."""

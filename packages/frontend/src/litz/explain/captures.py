@@ -226,7 +226,8 @@ def _described(frame: traceback.FrameSummary | None) -> str:
 
 
 def shared_guards(guards: Iterable[GuardReport]) -> dict[str, int]:
-    """Return the number of guards on modules by kind: each is alike, and a model has thousands."""
+    """Return the number of guards on modules by kind, the most frequent first: a model has thousands that differ in
+    names alone."""
     found: dict[str, int] = {}
     for each in guards:
         if each.module:

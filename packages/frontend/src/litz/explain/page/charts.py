@@ -84,7 +84,7 @@ class Roofline:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Measured work."""
+    """Work of equal launches or calls, with the measured time of one."""
 
     nbytes: int
     """Bytes moved."""
@@ -93,7 +93,7 @@ class Measured:
     """Operations, at least 1."""
 
     seconds: float
-    """Time in seconds."""
+    """Measured time, in seconds."""
 
     label: str
     """Name in the tooltip."""
@@ -123,7 +123,7 @@ def memory_chart(timeline: MemoryTimeline) -> MemoryChart | None:
 
 
 def roofline(work: Sequence[Measured], limits: MachineLimits) -> Roofline | None:
-    """Return the roofline of measured work; ``None`` where nothing computes anything."""
+    """Return the roofline of measured work; ``None`` where none has operations, bytes and a time."""
     own = [each for each in work if each.flops and each.nbytes and each.seconds]
     if not own:
         return None

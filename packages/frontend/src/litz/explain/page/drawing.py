@@ -33,7 +33,7 @@ class DrawnStep:
     """Its name, shortened."""
 
     detail: str
-    """Size of its work."""
+    """Its number of operations or results, and the bytes that it moves."""
 
     title: str
     """Full name and fused operations."""
