@@ -67,8 +67,8 @@ def _combined(ops: ReduceOps | ScanOps, operands: Sequence[Any], first: Arrays, 
     """Return what the combiner makes of two arrays of elements for each operand, in the operands' dtypes."""
     given = (
         ops.to_tensor(data, each.dtype)
-        for side in (first, second)
-        for data, each in zip(side, operands, strict=True)
+        for arrays in (first, second)
+        for data, each in zip(arrays, operands, strict=True)
     )
     made = ops.combine_fn.fn(*given)
     values = made if isinstance(made, tuple) else (made,)

@@ -54,8 +54,8 @@ def complete_metadata(gm: GraphModule, before: Mapping[Node, Arguments]) -> None
 def result_of(gm: GraphModule, node: Node, mode: FakeTensorMode | None) -> Any:
     """Return the result of a node, a tensor of the mode or a number, computed on the metadata of its arguments.
 
-    Sets ``meta["unbacked_bindings"]`` where it defines sizes. Raises :class:`ValueError` for arguments without metadata,
-    and what the operator raises for them.
+    Sets ``meta["unbacked_bindings"]`` where it defines sizes. Raises :class:`ValueError` for arguments without
+    metadata, and what the operator raises for them.
     """
     if node.op == "get_attr":
         value = operator.attrgetter(str(node.target))(gm)
