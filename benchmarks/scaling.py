@@ -22,7 +22,7 @@ from rich.table import Table
 from torch.fx import GraphModule
 
 import litz
-from litz.capture.aot import collection_paused
+from litz.compilation.compilation import collection_paused
 from litz.host.emit.source import host_program
 from litz.stage_options import scheduler_options
 from litz.targets import TargetSet, targets_for

@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from litz.debugging.minify import Minified, minify
     from litz.explain.difference import Difference
     from litz.explain.explanation import Explanation
+    from litz.standalone.artifact import CompiledArtifact
+    from litz.standalone.compile_graph import compile, standalone_compile
 
 __version__ = "0.2.0"
 
 __all__ = [
+    "CompiledArtifact",
     "Culprit",
     "Difference",
     "Explanation",
@@ -37,6 +40,7 @@ __all__ = [
     "__version__",
     "bench",
     "bisect",
+    "compile",
     "compile_fx",
     "compile_fx_inner",
     "config",
@@ -46,16 +50,20 @@ __all__ = [
     "list_options",
     "mark_step_begin",
     "minify",
+    "standalone_compile",
 ]
 
 _LAZY: Mapping[str, str] = MappingProxyType(
     {
+        "CompiledArtifact": "litz.standalone.artifact",
         "Culprit": "litz.debugging.culprit",
         "Difference": "litz.explain.difference",
         "Explanation": "litz.explain.explanation",
         "Minified": "litz.debugging.minify",
         "bisect": "litz.debugging.bisect",
+        "compile": "litz.standalone.compile_graph",
         "minify": "litz.debugging.minify",
+        "standalone_compile": "litz.standalone.compile_graph",
     }
 )
 """Modules of public names that few processes need; each is imported when its name is first used."""

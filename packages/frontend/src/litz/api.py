@@ -46,9 +46,21 @@ def compile_fx(
     equal operations. ``observers`` are called with each graph that is compiled, a later backward graph included. A
     failure outside the stages returns ``gm`` itself, unless ``config.fallback`` is ``error``.
     """
-    chosen = config if config is not None else _current()
-    cache = ArtifactCache.open(chosen, GraphSource(gm, "captured", captured=True))
-    return compile_in_session(gm, example_inputs, CompileSession(chosen, cache, tuple(observers)))
+    session = new_session(gm, config if config is not None else _current(), observers)
+    return compile_in_session(gm, example_inputs, session)
+
+
+def new_session(gm: GraphModule, config: Config, observers: Sequence[Observer] = ()) -> CompileSession:
+    """Return the session of a graph's compilation, with the cache and users' passes; raises as
+    :meth:`ArtifactCache.open` does."""
+    cache = ArtifactCache.open(config, GraphSource(gm, "captured", captured=True))
+    return CompileSession(config, cache, tuple(observers))
+
+
+def own_copy(gm: GraphModule) -> GraphModule:
+    """Return a copy of a graph to change, which shares parameters and other attributes."""
+    copied: GraphModule = import_module(_HOOKS).own_copy(gm)
+    return copied
 
 
 def compile_in_session(
@@ -78,7 +90,7 @@ def _compiled(
     trees = gm.graph._codegen
     if isinstance(trees, _PyTreeCodeGen):
         return _with_flat_trees(gm, example_inputs, backend, trees)
-    if _returns_tuple(gm):
+    if returns_tuple(gm):
         return backend(gm, example_inputs)
     return _with_flat_outputs(gm, example_inputs, backend)
 
@@ -98,10 +110,10 @@ def compile_fx_inner(
         hooks = import_module(_HOOKS)
         users = hooks.graph_hooks(cache.passes)
         if users is not None and users.rewrites_aot:
-            gm = hooks.own_copy(gm)
+            gm = own_copy(gm)
             decisions = users.post_grad(gm)
     compiled: Compiled = compile_or_fall_back(gm, name, chosen, cache, decisions=decisions)
-    single = not _returns_tuple(gm)
+    single = not returns_tuple(gm)
 
     def call(*args: Any) -> Any:
         given = list(args[0]) if len(args) == 1 and isinstance(args[0], list) else list(args)
@@ -124,7 +136,7 @@ def _current() -> Config:
     return config.current()
 
 
-def _returns_tuple(gm: GraphModule) -> bool:
+def returns_tuple(gm: GraphModule) -> bool:
     """Report whether a graph returns a flat tuple or list."""
     output = next(node for node in reversed(gm.graph.nodes) if node.op == "output")
     result = output.args[0]

@@ -44,6 +44,7 @@ __all__ = [
     "TargetError",
     "ConfigError",
     "CacheError",
+    "ArtifactError",
 ]
 
 
@@ -324,3 +325,9 @@ class CacheError(LitzError):
     """A cache folder cannot be used; a damaged entry is a miss instead."""
 
     stage = "cache"
+
+
+class ArtifactError(LitzError):
+    """A compiled graph cannot be saved, a saved one cannot be loaded, or arguments do not fit one."""
+
+    stage = "artifact"

@@ -193,7 +193,7 @@ class ArtifactCache:
         try:
             plan = from_json(files[PLAN].decode())
             summary = json.loads(files[SUMMARY])
-            units = tuple(_unit(item) for item in summary["units"])
+            units = tuple(unit_from(item) for item in summary["units"])
             fallbacks = tuple(AtenFallback(**item) for item in summary["fallbacks"])
             assert isinstance(plan, Plan)
             devices = devices_of(units, plan)
@@ -210,7 +210,7 @@ class ArtifactCache:
         if self.graphs is None:
             return
         summary: dict[str, Any] = {
-            "units": [_unit_data(unit) for unit in artifact.units],
+            "units": [unit_data(unit) for unit in artifact.units],
             "fallbacks": [
                 {"target": fallback.target, "reason": fallback.reason, "line": fallback.line}
                 for fallback in artifact.fallbacks
@@ -335,7 +335,7 @@ def _facts(known: Capabilities | SchedulerOptions) -> str:
     return " ".join(parts)
 
 
-def _unit_data(unit: SourceUnit) -> dict[str, Any]:
+def unit_data(unit: SourceUnit) -> dict[str, Any]:
     """Return a unit as JSON data."""
     return {
         "name": unit.name, "language": unit.language, "text": unit.text, "kernels": list(unit.kernels),
@@ -343,8 +343,8 @@ def _unit_data(unit: SourceUnit) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _unit(data: dict[str, Any]) -> SourceUnit:
-    """Return the unit of JSON data."""
+def unit_from(data: dict[str, Any]) -> SourceUnit:
+    """Return the unit of JSON data; raise ``KeyError``, ``TypeError`` or ``ValueError`` for other data."""
     return SourceUnit(
         str(data["name"]),
         str(data["language"]),

@@ -48,7 +48,7 @@ class Store:
         self.writable = False
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            why = _distrust(folder.stat())
+            why = distrust(folder.stat())
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and _is_trusted(folder.parent):
                 return
@@ -93,7 +93,7 @@ class Store:
             manifest = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
             for name, data in {**files, MANIFEST: json.dumps(manifest).encode()}.items():
                 # Not flushed, which takes milliseconds: files cut short by a power failure fail their checksum.
-                with open(unfinished / name, "wb", opener=_created) as file:
+                with open(unfinished / name, "wb", opener=created) as file:
                     file.write(data)
             os.rename(unfinished, final)
         except OSError as error:
@@ -109,7 +109,7 @@ class Store:
         shutil.rmtree(self.folder / key, ignore_errors=True)
 
 
-def _created(path: str, flags: int) -> int:
+def created(path: str, flags: int) -> int:
     """Create a file with :data:`_FILE_MODE`."""
     return os.open(path, flags, _FILE_MODE)
 
@@ -118,18 +118,18 @@ def _files(folder: Path, entry: Path) -> dict[str, bytes]:
     """Return the files of an entry; raise ``ValueError`` and others for a damaged one."""
     for each in (folder, entry):
         _trust(each.stat())
-    manifest = json.loads(_content(entry / MANIFEST))
+    manifest = json.loads(trusted_content(entry / MANIFEST))
     files: dict[str, bytes] = {}
     for name, digest in manifest.items():
         if Path(name).name != name:
             raise ValueError(f"entry names a path: {name!r}")
-        data = files[name] = _content(entry / name)
+        data = files[name] = trusted_content(entry / name)
         if hashlib.sha256(data).hexdigest() != digest:
             raise ValueError(f"checksum of {name} differs")
     return files
 
 
-def _content(path: Path) -> bytes:
+def trusted_content(path: Path) -> bytes:
     """Return the content of a trusted file."""
     with path.open("rb") as file:
         _trust(os.fstat(file.fileno()))
@@ -138,7 +138,7 @@ def _content(path: Path) -> bytes:
 
 def _trust(state: os.stat_result) -> None:
     """Raise ``ValueError`` for a file or folder that is not trusted."""
-    why = _distrust(state)
+    why = distrust(state)
     if why:
         raise ValueError(f"it cannot be trusted: {why}")
 
@@ -146,12 +146,12 @@ def _trust(state: os.stat_result) -> None:
 def _is_trusted(folder: Path) -> bool:
     """Report whether a folder exists and is trusted."""
     try:
-        return not _distrust(folder.stat())
+        return not distrust(folder.stat())
     except OSError:
         return False
 
 
-def _distrust(state: os.stat_result) -> str:
+def distrust(state: os.stat_result) -> str:
     """Return the reason not to execute files from here; empty where only this user and root can write."""
     if hasattr(os, "geteuid") and state.st_uid not in (0, os.geteuid()):
         return "it belongs to another user"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -31,11 +29,18 @@ from litz.capture.descriptors import parameter_inputs, parameter_positions
 from litz.capture.donated import SavedTensors, allow_retained_graphs, saved_alone
 from litz.capture.fx_graph_cache import fx_graph_key, own_views, plain_device
 from litz.capture.graph_fallback import compile_or_fall_back, run_in_aten
-from litz.capture.layouts import expect, given_as_traced, report_strides, saved_in_any_layout
+from litz.capture.layouts import (
+    expect,
+    given_as_traced,
+    report_strides,
+    saved_in_any_layout,
+    with_resolved_tangents,
+)
 from litz.capture.plain import PlainGraph, with_gradients
 from litz.capture.runtime_wrappers import Strides, with_own_results
 from litz.capture.strided_results import strides_a_view
 from litz.capture.tokens import make_undeclared_tokens
+from litz.compilation.compilation import collection_paused
 from litz.debug import NO_INSTRUMENTS, Instrument
 from litz.host.runtime.graph_devices import first_gpu, trains_on_gpu
 from litz.host.runtime.load import HostFunction
@@ -55,6 +60,9 @@ if TYPE_CHECKING:
 
 Observer = Callable[[Compiled], None]
 """Function called with every compiled graph, such as that of ``litz.explain``."""
+
+AotObserver = Callable[[GraphModule, Compiled, str], None]
+"""Function called with an AOT graph, its compiled form and its kind, while AOTAutograd's metadata is known."""
 
 _COUNT = itertools.count()
 
@@ -102,6 +110,15 @@ class CompileSession:
     share: bool = False
     """True where inputs share memory that the graph overwrites, or are accessed by storage position, so that each
     call compares their extents."""
+
+    specialised: bool = False
+    """True where the sizes and numbers of the inputs are constants, although a graph was captured with symbols."""
+
+    whole: CompiledCapture | None = None
+    """Compiled form of a plain graph, once all its parts are compiled or found in the cache."""
+
+    compiled: AotObserver | None = None
+    """Function called with each AOT graph, its compiled form and its kind; ``None`` without one."""
 
     def partition(
         self, joint: GraphModule, inputs: Sequence[Any], **options: Any
@@ -156,7 +173,7 @@ class CompileSession:
             self.cache.failures.of(GraphSource(gm, name)).report(error, "capture", instead)
             del strides[before:]
             self.saved.names = frozenset()
-            call = _with_resolved_tangents(gm, given_as_traced(run_in_aten(gm), traced))
+            call = with_resolved_tangents(gm, given_as_traced(run_in_aten(gm), traced))
         call._boxed_call = True  # type: ignore[attr-defined]  # torch's mark of a callable that takes a list
         return call
 
@@ -186,6 +203,8 @@ class CompileSession:
             take = partial(self._take, self.plain, gm, compiled, kind)
             failures = self.cache.failures.of(GraphSource(gm, name))
             failures.attempt("capture", take, None, f"{name} is called through AOTAutograd")
+        if self.compiled is not None:
+            self.compiled(gm, compiled, kind)
         if kind == "forward":
             return self._forward(gm, compiled)
         if kind == "backward":
@@ -219,7 +238,7 @@ class CompileSession:
         guarded = (
             given_as_traced(call, traced) if artifact is None else self.saved.guarded(call, artifact.plan)
         )
-        return _with_resolved_tangents(gm, guarded)
+        return with_resolved_tangents(gm, guarded)
 
     def _of_bases(
         self, gm: GraphModule, kind: str, call: HostFunction, traced: Mapping[int, Strides]
@@ -230,7 +249,7 @@ class CompileSession:
             # An inference graph overwrites only the inputs' elements of a base; a forward returns the whole base.
             return with_extent_guard(call, bases(gm), plain, or_longer=kind == "inference")
         return with_extent_guard(
-            call, layouts(gm), _with_resolved_tangents(gm, given_as_traced(plain, traced))
+            call, layouts(gm), with_resolved_tangents(gm, given_as_traced(plain, traced))
         )
 
     def _take(self, plain: PlainGraph, gm: GraphModule, compiled: Compiled, kind: str) -> None:
@@ -244,6 +263,7 @@ class CompileSession:
             plain.forward(gm, artifact, plain.uncast(call), settled=compiled.settled)
         else:
             whole = plain.backward(gm, artifact, plain.uncast(call), self.saved)
+        self.whole = whole
         settled = compiled.settled and (plain.half is None or plain.half.settled)
         if whole is not None and plain.key is not None and settled:
             self.cache.store_fx_graph(plain.key, whole)
@@ -281,6 +301,7 @@ class CompileSession:
         self, plain: PlainGraph, found: CompiledCapture, targets: TargetSet
     ) -> Callable[..., Any]:
         """Return a cached graph as a function of tensors."""
+        self.whole = found
         if found.backward is None:
             return plain.without_gradients(found, self._loaded(found.forward, "inference", targets))
         forward, backward = (
@@ -304,41 +325,6 @@ class CompileSession:
             self.recorder.compiled(name, compiled, record)
         for observe in self.observers:
             observe(compiled)
-
-
-@contextlib.contextmanager
-def collection_paused() -> Iterator[None]:
-    """Pause Python's cyclic garbage collector, if it is on.
-
-    Compiling makes no garbage that matters, but enough objects for several collections, each of which takes a
-    quarter of a second in a process with a model loaded.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
-def _with_resolved_tangents(
-    gm: GraphModule, call: Callable[[list[Any]], Sequence[Any]]
-) -> Callable[[list[Any]], Sequence[Any]]:
-    """Return the call of a backward graph that resolves the negative bit of incoming gradients, which no guard
-    checks."""
-    inputs = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
-    tangents = [position for position, name in enumerate(inputs) if name.startswith("tangents")]
-
-    def run(args: list[Any]) -> Sequence[Any]:
-        for position in tangents:
-            given = args[position]
-            if isinstance(given, torch.Tensor) and given.is_neg():
-                args[position] = given.resolve_neg()
-        return call(args)
-
-    return run
 
 
 def aot_backend(session: CompileSession) -> Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]:
@@ -380,6 +366,7 @@ def _compile_flat(session: CompileSession, gm: GraphModule, inputs: Sequence[Any
         decompositions=table,
         partition_fn=session.partition,
         keep_inference_input_mutations=True,
+        ignore_shape_env=session.specialised,
     )
     counters["aot_autograd"]["ok"] += 1
     wrapped: Callable[..., Any] = disable(compiled, reason="it is compiled")

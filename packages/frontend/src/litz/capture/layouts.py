@@ -107,3 +107,19 @@ def report_strides(gm: GraphModule, plan: Plan) -> None:
             if not all(isinstance(stride, int) for stride in strides):
                 strides = tuple(result.meta["val"].stride())
         context.output_strides.append(strides)
+
+
+def with_resolved_tangents(gm: GraphModule, call: HostFunction) -> HostFunction:
+    """Return the call of a backward graph that resolves the negative bit of incoming gradients, which no guard
+    checks."""
+    inputs = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
+    tangents = [position for position, name in enumerate(inputs) if name.startswith("tangents")]
+
+    def run(args: list[Any]) -> Sequence[Any]:
+        for position in tangents:
+            given = args[position]
+            if isinstance(given, torch.Tensor) and given.is_neg():
+                args[position] = given.resolve_neg()
+        return call(args)
+
+    return run

@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -23,11 +24,16 @@ from litz.settings import Config
 from litz.targets import TargetSet
 from litz.timing import Timer, clock_of, sampler
 from litz.tuning.applied import applied, changes
-from litz.tuning.search import TileSearch
 from litz.tuning.tunable_kernels import tunable_kernels
 from litz_ir.target import TunableTarget
 
+if TYPE_CHECKING:
+    from litz.tuning.search import TileSearch
+
 log = logging.getLogger("litz")
+
+_SEARCH = "litz.tuning.search"
+"""Module that searches for schedules; loaded where a kernel is tuned, which none is on a CPU."""
 
 Better = Callable[[Timer], Artifact | None]
 """Search for a faster plan of a graph, timed by the given timer: its artifact, or ``None``. Raises ``LitzError``."""
@@ -92,7 +98,10 @@ def _begun(
     unknown = [each for each in tunable if each.kernel.name not in choices]
     if not unknown:
         return loader, None
-    return loader, TileSearch(loader, unknown, cache, clock, loader.config.autotune_seconds)
+    search: TileSearch = import_module(_SEARCH).TileSearch(
+        loader, unknown, cache, clock, loader.config.autotune_seconds
+    )
+    return loader, search
 
 
 def _with_choices(loader: Loader, choices: Mapping[str, TunedTiles], cache: ArtifactCache) -> Loader:

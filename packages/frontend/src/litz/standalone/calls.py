@@ -1,0 +1,71 @@
+"""Calls of compiled programs, without AOTAutograd: the same for a program that was compiled here and a loaded one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from litz.capture.donated import SavedTensors
+from litz.capture.plain import with_gradients
+from litz.capture.runtime_wrappers import inference_call
+from litz.host.runtime.load import HostFunction
+from litz.standalone.argument_checks import argument_check
+from litz.standalone.compiled_program import CompiledProgram
+
+ProgramCall = Callable[[Sequence[Any]], Any]
+"""A program as a function of its flat list of arguments."""
+
+
+def program_call(
+    program: CompiledProgram, forward: HostFunction, backward: HostFunction | None = None
+) -> ProgramCall:
+    """Return a program as a function of its flat list of arguments, given the calls of its graphs.
+
+    The function raises :class:`ArtifactError` for arguments that the program was not compiled for.
+    """
+    graphs, form = program.graphs, program.form
+    if backward is None:
+        function = inference_call(graphs.wrapping, _without_autograd(_uncast(forward)))
+    else:
+        function = with_gradients(graphs, _uncast(forward), _uncast(backward), SavedTensors())
+    check = argument_check(graphs.forward.plan)
+    bound = [program.constants[name] for name in form.bound]
+    returned, returns_tuple = form.returned_inputs, form.returns_tuple
+
+    def call(args: Sequence[Any]) -> Any:
+        given = [*bound, *args]
+        check(given)
+        results = function(*given)
+        if returned:
+            results = list(results)
+            for position, source in returned:
+                results[position] = given[source]
+        return tuple(results) if returns_tuple else results[0]
+
+    return call
+
+
+def _uncast(call: HostFunction) -> HostFunction:
+    """Return a call with autocast off: tracing has inserted the casts of the mode that was on when it traced."""
+
+    def run(args: list[Any]) -> Sequence[Any]:
+        if not torch._C._is_any_autocast_enabled():
+            return call(args)
+        with torch._C._DisableAutocast():
+            return call(args)
+
+    return run
+
+
+def _without_autograd(call: HostFunction) -> HostFunction:
+    """Return a call that runs without autograd: the program was compiled without gradients."""
+
+    def run(args: list[Any]) -> Sequence[Any]:
+        if not torch.is_grad_enabled():
+            return call(args)
+        with torch.no_grad():
+            return call(args)
+
+    return run

@@ -1,0 +1,91 @@
+"""Compilation outside of ``torch.compile``: a graph and example inputs become an artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch._functorch import config as functorch_config
+from torch.fx import GraphModule, Node
+from torch.fx.graph import _PyTreeCodeGen
+
+from litz.api import compile_in_session, config, new_session, own_copy, returns_tuple
+from litz.capture.aot import CompileSession
+from litz.options import config_from
+from litz.standalone.artifact import CompiledArtifact, capabilities_of
+from litz.standalone.calls import program_call
+from litz.standalone.captured_parts import CapturedParts
+from litz.standalone.compiled_program import CompiledProgram
+from litz.standalone.dynamic_shapes import checked_source, has_symbols, traced_sizes
+
+_PATCHES = "config_patches"
+"""Key of ``options`` under which Inductor's users give a mapping of options."""
+
+
+def compile(
+    gm: GraphModule, example_inputs: Sequence[Any], options: Mapping[str, Any] | None = None
+) -> CompiledArtifact:
+    """Compile a graph as :func:`standalone_compile` does, for its own symbols as sizes where it has some, and for the
+    sizes of the example inputs where it has none."""
+    source = "from_graph" if has_symbols(gm) else "from_example_inputs"
+    return standalone_compile(gm, example_inputs, dynamic_shapes=source, options=options)
+
+
+def standalone_compile(
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    dynamic_shapes: str = "from_graph",
+    options: Mapping[str, Any] | None = None,
+) -> CompiledArtifact:
+    """Compile a graph that Dynamo captured, a part of one, or one that was traced by hand, to an artifact.
+
+    ``gm`` is not changed. ``example_inputs`` are tensors and numbers in the order of its inputs. ``dynamic_shapes``
+    selects sizes: the symbols of the graph (``from_graph``), those of the compilation by ``torch.compile`` that is
+    running (``from_tracing_context``), or the example inputs' as constants (``from_example_inputs``). ``options`` are
+    those of ``torch.compile``, by themselves or under ``config_patches``; the others are in force as ``litz.config``
+    has them. A graph whose inputs need gradients is compiled with its backward. Raises ``ConfigError`` for unknown
+    options and sources.
+    """
+    source = checked_source(dynamic_shapes)
+    given = dict(options or {})
+    given |= given.pop(_PATCHES, None) or {}
+    chosen = config_from(config.current(), None, given)
+    own = own_copy(gm)
+    parts = CapturedParts(own)
+    session = new_session(own, chosen, (parts.seen.append,))
+    session.compiled, session.specialised = parts.take, source == "from_example_inputs"
+    whole_at_once = functorch_config.patch(force_non_lazy_backward_lowering=True)
+    with traced_sizes(own, example_inputs, source) as inputs, whole_at_once:
+        call = compile_in_session(own, inputs, session)
+    if call is own:
+        return CompiledArtifact(
+            call, unsaveable="litz could not compile the graph, which runs as it was captured"
+        )
+    nested = _nested(own)
+    return CompiledArtifact(call, unsaveable=nested) if nested else artifact_of(session, parts, call)
+
+
+def artifact_of(session: CompileSession, parts: CapturedParts, call: Callable[..., Any]) -> CompiledArtifact:
+    """Return the artifact of a session whose graphs are compiled; ``call`` calls it through AOTAutograd's wrapper."""
+    if session.whole is not None:
+        parts.take_plain(session.whole)
+    graphs, form = parts.graphs, parts.form
+    if graphs is None or form is None:
+        return CompiledArtifact(call, unsaveable=parts.why_not)
+    options, capabilities = session.config, capabilities_of(graphs)
+    program = CompiledProgram(
+        graphs, form, capabilities, parts.constants, options.cuda_graphs, options.freezing
+    )
+    calls = [each.call for each in parts.seen]
+    return CompiledArtifact(program_call(program, *calls), program, binaries=session.cache)
+
+
+def _nested(gm: GraphModule) -> str:
+    """Return the reason that a graph with nested inputs or results cannot be saved; empty for a flat one."""
+    if isinstance(gm.graph._codegen, _PyTreeCodeGen):
+        return "the graph flattens its arguments and rebuilds its results"
+    result = gm.graph.output_node().args[0]
+    if returns_tuple(gm) or isinstance(result, Node):
+        return ""
+    return "the graph returns nested containers"

@@ -1,0 +1,165 @@
+"""Compiled programs as files: plans, sources and the form of calls as JSON, binaries and constants as bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+import torch
+
+from litz.artifact import AotWrapping, Artifact, AtenFallback, CompiledCapture
+from litz.cache.artifacts import unit_data, unit_from
+from litz.cache.key import versions
+from litz.standalone.compiled_program import CallForm, CompiledProgram
+from litz.standalone.container import Contents
+from litz_ir.errors import ArtifactError, LitzError
+from litz_ir.plan import Plan, kernel_devices
+from litz_ir.serial import from_json, to_json
+
+PROGRAM, CONSTANTS = "program.json", "constants.bin"
+"""Names of the files with the description of the program, and with the elements of its constants."""
+
+_ALIGNMENT = 64
+"""Constants start at multiples of this many bytes, so that a file can be mapped into memory."""
+
+_KINDS = ("forward", "backward")
+
+
+def writers() -> tuple[str, ...]:
+    """Return the packages that plans and binaries depend on, with their versions."""
+    return (*versions(), f"torch {torch.__version__}")
+
+
+def to_files(program: CompiledProgram) -> dict[str, bytes]:
+    """Return the files of a program by name, without a manifest. Raises ``OSError`` where a binary is missing."""
+    files: dict[str, bytes] = {}
+    graphs = {
+        kind: _graph_data(kind, artifact, files)
+        for kind in _KINDS
+        if (artifact := getattr(program.graphs, kind)) is not None
+    }
+    data, described = bytearray(), []
+    for name, tensor in program.constants.items():
+        data.extend(bytes(-len(data) % _ALIGNMENT))
+        content = _elements(tensor)
+        described.append(_constant_data(name, tensor, len(data), len(content)))
+        data.extend(content)
+    description = {
+        "graphs": graphs,
+        "wrapping": asdict(program.graphs.wrapping),
+        "form": asdict(program.form),
+        "capabilities": dict(program.capabilities),
+        "constants": described,
+        "cuda_graphs": program.cuda_graphs,
+        "freezing": program.freezing,
+    }
+    files[PROGRAM] = json.dumps(description, indent=1).encode()
+    if described:
+        files[CONSTANTS] = bytes(data)
+    return files
+
+
+def from_files(contents: Contents, where: str) -> CompiledProgram:
+    """Return the program of files whose checksums were compared; raise :class:`ArtifactError` for others.
+
+    ``where`` names the container in messages.
+    """
+    try:
+        description = json.loads(contents.files[PROGRAM])
+        graphs = {kind: _graph(kind, each, contents) for kind, each in description["graphs"].items()}
+        wrapping = _record(AotWrapping, description["wrapping"])
+        form = _record(CallForm, description["form"])
+        returned = tuple((int(k), int(source)) for k, source in form.returned_inputs)
+        form = CallForm(bool(form.returns_tuple), returned, tuple(map(str, form.bound)))
+        content = contents.files.get(CONSTANTS, b"")
+        constants = {str(each["name"]): _constant(each, content) for each in description["constants"]}
+        capture = CompiledCapture(graphs["forward"], wrapping, graphs.get("backward"))
+        capabilities = tuple((str(kind), str(name)) for kind, name in description["capabilities"].items())
+        flags = bool(description["cuda_graphs"]), bool(description["freezing"])
+        return CompiledProgram(capture, form, capabilities, constants, *flags)
+    except (KeyError, TypeError, ValueError, AttributeError, LitzError) as error:
+        raise ArtifactError(f"{where} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _graph_data(kind: str, artifact: Artifact, files: dict[str, bytes]) -> dict[str, Any]:
+    """Return a graph as JSON data, after adding its files."""
+    plan = f"{kind}.plan.json"
+    files[plan] = to_json(artifact.plan).encode()
+    units = []
+    for number, (unit, path) in enumerate(zip(artifact.units, artifact.binaries, strict=True)):
+        name = f"{kind}.{number}{path.suffix}"
+        files[name] = path.read_bytes()
+        units.append({**unit_data(unit), "binary": name})
+    return {
+        "key": artifact.key,
+        "plan": plan,
+        "units": units,
+        "fallbacks": [asdict(each) for each in artifact.fallbacks],
+    }
+
+
+def _graph(kind: str, data: Mapping[str, Any], contents: Contents) -> Artifact:
+    """Return the graph of JSON data; raise ``KeyError`` and others for other data."""
+    if kind not in _KINDS:
+        raise ValueError(f"unknown kind of graph {kind!r}")
+    plan = from_json(contents.files[data["plan"]].decode())
+    if not isinstance(plan, Plan):
+        raise ValueError(f"{data['plan']} is no plan")
+    units = tuple(unit_from(each) for each in data["units"])
+    known = kernel_devices(plan)
+    missing = [name for unit in units for name in unit.kernels if name not in known]
+    if missing:
+        raise ValueError(f"the plan launches no kernel {missing[0]}")
+    binaries = tuple(contents.path(_named(each["binary"], contents)) for each in data["units"])
+    fallbacks = tuple(_record(AtenFallback, each) for each in data["fallbacks"])
+    return Artifact(str(data["key"]), plan, units, binaries, fallbacks, cached=True)
+
+
+def _named(name: str, contents: Contents) -> str:
+    """Return the name of a file; raise ``KeyError`` where its checksum is not known."""
+    if name not in contents.files:
+        raise KeyError(name)
+    return name
+
+
+def _record(kind: type[Any], data: Mapping[str, Any]) -> Any:
+    """Return a dataclass of JSON data, with tuples for lists; raise ``KeyError`` where a field is missing."""
+    values = {each.name: data[each.name] for each in fields(kind)}
+    return kind(
+        **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    )
+
+
+def _elements(tensor: torch.Tensor) -> bytes:
+    """Return the elements of a tensor in row-major order."""
+    elements = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    data: bytes = elements.numpy().tobytes()
+    return data
+
+
+def _constant_data(name: str, tensor: torch.Tensor, offset: int, size: int) -> dict[str, Any]:
+    """Return the description of a constant as JSON data."""
+    return {
+        "name": name,
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "shape": list(tensor.shape),
+        "strides": list(tensor.stride()),
+        "device": tensor.device.type,
+        "offset": offset,
+        "bytes": size,
+    }
+
+
+def _constant(data: Mapping[str, Any], content: bytes) -> torch.Tensor:
+    """Return a constant with its elements and strides, on its device."""
+    dtype = getattr(torch, data["dtype"])
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"unknown dtype {data['dtype']!r}")
+    shape, strides = (tuple(map(int, data[name])) for name in ("shape", "strides"))
+    elements = content[data["offset"] : data["offset"] + data["bytes"]]
+    made = torch.empty_strided(shape, strides, dtype=dtype, device=data["device"])
+    if elements:
+        made.copy_(torch.frombuffer(bytearray(elements), dtype=dtype).reshape(shape))
+    return made
