@@ -1,4 +1,4 @@
-"""A program that compiles a model in pieces, as vLLM does, for the tests of ``litz.standalone_compile``.
+"""A program that compiles the graphs between calls of attention, as vLLM does, for tests of artifacts.
 
 ``python standalone_pieces.py save FOLDER`` compiles and saves every piece, ``load FOLDER`` loads them. Both print
 counts of work done and the results as JSON.

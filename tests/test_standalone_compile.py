@@ -51,7 +51,7 @@ def reloaded(artifact: Any, folder: Path, format: str) -> Any:
 
 
 def pieces(mode: str, folder: Path, cache: Path, format: str) -> dict[str, Any]:
-    """Run the program that compiles a model in pieces, or loads them."""
+    """Run the program that compiles a model between its calls of attention, or loads the results."""
     environment = {**os.environ, "LITZ_CACHE_DIR": str(cache)}
     command = [sys.executable, str(PIECES), mode, str(folder), format]
     done = subprocess.run(command, capture_output=True, text=True, timeout=170, env=environment)

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 from dataclasses import fields, replace
 from pathlib import Path
@@ -24,6 +25,15 @@ from litz_ir.errors import ConfigError
 def test_environment_sets_the_defaults() -> None:
     handle = ConfigHandle({"LITZ_FALLBACK": "error", "LITZ_CACHE": "0", "CXX": "clang++"})
     assert (handle.fallback, handle.cache, handle.compiler) == ("error", False, "clang++")
+
+
+def test_inductors_cache_folder_is_followed() -> None:
+    named = {"TORCHINDUCTOR_CACHE_DIR": "/scratch/inductor"}
+    assert ConfigHandle(named).cache_dir == "/scratch/inductor/litz"
+    assert ConfigHandle({**named, "LITZ_CACHE_DIR": "/scratch/own"}).cache_dir == "/scratch/own"
+    # Inductor sets the variable to a folder of its own, which nobody chose.
+    chosen = str(Path(tempfile.gettempdir()) / "torchinductor_user")
+    assert ConfigHandle({"TORCHINDUCTOR_CACHE_DIR": chosen}).cache_dir is None
 
 
 def test_the_environment_is_checked() -> None:

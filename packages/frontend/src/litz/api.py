@@ -13,7 +13,8 @@ from torch.fx import GraphModule
 from torch.fx.graph import _PyTreeCodeGen
 from torch.utils import _pytree as pytree
 
-from litz.cache.artifacts import ArtifactCache
+from litz.cache import mega_cache
+from litz.cache.artifacts import FOLDERS, ArtifactCache
 from litz.capture.aot import CompileSession, Observer, aot_backend
 from litz.capture.graph_fallback import compile_or_fall_back
 from litz.loading import Compiled
@@ -23,6 +24,8 @@ from litz.settings import Config, ConfigHandle
 
 config = ConfigHandle(os.environ)
 """The options: ``litz.config.patch(...)``, ``litz.config.fallback = ...``; see :class:`litz.settings.Config`."""
+
+mega_cache.register(config.current, FOLDERS)
 
 FOREIGN_VARIABLES = variable_notices(os.environ)
 """Warnings about Inductor's environment variables, logged when litz first compiles a graph."""

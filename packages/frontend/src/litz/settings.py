@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
@@ -53,7 +55,9 @@ class Config:
     did."""
 
     cache_dir: str | None = None
-    """Path of the cache folder; ``None`` for the cache folder of the platform. Default ``None``, one cache per user."""
+    """Path of the cache folder; ``None`` for the cache folder of the platform. The environment variable
+    ``TORCHINDUCTOR_CACHE_DIR`` sets it too, to the folder ``litz`` below its own. Default ``None``, one cache per
+    user."""
 
     compiler: str | None = None
     """Command of the C++ compiler; ``None`` for ``g++``, or ``clang++`` where that is missing. The environment
@@ -205,9 +209,12 @@ def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def _from_environment(environment: Mapping[str, str]) -> Config:
-    """Read ``LITZ_<OPTION>`` for every option, ``CXX`` for the compiler and ``TORCH_COMPILE_DEBUG`` for debug files;
-    raise :class:`ConfigError` for wrong values."""
+    """Read ``LITZ_<OPTION>`` for every option, ``CXX`` for the compiler, ``TORCHINDUCTOR_CACHE_DIR`` for the cache and
+    ``TORCH_COMPILE_DEBUG`` for debug files; raise :class:`ConfigError` for wrong values."""
     changes: dict[str, Any] = {}
+    inductor = environment.get("TORCHINDUCTOR_CACHE_DIR")
+    if inductor and not _is_default_of_inductor(inductor):
+        changes["cache_dir"] = os.path.join(inductor, "litz")
     if environment.get("CXX"):
         changes["compiler"] = environment["CXX"]
     if environment.get("TORCH_COMPILE_DEBUG") == "1":
@@ -225,6 +232,12 @@ def _from_environment(environment: Mapping[str, str]) -> Config:
         else:
             changes[option.name] = text
     return Config().replaced(changes)
+
+
+def _is_default_of_inductor(folder: str) -> bool:
+    """Report whether Inductor chose this folder, and set the variable that names it: below the temporary folder."""
+    parent, name = os.path.split(os.path.normpath(folder))
+    return name.startswith("torchinductor_") and parent == os.path.normpath(tempfile.gettempdir())
 
 
 def _number(name: str, text: str) -> float:

@@ -28,6 +28,7 @@ from litz.cache.key import (
     text_key,
     versions,
 )
+from litz.cache.mega_cache import record
 from litz.cache.name_sets import DEMOTIONS, NameSets
 from litz.cache.store import Store
 from litz.cache.tiles import TileChoices
@@ -125,7 +126,7 @@ class ArtifactCache:
         if config.cache and not torch.compiler.config.force_disable_caches:
             try:
                 root = config.cache_root()
-                stores = [Store(root / name) for name in FOLDERS]
+                stores = [Store(root / name, record) for name in FOLDERS]
                 if not all(store.writable for store in stores):
                     log_once(f"litz: {root} cannot be written: nothing is added to the cache", logging.INFO)
                 graphs, binaries, fx_graphs, tiles, matmuls, demotions = stores

@@ -18,7 +18,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from litz.notices import log_once
@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 """Name of the file with the checksums of an entry."""
+
+Record = Callable[[Path, str, bytes], None]
+"""Function called with the folder, the key and the manifest of an entry."""
 
 _FILE_MODE = 0o644
 """Permissions of files, before the umask: others can read an entry if its folder allows that."""
@@ -39,12 +42,14 @@ class Store:
     Where it is not ``writable`` nothing is added and nothing deleted.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, record: Record | None = None) -> None:
         """Open or create the folder; it may be missing from a trusted folder that cannot be written.
 
-        Raises :class:`CacheError` where it cannot be created, or where others can write to it.
+        ``record`` is called with each entry that is read or written. Raises :class:`CacheError` where the folder
+        cannot be created, or where others can write to it.
         """
         self.folder = folder
+        self.record = record
         self.writable = False
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -65,7 +70,7 @@ class Store:
         """Return the files of an entry, or ``None`` where it is missing or damaged."""
         path = self.folder / key
         try:
-            return _files(self.folder, path) if (path / MANIFEST).exists() else None
+            return self._read(key) if (path / MANIFEST).exists() else None
         except PermissionError:
             readable = f"chmod -R a+rX {self.folder.parent} makes it readable"
             log_once(f"litz: this user cannot read the cache: {readable}", logging.INFO)
@@ -73,6 +78,23 @@ class Store:
             log.warning("cache entry %s is damaged and counts as a cache miss: %s", path, error)
             self.drop(key)
         return None
+
+    def _read(self, key: str) -> dict[str, bytes]:
+        """Return the files of an entry; raise ``ValueError`` and others for a damaged one."""
+        entry = self.folder / key
+        for each in (self.folder, entry):
+            _trust(each.stat())
+        manifest = trusted_content(entry / MANIFEST)
+        files: dict[str, bytes] = {}
+        for name, digest in json.loads(manifest).items():
+            if Path(name).name != name:
+                raise ValueError(f"entry names a path: {name!r}")
+            data = files[name] = trusted_content(entry / name)
+            if hashlib.sha256(data).hexdigest() != digest:
+                raise ValueError(f"checksum of {name} differs")
+        if self.record is not None:
+            self.record(self.folder, key, manifest)
+        return files
 
     def path(self, key: str, name: str) -> Path:
         """Return the path of a file of an entry."""
@@ -90,12 +112,15 @@ class Store:
         unfinished: Path | None = None
         try:
             unfinished = Path(tempfile.mkdtemp(dir=self.folder, prefix=".writing-"))
-            manifest = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-            for name, data in {**files, MANIFEST: json.dumps(manifest).encode()}.items():
+            sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+            manifest = json.dumps(sums).encode()
+            for name, data in {**files, MANIFEST: manifest}.items():
                 # Not flushed, which takes milliseconds: files cut short by a power failure fail their checksum.
                 with open(unfinished / name, "wb", opener=created) as file:
                     file.write(data)
             os.rename(unfinished, final)
+            if self.record is not None:
+                self.record(self.folder, key, manifest)
         except OSError as error:
             if unfinished is not None:
                 shutil.rmtree(unfinished, ignore_errors=True)
@@ -112,21 +137,6 @@ class Store:
 def created(path: str, flags: int) -> int:
     """Create a file with :data:`_FILE_MODE`."""
     return os.open(path, flags, _FILE_MODE)
-
-
-def _files(folder: Path, entry: Path) -> dict[str, bytes]:
-    """Return the files of an entry; raise ``ValueError`` and others for a damaged one."""
-    for each in (folder, entry):
-        _trust(each.stat())
-    manifest = json.loads(trusted_content(entry / MANIFEST))
-    files: dict[str, bytes] = {}
-    for name, digest in manifest.items():
-        if Path(name).name != name:
-            raise ValueError(f"entry names a path: {name!r}")
-        data = files[name] = trusted_content(entry / name)
-        if hashlib.sha256(data).hexdigest() != digest:
-            raise ValueError(f"checksum of {name} differs")
-    return files
 
 
 def trusted_content(path: Path) -> bytes:
