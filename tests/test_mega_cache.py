@@ -16,7 +16,7 @@ from torch.compiler._cache import CacheArtifactFactory, CacheArtifactManager
 
 import litz
 from litz.cache.artifacts import FOLDERS
-from litz.cache.mega_cache import TYPE, packed, unpacked
+from litz.cache.mega_cache import TYPE, decoded, encoded
 from litz.notices import log_once
 
 PROGRAM = """
@@ -118,7 +118,7 @@ def test_files_survive_and_damage_does_not(tmp_path: Path, caplog: pytest.LogCap
     assert {key.partition("/")[0] for key in found} == {"graphs", "binaries", "fx_graphs"}
     key = next(key for key in found if key.startswith("graphs/"))
     content = found[key]
-    assert packed(unpacked(content)) == content
+    assert encoded(decoded(content)) == content
     for damaged in (content[:-1], content[:20], b"x" + content[1:], content[:-1] + bytes([content[-1] ^ 1])):
         assert loaded(key, damaged, tmp_path / "to") == []
     assert "is damaged and not used" in caplog.text
@@ -129,11 +129,11 @@ def test_files_survive_and_damage_does_not(tmp_path: Path, caplog: pytest.LogCap
 @pytest.mark.parametrize("key", ["../x", "graphs/../../x", "graphs/abc", "other/" + "0" * 64, "graphs"])
 def test_keys_name_no_other_folder(tmp_path: Path, key: str, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "cache").mkdir()
-    assert loaded(key, packed({"plan.json": b"{}"}), tmp_path / "cache") == []
+    assert loaded(key, encoded({"plan.json": b"{}"}), tmp_path / "cache") == []
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]
     assert "it has no key of litz's" in caplog.text
     whole = f"{FOLDERS[0]}/{'0' * 64}"
-    assert loaded(whole, packed({"../plan.json": b"{}"}), tmp_path / "cache") == []
+    assert loaded(whole, encoded({"../plan.json": b"{}"}), tmp_path / "cache") == []
 
 
 def test_nothing_is_stored_where_caches_are_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -149,7 +149,7 @@ def test_nothing_is_stored_where_caches_are_off(tmp_path: Path, caplog: pytest.L
 
 
 @pytest.mark.filterwarnings("ignore:dynamo_pgo force disabled")  # torch says so of its own profile
-def test_nothing_is_recorded_where_caches_are_off(tmp_path: Path) -> None:
+def test_nothing_is_listed_where_caches_are_off(tmp_path: Path) -> None:
     with torch.compiler.config.patch(force_disable_caches=True):
         assert saved(tmp_path) == {}
 

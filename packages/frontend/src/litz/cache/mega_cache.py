@@ -63,7 +63,7 @@ def register(current: Callable[[], Config], folders: Sequence[str]) -> None:
     """
 
     class LitzEntry(CacheArtifact):
-        """An entry of litz's cache: on disk where it was recorded, as bytes where it is loaded."""
+        """An entry of litz's cache: on disk in the list of a process that used it, as bytes where it is loaded."""
 
         def __init__(self, key: str, content: bytes | StoredEntry) -> None:
             object.__setattr__(self, "key", key)
@@ -105,17 +105,17 @@ def _content_of(entry: StoredEntry) -> bytes:
     except CacheError as error:
         log_once(str(error))
         files = None
-    return b"" if files is None else packed(files)
+    return b"" if files is None else encoded(files)
 
 
-def packed(files: Mapping[str, bytes]) -> bytes:
+def encoded(files: Mapping[str, bytes]) -> bytes:
     """Return files as bytes: the length of a header, the header with names, sizes and checksums, the contents."""
     described = [[name, len(data), hashlib.sha256(data).hexdigest()] for name, data in files.items()]
     header = json.dumps(described).encode()
     return b"".join([len(header).to_bytes(_LENGTH, "little"), header, *files.values()])
 
 
-def unpacked(content: bytes) -> dict[str, bytes]:
+def decoded(content: bytes) -> dict[str, bytes]:
     """Return the files in bytes; raise ``ValueError`` or ``TypeError`` for damaged ones."""
     start = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
     files: dict[str, bytes] = {}
@@ -140,7 +140,7 @@ def _put(key: str, content: bytes, config: Config, folders: Sequence[str]) -> No
     try:
         if kind not in folders or not _KEY.fullmatch(name):
             raise ValueError("it has no key of litz's")
-        Store(config.cache_root() / kind).write(name, unpacked(content))
+        Store(config.cache_root() / kind).write(name, decoded(content))
     except (ValueError, TypeError) as error:
         log.warning("an entry of load_cache_artifacts is damaged and not used: %s: %s", key, error)
     except CacheError as error:
