@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
+from torch._dynamo import config as dynamo_config
 from torch._dynamo.backends import registry
+from torch._functorch import config as functorch_config
 from torch.fx import GraphModule
 
 from litz.api import FOREIGN_VARIABLES, compile_fx, config
 from litz.notices import log_once
 from litz.options import config_from
+from litz.settings import Config
 
 log = logging.getLogger("litz")
+
+_AHEAD = "litz.standalone.ahead_of_time"
+"""Module that compiles graphs which torch serialises; loaded where torch does."""
+
+_WHOLE = "force_non_lazy_backward_lowering"
+"""Setting of AOTAutograd that ``aot_compile`` turns on; torch 2.11 has neither."""
 
 NAME = "litz"
 """Name of the backend in torch's registry."""
@@ -35,7 +45,20 @@ def litz(
     """
     for line in FOREIGN_VARIABLES:
         log_once(line)
-    return compile_fx(gm, example_inputs, config=config_from(config.current(), mode, options))
+    chosen = config_from(config.current(), mode, options)
+    if functorch_config.bundled_autograd_cache and getattr(functorch_config, _WHOLE, False):
+        return _ahead_of_time("serializable_graph", gm, example_inputs, chosen)
+    if dynamo_config.caching_precompile and hasattr(gm, "_backend_id"):
+        return _ahead_of_time("packaged_graph", gm, example_inputs, chosen)
+    return compile_fx(gm, example_inputs, config=chosen)
+
+
+def _ahead_of_time(
+    name: str, gm: GraphModule, example_inputs: Sequence[Any], chosen: Config
+) -> Callable[..., Any]:
+    """Compile a graph that torch will serialise."""
+    compiled: Callable[..., Any] = getattr(import_module(_AHEAD), name)(gm, example_inputs, chosen)
+    return compiled
 
 
 def register() -> None:

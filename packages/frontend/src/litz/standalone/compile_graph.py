@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from torch._functorch import config as functorch_config
@@ -12,11 +13,22 @@ from torch.fx.graph import _PyTreeCodeGen
 from litz.api import compile_in_session, config, new_session, own_copy, returns_tuple
 from litz.capture.aot import CompileSession
 from litz.options import config_from
+from litz.settings import Config
 from litz.standalone.artifact import CompiledArtifact, capabilities_of
 from litz.standalone.calls import program_call
 from litz.standalone.captured_parts import CapturedParts
 from litz.standalone.compiled_program import CompiledProgram
-from litz.standalone.dynamic_shapes import checked_source, has_symbols, traced_sizes
+from litz.standalone.dynamic_shapes import DynamicShapes, checked_source, has_symbols, traced_sizes
+
+_SETTINGS: Mapping[str, bool] = MappingProxyType(
+    {
+        "force_non_lazy_backward_lowering": True,
+        "force_autograd_cache": False,
+        "bundled_autograd_cache": False,
+    }
+)
+"""Settings of AOTAutograd: a backward is compiled with its forward, and AOTAutograd's cache, of pickles, is not used.
+Releases of torch without one of them do so by themselves."""
 
 _PATCHES = "config_patches"
 """Key of ``options`` under which Inductor's users give a mapping of options."""
@@ -27,7 +39,7 @@ def compile(
 ) -> CompiledArtifact:
     """Compile a graph as :func:`standalone_compile` does, for its own symbols as sizes where it has some, and for the
     sizes of the example inputs where it has none."""
-    source = "from_graph" if has_symbols(gm) else "from_example_inputs"
+    source: DynamicShapes = "from_graph" if has_symbols(gm) else "from_example_inputs"
     return standalone_compile(gm, example_inputs, dynamic_shapes=source, options=options)
 
 
@@ -50,13 +62,19 @@ def standalone_compile(
     source = checked_source(dynamic_shapes)
     given = dict(options or {})
     given |= given.pop(_PATCHES, None) or {}
-    chosen = config_from(config.current(), None, given)
+    return compiled_artifact(gm, example_inputs, config_from(config.current(), None, given), source)
+
+
+def compiled_artifact(
+    gm: GraphModule, example_inputs: Sequence[Any], chosen: Config, source: DynamicShapes
+) -> CompiledArtifact:
+    """Compile a copy of a graph to an artifact, with these options and sizes from this source."""
     own = own_copy(gm)
     parts = CapturedParts(own)
     session = new_session(own, chosen, (parts.seen.append,))
     session.compiled, session.specialised = parts.take, source == "from_example_inputs"
-    whole_at_once = functorch_config.patch(force_non_lazy_backward_lowering=True)
-    with traced_sizes(own, example_inputs, source) as inputs, whole_at_once:
+    settings = {name: value for name, value in _SETTINGS.items() if hasattr(functorch_config, name)}
+    with traced_sizes(own, example_inputs, source) as inputs, functorch_config.patch(settings):
         call = compile_in_session(own, inputs, session)
     if call is own:
         return CompiledArtifact(

@@ -51,6 +51,7 @@ def traced_sizes(
             raise ConfigError("no compilation by torch.compile is running", hint=hint)
         context = TracingContext(outer.fake_mode)
         context.tensor_to_context = outer.tensor_to_context
+        context.guards_context = outer.guards_context
     elif source == "from_graph":
         modes = [each.fake_mode for each in _values(gm) if isinstance(each, FakeTensor)]
         context = TracingContext(modes[0] if modes else FakeTensorMode(shape_env=ShapeEnv()))
