@@ -1,4 +1,4 @@
-"""Tests that the Python code of every README, and of the page on passes, runs unchanged."""
+"""Tests that the Python code of every README, and of some pages, runs unchanged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md")), ROOT / "docs" / "passes.md"]
+EXECUTED = ("passes.md", "artifacts.md")
+"""Pages of the documentation with examples that run from top to bottom."""
+
+PAGES = [
+    ROOT / "README.md",
+    *sorted(ROOT.glob("packages/*/README.md")),
+    *(ROOT / "docs" / name for name in EXECUTED),
+]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 

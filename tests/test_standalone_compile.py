@@ -61,7 +61,7 @@ def pieces(mode: str, folder: Path, cache: Path, format: str) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(400)
-def test_a_second_process_loads_forty_layers_in_pieces_and_compiles_nothing(tmp_path: Path) -> None:
+def test_a_second_process_loads_forty_layers_and_compiles_nothing(tmp_path: Path) -> None:
     first = pieces("save", tmp_path / "pieces", tmp_path / "cache", "binary")
     assert first["graphs"] == first["traced"] == 82 and first["fallbacks"] == 0 and first["lower"] > 0
     second = pieces("load", tmp_path / "pieces", tmp_path / "empty", "binary")
