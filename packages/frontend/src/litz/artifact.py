@@ -40,6 +40,11 @@ class TunedTiles:
     """The schedules chosen without autotuning, which may be the fastest."""
 
 
+AttributePosition = tuple[str, tuple[int, ...]]
+"""Name of a constant, and the position of the node that reads it as an attribute of the captured module; before that,
+in a subgraph, the positions of the nodes that read the subgraph."""
+
+
 @dataclass(frozen=True, slots=True)
 class Artifact:
     """A compiled graph."""
@@ -67,6 +72,9 @@ class Artifact:
 
     tuned_tiles: tuple[tuple[str, TunedTiles], ...] = ()
     """Schedules found by autotuning that the kernels were built with, by kernel name."""
+
+    attributes: tuple[AttributePosition, ...] = ()
+    """Constants of the plan that are attributes of the captured module, where the artifact is cached."""
 
     uncacheable: str = ""
     """Reason that the cache cannot store the artifact: it depends on an object without an identity. Else empty."""

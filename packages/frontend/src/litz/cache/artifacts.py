@@ -196,6 +196,7 @@ class ArtifactCache:
             summary = json.loads(files[SUMMARY])
             units = tuple(unit_from(item) for item in summary["units"])
             fallbacks = tuple(AtenFallback(**item) for item in summary["fallbacks"])
+            attributes = tuple((str(name), tuple(map(int, at))) for name, at in summary["attributes"])
             assert isinstance(plan, Plan)
             devices = devices_of(units, plan)
             binaries = tuple(self.binary(unit, targets[at[0]]) for unit, at in zip(units, devices))
@@ -204,7 +205,7 @@ class ArtifactCache:
         except Exception as error:
             self._refuse(self.graphs, key, error)
             return None
-        return Artifact(key, plan, units, binaries, fallbacks, cached=True)
+        return Artifact(key, plan, units, binaries, fallbacks, cached=True, attributes=attributes)
 
     def write(self, artifact: Artifact) -> None:
         """Store an artifact; :meth:`binary` stores binaries as they are built."""
@@ -216,6 +217,7 @@ class ArtifactCache:
                 {"target": fallback.target, "reason": fallback.reason, "line": fallback.line}
                 for fallback in artifact.fallbacks
             ],
+            "attributes": artifact.attributes,
         }
         self.graphs.write(
             artifact.key, {PLAN: to_json(artifact.plan).encode(), SUMMARY: json.dumps(summary).encode()}

@@ -25,7 +25,7 @@ from litz.settings import Config
 from litz_ir.target import Target
 from litz_lowering import Devices, gpus_of, registered
 
-_FORMAT = 7
+_FORMAT = 8
 """Version of the stored data; raised when its meaning changes."""
 
 _PACKAGES = ("litz", "litz-ir", "litz-lowering", "litz-scheduler", "litz-codegen-cpp", "litz-codegen-triton")

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
+
+import torch
 
 from litz.artifact import Artifact
-from litz.loading import Compiled
+from litz.loading import NO_CONSTANTS, Compiled
 from litz.pipeline import Stages
 from litz.stage_options import chooses_matmuls
 from litz_ir.plan import plans_in
 from litz_lowering import LoweredGraph
+
+_CONSTANTS = "litz.compilation.constants"
+"""Module that finds constants in captured modules; loaded where a graph has some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +37,10 @@ class CacheLookup:
     def suffices(self) -> bool:
         """True where the artifact can be loaded without lowering, and no search is due."""
         found = self.artifact
-        return (
-            self.generated is not None
-            and found is not None
-            and not any(p.constants for p in plans_in(found.plan))
-        )
+        if self.generated is None or found is None:
+            return False
+        known = {name for name, _ in found.attributes}
+        return all(each.name in known for plan in plans_in(found.plan) for each in plan.constants)
 
 
 @dataclass(slots=True)
@@ -88,14 +93,15 @@ class CachedGraph:
 
     def loaded(self, known: CacheLookup) -> Compiled | None:
         """Load the cached artifact; return ``None`` where it does not suffice or does not load."""
-        if known.artifact is None or not known.suffices:
+        found = known.artifact
+        if found is None or not known.suffices:
             return None
         try:
-            return self.stages.load(known.artifact)
+            return self.stages.load(found, self._constants(found))
         except Exception as error:
             name = self.stages.captured.name
             self.stages.failures.report(error, "load", f"the cached artifact of {name} is recompiled")
-            self.stages.cache.drop(known.artifact)
+            self.stages.cache.drop(found)
             return None
 
     def key(self, donated: frozenset[str], demoted: frozenset[str]) -> str:
@@ -112,8 +118,12 @@ class CachedGraph:
 
     def store_artifact(self, artifact: Artifact, lowered: LoweredGraph) -> None:
         """Write an artifact to the cache, unless it calls functions of this process."""
-        if not lowered.routines:
-            self.store(partial(self.stages.cache.write, artifact))
+        if lowered.routines:
+            return
+        if lowered.constants:
+            find = import_module(_CONSTANTS).attribute_positions
+            artifact = replace(artifact, attributes=find(self.stages.captured.gm, lowered.constants) or ())
+        self.store(partial(self.stages.cache.write, artifact))
 
     def demote(self, nodes: frozenset[str]) -> None:
         """Add nodes to the graph's demoted operations, and to their cache entry where there is one."""
@@ -122,6 +132,15 @@ class CachedGraph:
         if self.demotion_key:
             numbered = self._numbered(stages.demoted)
             self.store(partial(stages.cache.demotions.add, self.demotion_key, numbered))
+
+    def _constants(self, artifact: Artifact) -> Mapping[str, torch.Tensor]:
+        """Return the constants of a cached artifact, which the captured module has."""
+        if not artifact.attributes:
+            return NO_CONSTANTS
+        found: dict[str, torch.Tensor] = import_module(_CONSTANTS).constants_at(
+            self.stages.captured.gm, artifact.attributes
+        )
+        return found
 
     def _earlier_demotions(self) -> frozenset[str]:
         """Return the nodes demoted by earlier compilations."""
