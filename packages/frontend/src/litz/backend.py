@@ -22,8 +22,8 @@ log = logging.getLogger("litz")
 _AHEAD = "litz.standalone.ahead_of_time"
 """Module that compiles graphs which torch serialises; loaded where torch does."""
 
-_WHOLE = "force_non_lazy_backward_lowering"
-"""Setting of AOTAutograd that ``aot_compile`` turns on; torch 2.11 has neither."""
+_AHEAD_SETTINGS = ("bundled_autograd_cache", "force_non_lazy_backward_lowering")
+"""Settings of AOTAutograd that ``aot_compile`` turns on, and nothing else both of them."""
 
 NAME = "litz"
 """Name of the backend in torch's registry."""
@@ -46,9 +46,9 @@ def litz(
     for line in FOREIGN_VARIABLES:
         log_once(line)
     chosen = config_from(config.current(), mode, options)
-    if functorch_config.bundled_autograd_cache and getattr(functorch_config, _WHOLE, False):
+    if all(getattr(functorch_config, name, False) for name in _AHEAD_SETTINGS):
         return _ahead_of_time("serializable_graph", gm, example_inputs, chosen)
-    if dynamo_config.caching_precompile and hasattr(gm, "_backend_id"):
+    if getattr(dynamo_config, "caching_precompile", False) and hasattr(gm, "_backend_id"):
         return _ahead_of_time("packaged_graph", gm, example_inputs, chosen)
     return compile_fx(gm, example_inputs, config=chosen)
 

@@ -79,7 +79,7 @@ def from_files(contents: Contents, where: str) -> CompiledProgram:
         capabilities = tuple((str(kind), str(name)) for kind, name in description["capabilities"].items())
         flags = bool(description["cuda_graphs"]), bool(description["freezing"])
         return CompiledProgram(capture, form, capabilities, constants, *flags)
-    except (KeyError, TypeError, ValueError, AttributeError, LitzError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, LitzError) as error:
         raise ArtifactError(f"{where} cannot be read: {type(error).__name__}: {error}") from error
 
 
