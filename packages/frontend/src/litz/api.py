@@ -70,12 +70,12 @@ def compile_in_session(
     gm: GraphModule, example_inputs: Sequence[Any], session: CompileSession
 ) -> Callable[..., Any]:
     """Compile a graph as :func:`compile_fx` does, with the options, cache, passes and instruments of a session."""
+    changed = gm
     if passes := session.cache.passes:
-        hooks = import_module(_HOOKS)
-        session.hooks = hooks.graph_hooks(passes)
-        gm = hooks.own_copy(gm) if passes.pre_grad else gm
+        session.hooks = import_module(_HOOKS).graph_hooks(passes)
+        changed = own_copy(gm) if passes.pre_grad else gm
     try:
-        return _compiled(gm, example_inputs, aot_backend(session))
+        return _compiled(changed, example_inputs, aot_backend(session))
     except TorchDynamoException:
         raise
     except Exception as error:
