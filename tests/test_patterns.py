@@ -309,6 +309,28 @@ def _first_and_both(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     return first, first * w
 
 
+class FusionPass:
+    """A pass that runs a rewrite from inside, as passes of servers do; the name of its attribute has no meaning."""
+
+    def __init__(self, rewrite: Rewrite) -> None:
+        self.rewrite = rewrite
+        self.replaced: list[int] = []
+
+    def __call__(self, graph: torch.fx.Graph) -> None:
+        self.replaced.append(sum(each.verdict == "replace" for each in self.rewrite.rewrite(graph)))
+
+    def uuid(self) -> tuple[str, str | None]:
+        return "fusion pass 1", self.rewrite.uuid()
+
+
+def test_a_pass_of_the_program_runs_a_rewrite_from_inside() -> None:
+    item = FusionPass(SIN_COS)
+    options = {"post_grad_custom_post_pass": item}
+    compiled = torch.compile(lambda x: torch.sin(x).cos() + 1, backend="litz", options=options)
+    torch.testing.assert_close(compiled(numbers(2, 4)), torch.sin(numbers(2, 4)).cos() + 1)
+    assert item.replaced == [1]
+
+
 def test_a_check_decides_with_the_match_in_hand() -> None:
     seen: list[tuple[Any, ...]] = []
 

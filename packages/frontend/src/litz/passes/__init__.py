@@ -11,9 +11,10 @@ the group ``litz.passes``, which names an object with a ``stage`` and a ``name``
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from litz_ir.errors import ConfigError
 
@@ -50,13 +51,18 @@ class GraphPass(Protocol):
         """
 
 
-@runtime_checkable
-class ReportingPass(Protocol):
-    """A pass over an FX graph that says what it did; litz calls ``rewrite`` instead of the pass itself."""
+class ReportingPass(ABC):
+    """Base class of passes over FX graphs that say what they did; litz calls ``rewrite`` instead of the pass itself."""
 
+    def __call__(self, graph: Graph) -> None:
+        """Change the graph in place."""
+        self.rewrite(graph)
+
+    @abstractmethod
     def rewrite(self, graph: Graph) -> Sequence[Decision]:
         """Change the graph in place, and return decisions for ``litz.explain``."""
 
+    @abstractmethod
     def uuid(self) -> object:
         """Identifier as that of a :class:`GraphPass`."""
 
@@ -175,7 +181,7 @@ def _check(stage: str, item: object) -> None:
     if isinstance(item, type):
         raise ConfigError(f"the class {item.__name__} is no pass", hint="give an instance of the class")
     if stage not in LOOP_STAGES:
-        if not callable(item) and not isinstance(item, ReportingPass):
+        if not callable(item):
             raise ConfigError(
                 f"{item!r:.60} is no pass over FX graphs",
                 hint="a pass of this stage is called with a torch.fx.Graph; see litz.passes.GraphPass",

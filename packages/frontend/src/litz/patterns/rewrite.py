@@ -12,7 +12,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from litz.cache.identity import Unidentified, identity
-from litz.passes import reasons
+from litz.passes import ReportingPass, reasons
 from litz.passes.metadata import fake_mode_of, is_same_type, result_of
 from litz.patterns.matching import Match, find_matches, insertion_point, obstacle
 from litz.patterns.traced import Call, GivenDevice, NumberInput, TensorInput, TracedFunction, traced
@@ -25,7 +25,7 @@ _OWN_METADATA = ("val", "tensor_meta", "unbacked_bindings", "eager_input_vals", 
 
 
 @dataclass(frozen=True, eq=False)  # tensors do not compare; no slots: what is traced is kept
-class Rewrite:
+class Rewrite(ReportingPass):
     """A pass over AOT graphs that replaces each match of a pattern.
 
     Both functions are traced as litz traces programs: sizes are symbolic, and mutations inside them are functional. A
@@ -53,10 +53,6 @@ class Rewrite:
 
     more_example_inputs: Sequence[Sequence[Any]] = ()
     """Further example inputs, of other dtypes or numbers of dimensions, which are looked for too."""
-
-    def __call__(self, graph: Graph) -> None:
-        """Replace each match in a graph."""
-        self.rewrite(graph)
 
     def uuid(self) -> str | None:
         """Return a digest of what both functions trace to and of ``check``; ``None`` where that has no identity."""
