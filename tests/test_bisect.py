@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,9 +16,11 @@ import litz
 from litz.artifact import Artifact
 from litz.debugging.comparison import Program
 from litz.debugging.probe import Experiment, ProbedGraph, Prober
+from litz.passes import Passes
 from litz_ir.errors import NothingFails
-from litz_ir.loops import LoopGraph
+from litz_ir.loops import LoopGraph, map_bodies
 from litz_ir.passes import FUEL_KINDS, PassContext
+from litz_ir.scalar import Op, Scalar, build, transform
 from litz_scheduler.realise import Inline
 
 EXPECTED = {
@@ -61,6 +65,60 @@ def test_a_pass_that_raises_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     found = litz.bisect(lambda x: (x.sin() + 1).sum(), (torch.ones(4),))
     assert (found.stage, found.name) == ("graph-pass", "inline")
     assert "a defect" in found.failure
+
+
+@dataclass(frozen=True)
+class OfTheProgram:
+    """A pass of the program over AOT graphs that replaces one operator by another."""
+
+    name: str
+    old: Any
+    new: Any
+
+    def __call__(self, graph: torch.fx.Graph) -> None:
+        for node in graph.find_nodes(op="call_function", target=self.old):
+            node.target = self.new
+
+    def uuid(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class OverLoops:
+    """A pass of the program over loop graphs that makes every maximum a minimum."""
+
+    name: str = "minima"
+    ulp: int = 0
+    before: str = "inline"
+
+    def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
+        def other(node: Scalar) -> Scalar:
+            return (
+                build.op("minimum", *node.args) if isinstance(node, Op) and node.name == "maximum" else node
+            )
+
+        return data.with_operations(
+            tuple(map_bodies(each, lambda body: transform(body, other)) for each in data.operations)
+        )
+
+    def uuid(self) -> str:
+        return self.name
+
+
+@pytest.mark.parametrize("stage", ["joint_before", "post_grad_after", "loops"])
+def test_a_pass_of_the_program_is_named(stage: str) -> None:
+    aten = torch.ops.aten
+    harmless = OfTheProgram("harmless", aten.tan.default, aten.sin.default)
+    wrong = OfTheProgram("wrong", aten.sin.default, aten.cos.default)
+    passes = Passes(post_grad_before=(harmless,)) + (
+        Passes(loops=(OverLoops(),)) if stage == "loops" else Passes(**{stage: (wrong,)})
+    )
+    x = torch.linspace(-1, 1, 8)
+    with litz.config.patch(passes=passes):
+        found = litz.bisect(lambda x: torch.sin(torch.maximum(x, -x)) + 1, (x,))
+    assert found.stage == "user-pass"
+    assert found.name == f"{'minima' if stage == 'loops' else 'wrong'} of the stage {stage}"
+    assert "which the program or an installed package adds" in str(found)
 
 
 def test_the_backward_is_searched_too(monkeypatch: pytest.MonkeyPatch) -> None:

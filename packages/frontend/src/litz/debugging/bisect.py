@@ -10,6 +10,7 @@ from litz.api import config
 from litz.debugging.comparison import Program, eager
 from litz.debugging.culprit import NOTHING, Blamed, Culprit, Stage, changed_by_pass, computed_by, kernels_of
 from litz.debugging.probe import Check, Experiment, Outcome, ProbedGraph, Prober
+from litz.passes import pass_name
 from litz.self_check.bisection import faulty_nodes, regions
 from litz.settings import Config
 from litz_ir.errors import NothingFails
@@ -92,6 +93,11 @@ class _Search:
 
     def run(self) -> Culprit:
         """Return the culprit."""
+        users = self.prober.passes
+        if users and not self._fails(Experiment(users=0)):
+            _, number = self._first(len(users), lambda n: Experiment(users=n))
+            stage, item = users[number - 1]
+            return self._culprit("user-pass", f"{pass_name(item)} of the stage {stage}", "", NOTHING)
         if self._probe(Experiment(graphs=0)).failure == self.baseline.failure:
             return self._culprit("capture", "", "", NOTHING)
         _, number = self._first(len(self.baseline.graphs), lambda n: Experiment(graphs=n))

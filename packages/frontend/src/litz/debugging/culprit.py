@@ -13,10 +13,11 @@ from litz_ir.passes import FuelKind
 from litz_ir.plan import Kernel, KernelOrigin, Launch, Plan, plans_in
 from litz_lowering import AtenGraph, origin_of
 
-Stage = FuelKind | Literal["kernel", "host", "capture"]
+Stage = FuelKind | Literal["user-pass", "kernel", "host", "capture"]
 
 _MEANINGS: Mapping[Stage, str] = MappingProxyType(
     {
+        "user-pass": "the pass {name}, which the program or an installed package adds",
         "fx-pass": "the pass {name} over the FX graph of {graph}",
         "graph-pass": "the pass {name} over the loop graph of {graph}",
         "fusion": "the fusion of {name} in {graph}",
@@ -39,15 +40,16 @@ class Culprit:
     """The first transformation with which a program fails, in the order in which a compilation makes them."""
 
     stage: Stage
-    """Kind of the transformation: a pass over the FX graph, the loop graph or the plan; a fusion; the sharing of
-    memory; a kernel; ``host`` for what none of these explains; ``capture`` for a failure without litz's kernels."""
+    """Kind of the transformation: a user's pass; a pass over the FX graph, the loop graph or the plan; a fusion; the
+    sharing of memory; a kernel; ``host`` for what none of these explains; ``capture`` for a failure without litz's
+    kernels."""
 
     name: str
     """Name of the pass, the fused operation and the group that it joined, the value, or the kernels."""
 
     graph: str
     """Name of the graph, such as ``forward 0``: its kind, and its number among the graphs compiled; empty for
-    ``capture``."""
+    ``capture`` and ``user-pass``."""
 
     operations: tuple[str, ...]
     """Operations that the transformation changed, fused, placed or computes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from litz.debug import Instruments
 from litz.debugging.comparison import Program, compare
 from litz.explain.captures import without_recompile_limit
 from litz.loading import Compiled
+from litz.passes import Passes
 from litz.settings import Config
 from litz_ir.errors import InternalError, LitzError
 from litz_ir.passes import Fuel, FuelKind
@@ -25,7 +27,7 @@ Check = Callable[[Callable[..., Any]], bool]
 """Function that takes the compiled function and reports whether it works; an exception says that it does not."""
 
 EVERY = 1 << 30
-"""Number of graphs that stands for all of them."""
+"""Number of graphs, or of passes, that stands for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,9 @@ class Experiment:
 
     watched: str = ""
     """Name of a pass of that graph whose input and output are returned; empty for none."""
+
+    users: int = EVERY
+    """Number of users' passes that run, in the order of :meth:`litz.passes.Passes.by_stage`."""
 
 
 @dataclass(slots=True)
@@ -106,6 +111,11 @@ class Prober:
     atol: float | None = None
     """Absolute tolerance, likewise."""
 
+    @property
+    def passes(self) -> Sequence[tuple[str, Any]]:
+        """Users' passes in force, each with its stage, in the order in which they run."""
+        return tuple(ArtifactCache.open(self.config).passes.by_stage())
+
     def run(self, experiment: Experiment) -> Outcome:
         """Compile and run the program in a part, and return what that showed."""
         outcome = Outcome()
@@ -138,6 +148,12 @@ def _checked(check: Check, compiled: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _first(passes: Passes, count: int) -> Passes:
+    """Return the first passes, in the order in which they run."""
+    kept = list(itertools.islice(passes.by_stage(), count))
+    return Passes(**{stage: tuple(item for own, item in kept if own == stage) for stage in dict(kept)})
+
+
 def failure_of(error: BaseException) -> str:
     """Return the kind of a failure: the class of the exception, and the stage of litz that raised it."""
     if isinstance(error, AssertionError) and not isinstance(error, LitzError):
@@ -157,6 +173,7 @@ class _Backend:
         self._experiment = experiment
         self._outcome = outcome
         self._cache = ArtifactCache.open(config).without_graphs()
+        self._cache.passes = _first(self._cache.passes, experiment.users)
 
     def __call__(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         session = CompileSession(self._config, self._cache, (self._observe,), instrument=self._instruments)
