@@ -32,7 +32,12 @@ TORCH_FREE = ("ir", "scheduler", "codegen-cpp")
 EXTRAS = {"ir": ["sympy"], "codegen-triton": ["runtime"]}
 
 RUFF = "ruff>=0.17,<0.18"
-MKDOCSTRINGS = "mkdocstrings-python>=2.0,<3"
+SITE = (
+    "mkdocs>=1.6,<2",
+    "mkdocs-material>=9.6,<10",
+    "mkdocs-awesome-nav>=3,<4",
+    "mkdocstrings-python>=2.0,<3",
+)
 MYPY = "mypy>=2.4,<3"
 IMPORT_LINTER = "import-linter>=2.16,<3"
 XDIST = "pytest-xdist>=3.6,<4"
@@ -160,7 +165,7 @@ def targets(session: nox.Session) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style and format with ruff, public names against their snapshots, reference pages and versions against
-    public names, links, names of devices, and words by the glossary."""
+    public names, links, charts against their tables, names of devices, and words by the glossary."""
     session.install(RUFF)
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
@@ -168,6 +173,7 @@ def lint(session: nox.Session) -> None:
     session.run("python", "tools/api_pages.py", "--check")
     session.run("python", "tools/version_contract.py")
     session.run("python", "tools/check_links.py")
+    session.run("python", "tools/charts.py", "--check")
     session.run("python", "tools/device_names.py")
     session.run("python", "tools/vocabulary.py")
 
@@ -177,7 +183,7 @@ def types(session: nox.Session) -> None:
     """Check types strictly, package by package, then tests, tools and benchmarks."""
     install_torch(session)
     install_folders(session, FOLDERS, tested=FOLDERS)
-    session.install(MYPY, "nox", CHARTS, *FOR_TARGETS)
+    session.install(MYPY, "nox", CHARTS, "rich>=13.7", "mkdocs>=1.6,<2", *FOR_TARGETS)
     sources = [str(PACKAGES / pkg / "src") for pkg in FOLDERS]
     around = (
         "noxfile.py",
@@ -380,11 +386,14 @@ def maths(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Build the pages under docs/ into build/docs, with every warning an error; look up every public name in them."""
-    session.install("mkdocs>=1.6,<2", MKDOCSTRINGS, RUFF)  # ruff breaks long signatures into lines
+    """Build the site into build/docs, with every warning an error, look up every public name in it, and look at its
+    pages in Chromium if there is one. Its search needs a server: `python -m http.server --directory build/docs`."""
+    session.install(*SITE, RUFF)  # ruff breaks long signatures into lines
     site = str(ROOT / "build" / "docs")
-    session.run("mkdocs", "build", "--strict", "--quiet", "--site-dir", site)
+    quiet = {"NO_MKDOCS_2_WARNING": "1"}  # an advertisement
+    session.run("mkdocs", "build", "--strict", "--quiet", "--site-dir", site, env=quiet)
     session.run("python", "tools/api_pages.py", "--shown", site)
+    session.run("python", "tools/site_layout.py", site)
 
 
 @nox.session

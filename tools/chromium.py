@@ -1,7 +1,9 @@
-"""Headless Chromium for tests of pages: opens files, evaluates JavaScript and presses keys, by its debugging pipe."""
+"""Headless Chromium for pages: opens files, evaluates JavaScript, presses keys and takes pictures, by its debugging
+pipe."""
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import os
@@ -39,6 +41,10 @@ class Page:
             mobile=False,
         )
         self._call("Page.enable")
+        self.navigate(path)
+
+    def navigate(self, path: Path) -> None:
+        """Open another file in the same window, and wait until it is loaded."""
         self._call("Page.navigate", url=path.as_uri())
         while self._message().get("method") != "Page.loadEventFired":
             pass
@@ -49,6 +55,24 @@ class Page:
         found = self._call("Runtime.evaluate", **given)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
+
+    def show(self, width: int, height: int, scheme: str = "light") -> None:
+        """Show the page in a window of this size, for a reader who prefers the ``light`` or the ``dark`` scheme."""
+        self._call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+        self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def picture(self, path: Path, quality: int = 80) -> None:
+        """Write what the window shows to a file, as WebP or PNG by its suffix."""
+        kind: dict[str, Any] = {"format": "png"}
+        if path.suffix == ".webp":
+            kind = {"format": "webp", "quality": quality}
+        path.write_bytes(base64.b64decode(self._call("Page.captureScreenshot", **kind)["data"]))
 
     def press(self, key: str) -> None:
         """Press and release a key, as a user does."""
