@@ -27,7 +27,7 @@ class Sequences(Dataset[dict[str, Tensor]]):
         return {"input_ids": self.tokens[index], "labels": self.tokens[index]}
 
 
-def losses(compiled: bool, steps: int = 6) -> list[float]:
+def losses(compiled: bool, steps: int = 4) -> list[float]:
     """Train a model from the same start, and return the loss of every step."""
     set_seed(0)
     config = GPT2Config(vocab_size=64, n_positions=32, n_embd=48, n_layer=1, n_head=4)

@@ -28,3 +28,10 @@ def test_example_runs(program: Path) -> None:
 def test_readme_lists_every_example() -> None:
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert [program.name for program in PROGRAMS if f"[{program.name}]" not in page] == []
+
+
+def test_accelerate_refuses_backends_that_it_does_not_list() -> None:
+    """`docs/integrations.md` says so; where this fails, `torch_compile_backend="litz"` may work."""
+    dataclasses = pytest.importorskip("accelerate.utils.dataclasses", reason="accelerate is not installed")
+    with pytest.raises(ValueError, match="'LITZ' is not a valid DynamoBackend"):
+        dataclasses.TorchDynamoPlugin(backend="litz")
