@@ -57,18 +57,21 @@ MAPPED: dict[str, tuple[object, dict[str, object]]] = {
     "coordinate_descent_tuning": (True, {"autotune": True}),
     "fallback_random": (True, {"rng": "eager"}),
     "freezing": (True, {"freezing": True}),
-    "nan_asserts": (True, {"nan_asserts": True}),
+    **{
+        name: (True, {name: True})
+        for name in ("alignment_asserts", "batch_invariant", "deterministic", "nan_asserts", "size_asserts")
+    },
     "trace.enabled": (True, {"debug_files": True}),
 }
 """Inductor's options that set one of litz's: a value, and what it sets."""
 
 IGNORED: dict[str, object] = {
     **dict.fromkeys(
-        "alignment_asserts assert_indirect_indexing batch_invariant benchmark_kernel combo_kernels cpp_wrapper "
-        "deterministic eager_numerics.disable_ftz eager_numerics.division_rounding "
+        "assert_indirect_indexing benchmark_kernel combo_kernels cpp_wrapper "
+        "eager_numerics.disable_ftz eager_numerics.division_rounding "
         "eager_numerics.use_pytorch_libdevice emulate_precision_casts epilogue_fusion graph_partition "
         "implicit_fallbacks keep_output_stride layout_optimization max_autotune_gemm memory_planning "
-        "reorder_for_compute_comm_overlap reorder_for_peak_memory shape_padding size_asserts "
+        "reorder_for_compute_comm_overlap reorder_for_peak_memory shape_padding "
         "trace.graph_diagram triton.cudagraph_skip_dynamic_graphs triton.unique_kernel_names".split(),
         True,
     ),
@@ -84,7 +87,7 @@ REFUSED: dict[str, tuple[object, str]] = {
     "_post_fusion_custom_pass": (lambda nodes: nodes, "litz.passes.Passes(loops="),
     "custom_partitioner_fn": (object(), "activation_memory_budget"),
     "aot_inductor.package": (True, "a cache folder may be shipped"),
-    "numerics": ("strict", "takes 'eager' or 'fast'"),
+    "numerics": ("exact", "takes 'strict' or 'eager' or 'fast'"),
     "pattern_matchr": (True, "next: did you mean"),
 }
 """Options that are errors: a value, and words of the error that say what to do."""

@@ -56,8 +56,9 @@ def compile_fx(
 def new_session(gm: GraphModule, config: Config, observers: Sequence[Observer] = ()) -> CompileSession:
     """Return the session of a graph's compilation, with the cache and users' passes; raises as
     :meth:`ArtifactCache.open` does."""
-    cache = ArtifactCache.open(config, GraphSource(gm, "captured", captured=True))
-    return CompileSession(config, cache, tuple(observers))
+    chosen = config.in_force()
+    cache = ArtifactCache.open(chosen, GraphSource(gm, "captured", captured=True))
+    return CompileSession(chosen, cache, tuple(observers))
 
 
 def own_copy(gm: GraphModule) -> GraphModule:
@@ -107,7 +108,7 @@ def compile_fx_inner(
     Passes over AOT graphs run on a copy of ``gm``. The result takes the inputs as arguments, or one list of them, and
     returns what the graph returns.
     """
-    chosen = config if config is not None else _current()
+    chosen = (config if config is not None else _current()).in_force()
     cache, decisions = ArtifactCache.open(chosen), ()
     if cache.passes:
         hooks = import_module(_HOOKS)

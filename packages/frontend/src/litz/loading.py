@@ -16,7 +16,7 @@ from litz.artifact import Artifact
 from litz.cuda_graphs.eligibility import ROUTINES, overwritten, shared_with_inputs
 from litz.devices import gpu, is_gpu
 from litz.host.emit.source import host_program
-from litz.host.program import Detail, HostProgram
+from litz.host.program import Detail, HostProgram, InputAsserts
 from litz.host.runtime.externs import NO_ROUTINES
 from litz.host.runtime.frozen_results import FrozenResults
 from litz.host.runtime.gpus import ONE_GPU, Gpus
@@ -47,6 +47,9 @@ _CUDA_GRAPH, _RUNNER = "litz.cuda_graphs.cuda_graph", "litz.cuda_graphs.runner"
 
 _CALLS, _EVENTS, _VALUES = "litz.profiling.calls", "litz.profiling.events", "litz.profiling.values"
 """Modules loaded where a profiler runs, and where values are reported."""
+
+_DETERMINISM = "litz.host.runtime.determinism"
+"""Module loaded where results have to repeat."""
 
 _FAILED = "it runs without being replayed"
 """Consequence of a failure to capture a graph, in log lines and in ``litz.explain``."""
@@ -144,6 +147,8 @@ class Loader:
             )  # fmt: skip
 
         call = load(program) if watch is not None else self._observable(plan, program, load)
+        if self.config.deterministic:
+            call = import_module(_DETERMINISM).with_deterministic_routines(call)
         return on_current_device(call) if is_gpu(artifact.plan.device.kind) else call
 
     def _observable(
@@ -151,18 +156,20 @@ class Loader:
     ) -> HostFunction:
         """Return the call of a plan, whose steps torch's profiler sees while it runs, and whose values are reported
         where the options say so."""
-        chosen, show = self.config.debug_values, None
+        chosen, show, asserts = self.config.debug_values, None, _asserts(self.config)
         detail: Detail = "steps"
         if chosen == "off":
             call = load(program)
         else:
             values = import_module(_VALUES)
             detail, show = "values", values.ValueReport(self.name, chosen).computed
-            call = load(host_program(plan, detail="values"), Observer(values.unobserved, show))
+            call = load(
+                host_program(plan, detail="values", asserts=asserts), Observer(values.unobserved, show)
+            )
 
         def observed() -> HostFunction:
             around = import_module(_EVENTS).StepEvents(plan).around
-            return load(host_program(plan, detail=detail), Observer(around, show))
+            return load(host_program(plan, detail=detail, asserts=asserts), Observer(around, show))
 
         def made() -> HostFunction:
             hidden = f"the profiler does not see the steps of {self.name}"
@@ -217,7 +224,7 @@ class Loader:
             return on_current_device(self._captured(choice.plan, call))
         if not choice.partitions:
             return call
-        program = host_program(choice.plan)
+        program = host_program(choice.plan, asserts=_asserts(self.config))
         branches = zip(choice.plan.subplans, program.branches, strict=True)
         runners: dict[str, HostFunction] = {}
 
@@ -245,6 +252,11 @@ class Loader:
         return unless_profiled(runner, lambda: import_module(_CALLS).as_event(runner, name))
 
 
+def _asserts(config: Config) -> InputAsserts:
+    """Return the assertions about inputs that the options ask for."""
+    return InputAsserts(config.size_asserts, config.alignment_asserts)
+
+
 def loader_of(
     artifact: Artifact,
     name: str,
@@ -256,6 +268,6 @@ def loader_of(
     failures: Failures | None = None,
 ) -> Loader:
     """Return the loader of an artifact; raise ``CodegenError`` for a plan that the host cannot express."""
-    program = host_program(artifact.plan)
+    program = host_program(artifact.plan, asserts=_asserts(config))
     policy = Failures(config) if failures is None else failures
     return Loader(artifact, name, targets, config, program, constants, routines, gpus, policy)

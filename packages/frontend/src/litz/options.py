@@ -37,6 +37,16 @@ _PASSES: Mapping[str, str] = MappingProxyType(
 )
 """Inductor's options that hold a pass, with the stage of :class:`litz.passes.Passes` that it is added to."""
 
+_ROUNDING = frozenset(
+    {
+        "eager_numerics.disable_ftz",
+        "eager_numerics.division_rounding",
+        "eager_numerics.use_pytorch_libdevice",
+        "emulate_precision_casts",
+    }
+)
+"""Inductor's options for eager's rounding, each of which ``numerics='eager'`` includes."""
+
 _MAPPED: Mapping[str, str] = MappingProxyType(
     {
         **{name: f"it adds to litz's passes, at the stage {stage}" for name, stage in _PASSES.items()},
@@ -44,28 +54,21 @@ _MAPPED: Mapping[str, str] = MappingProxyType(
         "trace.enabled": "it sets litz's debug_files",
         "triton.cudagraphs": "it sets litz's cuda_graphs",
         **dict.fromkeys(_AUTOTUNE_OPTIONS, "it sets litz's autotune"),
+        **dict.fromkeys(_ROUNDING, "it sets litz's numerics to 'eager', the default, where that is 'fast'"),
     }
 )
 """Inductor's options that set one of litz's, with the text of their warning."""
 
-_EAGER = "numerics='eager', the default, computes as eager does"
 _NOT_CAPTURED = "graphs of dynamic sizes are never captured"
 
 _IGNORED: Mapping[str, str] = MappingProxyType(
     {
-        "alignment_asserts": "kernels are recompiled for inputs of another alignment",
         "assert_indirect_indexing": "indices are always checked, as in eager",
-        "batch_invariant": "at another batch size results may be rounded otherwise, as in eager",
         "benchmark_kernel": "litz.explain(..., measure=True) times each kernel",
         "combo_kernels": "small independent loops are always fused horizontally on a GPU",
         "cpp.simdlen": "vectors are as long as the CPU's instructions allow",
         "cpp.threads": "torch.set_num_threads is followed",
         "cpp_wrapper": "consecutive kernels are always launched by one native call",
-        "deterministic": "torch.use_deterministic_algorithms is followed",
-        "eager_numerics.disable_ftz": _EAGER,
-        "eager_numerics.division_rounding": _EAGER,
-        "eager_numerics.use_pytorch_libdevice": _EAGER,
-        "emulate_precision_casts": "numerics='eager', the default, rounds where eager does",
         "epilogue_fusion": "epilogues are always fused unless fuse=False",
         "graph_partition": "with cuda_graphs, graphs are always partitioned at operations that cannot be captured",
         "implicit_fallbacks": "operations without a lowering fall back to ATen, and fallback='error' raises",
@@ -77,7 +80,6 @@ _IGNORED: Mapping[str, str] = MappingProxyType(
         "reorder_for_compute_comm_overlap": "collectives stay in program order",
         "reorder_for_peak_memory": "the order of least modelled peak memory is always chosen",
         "shape_padding": "matmuls on a GPU are padded where their cost model finds that faster",
-        "size_asserts": "results of operators are always checked against the sizes of their meta kernels",
         "trace.graph_diagram": "litz.explain shows graphs and kernels",
         "triton.cudagraph_capture_sizes": _NOT_CAPTURED,
         "triton.cudagraph_skip_dynamic_graphs": _NOT_CAPTURED,
@@ -107,9 +109,7 @@ _VARIABLES: Mapping[str, str] = MappingProxyType(
     {
         "COMPILE_THREADS": "the sources of a graph are compiled in parallel",
         "CUDAGRAPHS": "LITZ_CUDA_GRAPHS sets whether litz captures CUDA graphs",
-        "FREEZING": "LITZ_FREEZING sets whether litz freezes parameters",
         "FX_GRAPH_CACHE": "LITZ_CACHE turns litz's cache off",
-        "NAN_ASSERTS": "LITZ_NAN_ASSERTS makes litz check for NaN",
         "PROFILE": "torch.profiler and litz.explain(..., measure=True) show each kernel",
         "UNIQUE_KERNEL_NAMES": _IGNORED["triton.unique_kernel_names"],
         **{name.upper(): "LITZ_AUTOTUNE sets whether litz tunes" for name in _AUTOTUNE_OPTIONS},
@@ -135,6 +135,10 @@ _AUTOGRAD = "AUTOGRAD_"
 """Prefix of AOTAutograd's variables among Inductor's; they work with every backend."""
 
 
+_OWN = frozenset(each.name for each in fields(Config))
+"""Names of litz's options, some of which are Inductor's too."""
+
+
 def config_from(base: Config, mode: str | None, options: Mapping[str, Any] | None) -> Config:
     """Return ``base`` with the changes that a call of ``torch.compile`` asks for; raise :class:`ConfigError` for
     others.
@@ -151,6 +155,9 @@ def config_from(base: Config, mode: str | None, options: Mapping[str, Any] | Non
             changes["debug_files"] = bool(value)
         elif name in _AUTOTUNE_OPTIONS:
             changes["autotune"] = bool(value) or changes.get("autotune", base.autotune)
+        elif name in _ROUNDING:
+            if value and changes.get("numerics", base.numerics) == "fast":
+                changes["numerics"] = "eager"
         elif name in _PASSES:
             passes += Passes(**{_PASSES[name]: () if value is None else (value,)})
         elif name in _REFUSED or name.startswith(_AHEAD):
@@ -217,6 +224,7 @@ def _instead(variable: str) -> str:
         return ""
     return (
         _VARIABLES.get(name)
+        or (f"LITZ_{name} sets litz's option of that name" if name.lower() in _OWN else "")
         or _IGNORED.get(name.lower())
         or "litz's variables are LITZ_..., one for each option"
     )

@@ -45,10 +45,22 @@ class Config:
     """Source of random numbers: ``eager`` draws from ATen's generator in program order, ``fast`` generates Philox
     numbers inside kernels. Default ``eager``, which gives the numbers of eager PyTorch for the same seed."""
 
-    numerics: Literal["eager", "fast"] = "eager"
-    """Rounding: ``eager`` rounds where eager PyTorch does, also to low-precision dtypes between operations; ``fast``
-    may differ in the last place where that is faster (a quotient by a constant becomes a multiplication by its
-    reciprocal). Default ``eager``, since eager PyTorch is the specification."""
+    numerics: Literal["strict", "eager", "fast"] = "eager"
+    """Rounding: ``strict`` gives the bits of eager PyTorch, and leaves every operator whose loops would not to eager's
+    kernels (``docs/numerics.md``); ``eager`` rounds where eager PyTorch does, also to low-precision dtypes between
+    operations; ``fast`` may differ in the last place where that is faster (a quotient by a constant becomes a
+    multiplication by its reciprocal). Default ``eager``, since eager PyTorch is the specification."""
+
+    batch_invariant: bool = False
+    """Results of a row that do not depend on the number of rows of its batch, on a CPU: sums are neither split nor
+    ordered by the number of results, and matmuls are loops (``docs/numerics.md`` says what holds for other routines of
+    libraries). Default off: matmuls take several times as long."""
+
+    deterministic: bool = False
+    """Results that repeat bit by bit: graphs are compiled, and their calls run, as under
+    ``torch.use_deterministic_algorithms(True)``, a setting of the process that is on during each call, and nothing is
+    tuned. Operators without a deterministic kernel raise torch's error. Default off: sums by atomics are faster on a
+    GPU."""
 
     cache: bool = True
     """Read and write compiled graphs on disk. Default on: a second process then compiles nothing that a first one
@@ -132,6 +144,16 @@ class Config:
     """Test of inputs and results of compiled graphs for NaN, which raises ``NanFound``. Default off: every call waits
     for its device, so this serves to find the operation where NaN first appears."""
 
+    size_asserts: bool = False
+    """Assertion in each call that inputs of compiled graphs have the shapes, strides and dtypes that the graph was
+    compiled for, which raises ``InputMismatch``. Default off: guards of Dynamo test the same, so this finds errors of
+    callers that pass them by. Results of operators are always tested."""
+
+    alignment_asserts: bool = False
+    """Assertion in each call that inputs of compiled graphs lie at addresses that are multiples of their element's
+    size, on a GPU of 16 bytes, which raises ``Misaligned``. Default off: on a GPU, kernels are rebuilt for another
+    alignment."""
+
     debug_values: Literal["off", "nan", "all"] = "off"
     """Log lines about the values that each kernel and library call of a compiled graph computes, with the user's
     lines: ``off``, results that contain NaN or infinity, each once (``nan``), or count of NaN and infinity, range and
@@ -151,6 +173,24 @@ class Config:
         """Return the folder that ``cache_dir`` names, or the cache folder of the platform for litz."""
         return user_cache_path("litz", appauthor=False) if self.cache_dir is None else Path(self.cache_dir)
 
+    def in_force(self) -> Config:
+        """Return the options as compilations read them, after those that exclude others.
+
+        Raises :class:`ConfigError` for options that contradict one another.
+        """
+        if self.numerics == "strict" and self.batch_invariant:
+            raise ConfigError(
+                "numerics='strict' and batch_invariant exclude one another: the order of sums in eager's kernels "
+                "depends on the batch",
+                hint="choose eager's bits (numerics='strict') or equal rows (batch_invariant)",
+            )
+        return dataclasses.replace(self, autotune=False) if self.deterministic and self.autotune else self
+
+    def promises(self) -> str:
+        """Return the options about results that are not at their default, for reports; empty where all are."""
+        chosen = "" if self.numerics == "eager" else f"numerics={self.numerics!r}"
+        return ", ".join(filter(None, (chosen, *(name for name in _PROMISES if getattr(self, name)))))
+
     def replaced(self, changes: Mapping[str, Any]) -> Config:
         """Return the options with some changed; raise :class:`ConfigError` for unknown names and wrong values."""
         for name, value in changes.items():
@@ -159,6 +199,9 @@ class Config:
 
 
 _TYPES = get_type_hints(Config)
+
+_PROMISES = ("batch_invariant", "deterministic", "nan_asserts", "size_asserts", "alignment_asserts")
+"""Flags of options that promise something about results or inputs."""
 
 _PREFIX = "LITZ_"
 """Prefix of the environment variables that set options."""

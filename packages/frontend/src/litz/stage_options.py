@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from litz.host.runtime.gpus import ONE_GPU, Gpus
+from litz.host.runtime.graph_devices import trains_on_gpu
 from litz.host.runtime.libraries import has_convolutions, linear_flops
 from litz.host.runtime.precision import f32_convolution_precision, f32_matmul_precision
+from litz.notices import log_once
 from litz.settings import Config, forced
 from litz.targets import TargetSet
 from litz_ir.device import CPU
-from litz_lowering import LoweringOptions
+from litz_lowering import LoweringOptions, decompositions
 from litz_scheduler import SchedulerOptions
+
+_CPU_ALONE = "litz: batch_invariant holds for operations on a CPU alone; this graph is on a GPU"
+
+
+def traced_decompositions(config: Config, inputs: Sequence[Any]) -> dict[Any, Callable[..., Any]]:
+    """Return the decompositions that a graph of these inputs is traced with."""
+    if config.numerics == "strict":
+        return {**decompositions(strict=True)}
+    return {**decompositions(recomputed=trains_on_gpu(inputs))}
 
 
 def lowering_options(config: Config, targets: TargetSet, forced: frozenset[str]) -> LoweringOptions:
@@ -25,8 +37,8 @@ def lowering_options(config: Config, targets: TargetSet, forced: frozenset[str])
         numerics=config.numerics,
         force_extern=forced,
         fallback=config.fallback,
-        attention=config.attention,
-        deterministic=torch.are_deterministic_algorithms_enabled(),
+        attention=config.attention and config.numerics != "strict" and not config.batch_invariant,
+        deterministic=config.deterministic or torch.are_deterministic_algorithms_enabled(),
         nested_reductions=frozenset(
             device.kind for device, known in devices.items() if known.nested_reductions
         ),
@@ -37,9 +49,13 @@ def lowering_options(config: Config, targets: TargetSet, forced: frozenset[str])
 def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:
     """Return the options of the scheduler for this host; raise ``ConfigError`` for a wrong ``force``."""
     cpu, on_gpu = targets.capabilities().get(CPU), targets.has_gpu()
+    if config.batch_invariant and on_gpu:
+        log_once(_CPU_ALONE)
     allowed: dict[str, Any] = {
         "fuse": config.fuse,
-        "linear_flops": linear_flops(cpu),
+        "batch_invariant": config.batch_invariant,
+        "exact": config.numerics == "strict",
+        "linear_flops": 0 if config.batch_invariant else linear_flops(cpu),
         "prepack_convolutions": has_convolutions(cpu),
         "convolution_relu": on_gpu and torch.backends.cudnn.enabled and torch.backends.cudnn.is_available(),
         "matmul_precision": f32_matmul_precision() if on_gpu else "ieee",

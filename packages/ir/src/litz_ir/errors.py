@@ -297,6 +297,19 @@ class NanFound(AssertedByPython):
     stage = "nan_asserts"
 
 
+class InputMismatch(AssertedByPython):
+    """An input has another shape, stride or dtype than its graph was compiled for, against an assertion; an
+    ``AssertionError`` too."""
+
+    stage = "size_asserts"
+
+
+class Misaligned(AssertedByPython):
+    """The address of an input is no multiple of what kernels need, against an assertion; an ``AssertionError`` too."""
+
+    stage = "alignment_asserts"
+
+
 class WrongResult(LitzError):
     """Compiled kernels gave results that differ from ATen's by more than rounding."""
 

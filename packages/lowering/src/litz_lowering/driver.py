@@ -6,6 +6,7 @@ import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -60,6 +61,9 @@ from litz_lowering.types.devices import Devices, gpus_of
 from litz_lowering.types.symbols_io import SymbolReader
 from litz_lowering.types.torch_types import keyword, known_dtype, litz_dtype
 
+_BIT_EQUAL = "litz_lowering.aten.bit_equal"
+"""Module of the operators that ``numerics="strict"`` generates; imported where that is chosen."""
+
 _FORCED = "requested by the option force_extern"
 _NO_RULE = "no lowering rule"
 _NO_COMPLEX_RULE = "no lowering rule for complex tensors"
@@ -94,7 +98,7 @@ def lower(
 
 
 def _run_fx_passes(gm: GraphModule, options: LoweringOptions, context: PassContext) -> AtenGraph:
-    table = decompositions()
+    table = decompositions(strict=options.numerics == "strict")
     mark = MarkFlexAttention(
         options.nested_reductions, table, partial(_lower_function, options), options.deterministic
     )
@@ -259,6 +263,8 @@ class _Lowering:
         elif found is not None and not forced:
             given = (args, kwargs) if found.moves else on_result_device(ctx, (args, kwargs))
             refused = unrepresentable_number(ctx) or refused_float8(ctx, found)
+            if self.options.numerics == "strict":
+                refused = refused or import_module(_BIT_EQUAL).unequal_bits(ctx, found, overload_name(target))
             result = refused or apply(found, ctx, *given)
             if not isinstance(result, Declined):
                 check_sizes(ctx)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from litz_lowering.decompose.table import Decompositions, decomposition_table, users_decompositions
+from litz_lowering.decompose.table import MOVES, Decompositions, decomposition_table, users_decompositions
 from litz_lowering.rules import RULES
 
 
-def decompositions(*, recomputed: bool = False) -> Decompositions:
+def decompositions(*, recomputed: bool = False, strict: bool = False) -> Decompositions:
     """Decomposition table for AOTAutograd, the user's included; operators with a lowering rule are not decomposed.
 
     With ``recomputed`` softmax, norms and some activations are, so that a backward may recompute parts of them: for
-    training where memory is dearer than arithmetic. Operators that the user registered a rule for keep it.
+    training where memory is dearer than arithmetic. Operators that the user registered a rule for keep it. With
+    ``strict`` only those of torch's decompositions are in the table that move elements, so that others are eager's.
     """
+    if strict:
+        return decomposition_table(RULES.served, RULES.decompositions, names=MOVES)
     return decomposition_table(RULES.served, RULES.decompositions, RULES.is_own if recomputed else None)
 
 

@@ -26,7 +26,8 @@ class SchedulerOptions:
     """Thresholds and switches of the cost model.
 
     The defaults decide by sizes and capabilities. The extremes of a range force a decision one way, to measure the
-    alternative. Results change at most by the order in which a sum is accumulated.
+    alternative. Results change at most by the order in which a sum is accumulated, and not at all if they are
+    ``exact``.
     """
 
     inline_cost: int = 4
@@ -36,6 +37,13 @@ class SchedulerOptions:
     """The most elements that such a body may load in its innermost loop."""
     fuse: bool = True
     """True to fuse operations. False leaves one in each kernel, which is slow but helps to isolate a fault."""
+    exact: bool = False
+    """True to leave out the passes over loop graphs that may change a bit of a result, those with a bound ``ulp`` above
+    0: routines of libraries other than those called, splits of sums, and the like."""
+    batch_invariant: bool = False
+    """True to sum on a CPU in an order that does not depend on how many results there are, so that a row's result does
+    not depend on the number of rows: sums are not split, matmuls are loops, and what decides lanes and fusion is the
+    length and the strides of what is summed."""
     siblings: int = 4
     """The number of recent readers of a buffer that are tried for sibling fusion with another reader."""
     sibling_bytes: int = 64 << 10

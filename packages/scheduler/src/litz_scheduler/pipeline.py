@@ -69,7 +69,7 @@ def graph_passes(
 ) -> tuple[Pass[LoopGraph, LoopGraph], ...]:
     """Return the passes over the loop graph, in order."""
     costs = costs or ThresholdCosts(options)
-    return (
+    passes: tuple[Pass[LoopGraph, LoopGraph], ...] = (
         FuseAttention(options),
         DeadCode(),
         AlignMatmuls(options),
@@ -97,6 +97,7 @@ def graph_passes(
         SplitScans(options),
         DeviceSupport(),
     )
+    return tuple(each for each in passes if not options.exact or not each.ulp or each.name in REQUIRED)
 
 
 def fusion_passes(options: SchedulerOptions, costs: CostModel | None = None) -> tuple[Pass[Any, Any], ...]:

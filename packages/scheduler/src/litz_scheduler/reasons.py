@@ -107,6 +107,10 @@ LIBRARY_CONVOLUTION_BIAS = Reason(
 LIBRARY_GENERATED = Reason(
     "library.generated", "it was chosen to run as a loop, which its prologue and epilogue can be fused into"
 )
+LIBRARY_INVARIANT = Reason(
+    "library.invariant",
+    "a library sums in an order that may depend on the number of rows, and batch_invariant is set",
+)
 LIBRARY_ALIGNED = Reason(
     "library.aligned", "library routines load several elements at a time where rows are multiples of them"
 )

@@ -133,7 +133,7 @@ def _feed(digest: Any, part: str) -> None:
 
 def option_facts(config: Config) -> tuple[str, ...]:
     """Return the options that change compiled code."""
-    switches = (config.fuse, config.prepack_weights, config.attention)
+    switches = (config.fuse, config.prepack_weights, config.attention, config.deterministic)
     return (config.rng, config.numerics, *map(str, switches), config.fallback)
 
 

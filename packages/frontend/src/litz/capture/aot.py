@@ -42,16 +42,16 @@ from litz.capture.strided_results import strides_a_view
 from litz.capture.tokens import make_undeclared_tokens
 from litz.compilation.compilation import collection_paused
 from litz.debug import NO_INSTRUMENTS, Instrument
-from litz.host.runtime.graph_devices import first_gpu, trains_on_gpu
+from litz.host.runtime.graph_devices import first_gpu
 from litz.host.runtime.load import HostFunction
 from litz.loading import Compiled
 from litz.reports.failures import GraphSource
 from litz.settings import Config
-from litz.stage_options import scheduler_options
+from litz.stage_options import scheduler_options, traced_decompositions
 from litz.targets import TargetSet, targets_for
 from litz.tuning.tuned_graph import load_tuned
 from litz_ir.errors import NotCompiled
-from litz_lowering import correct_metadata, decompositions, partition
+from litz_lowering import correct_metadata, partition
 
 if TYPE_CHECKING:
     from litz.passes.hooks import GraphHooks
@@ -356,14 +356,13 @@ def _compile_flat(session: CompileSession, gm: GraphModule, inputs: Sequence[Any
     """Trace and divide a module of flat inputs, and compile the results in the session."""
     # The helper in torch._dynamo.backends.common imports debugging tools, which takes 0.1 seconds.
     counters["aot_autograd"]["total"] += 1
-    table: dict[Any, Callable[..., Any]] = {**decompositions(recomputed=trains_on_gpu(inputs))}
     compiled = aot_module_simplified(
         gm,
         inputs,
         fw_compiler=partial(session.compile, kind="forward"),
         bw_compiler=partial(_compile_backward, session),
         inference_compiler=partial(session.compile, kind="inference"),
-        decompositions=table,
+        decompositions=traced_decompositions(session.config, inputs),
         partition_fn=session.partition,
         keep_inference_input_mutations=True,
         ignore_shape_env=session.specialised,

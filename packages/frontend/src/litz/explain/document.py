@@ -60,6 +60,7 @@ def _graph(graph: GraphReport, explanation: Explanation) -> dict[str, Any]:
         "peak_bytes": plan.symbols.hint(plan.peak),
         "cuda_graph": graph.cuda_graph,
         "precision": graph.precision,
+        "promises": graph.promises,
         "kernels": [_kernel(each, explanation) for each in graph.kernels],
         "calls": [_call(each) for each in graph.calls],
         "regions": [_region(each, plan.symbols) for each in graph.regions],

@@ -79,6 +79,7 @@ def graph_report(compiled: Compiled, times: Times | None = None) -> GraphReport:
         artifact.cached, compiled.source, tuple(unit.text for unit in artifact.units), tuple(regions),
         compiled.cuda_graph, matmul_precision(plan), artifact.uncacheable, artifact.key, memory,
         compiled.loader is None or compiled.loader.config.cache,
+        "" if compiled.loader is None else compiled.loader.config.promises(),
     )  # fmt: skip
 
 

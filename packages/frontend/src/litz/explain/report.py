@@ -250,6 +250,10 @@ class GraphReport:
     caching: bool = True
     """False where the option ``cache`` is off."""
 
+    promises: str = ""
+    """Options that promise something about results or inputs and are not at their default, such as
+    ``numerics='strict'``; empty where all are."""
+
     @property
     def compile_seconds(self) -> float:
         """Time of all stages of the compilation, in seconds."""

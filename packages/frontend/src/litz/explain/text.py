@@ -87,7 +87,8 @@ def _graph(console: Console, graph: GraphReport) -> None:
     )
     console.print(f"modelled peak memory {graph.plan.peak} B, without arguments and frozen regions")
     uncached = f"not cached on disk: {graph.uncacheable}" if graph.uncacheable else ""
-    for line in filter(None, (graph.cuda_graph, graph.precision, uncached)):
+    promised = f"options about results: {graph.promises}" if graph.promises else ""
+    for line in filter(None, (graph.cuda_graph, graph.precision, promised, uncached)):
         console.print(line, markup=False)
     for each in graph.passes:
         console.print(f"pass of {each.describe().removeprefix(DECISIONS)}", markup=False)

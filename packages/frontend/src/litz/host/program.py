@@ -60,6 +60,26 @@ ObservedStep = Launch | CallStep
 
 
 @dataclass(frozen=True, slots=True)
+class InputAsserts:
+    """Assertions about inputs in a host program."""
+
+    sizes: bool = False
+    """True to assert shape, strides and dtype."""
+
+    alignment: bool = False
+    """True to assert addresses."""
+
+    def functions(self) -> tuple[str, ...]:
+        """Return the names of the functions that the assertions call."""
+        asked = (("assert_sizes", self.sizes), ("assert_aligned", self.alignment))
+        return tuple(name for name, wanted in asked if wanted)
+
+
+NO_ASSERTS = InputAsserts()
+"""Those of a program that trusts its caller."""
+
+
+@dataclass(frozen=True, slots=True)
 class Computed:
     """Tensors that a step computed, shown to a function."""
 
@@ -91,6 +111,9 @@ class HostProgram:
 
     constants: tuple[tuple[str, str], ...] = ()
     """Name of each constant in the plan, and its name in the text."""
+
+    asserts: tuple[str, ...] = ()
+    """Names of the assertions that it makes about inputs."""
 
     branches: tuple[HostProgram, ...] = field(default=())
     """Host programs of the subplans."""

@@ -15,9 +15,10 @@ class LoweringOptions:
     kernels."""
     force_extern: frozenset[str] = frozenset()
     """Names of FX nodes that run as their ATen operation, even where a rule exists."""
-    numerics: Literal["eager", "fast"] = "eager"
-    """Arithmetic: ``eager`` rounds as eager does; ``fast`` may differ in the last bit where that is quicker, for
-    example by multiplying with a reciprocal instead of dividing by a number."""
+    numerics: Literal["strict", "eager", "fast"] = "eager"
+    """Arithmetic: ``strict`` gives eager's bits, by loops for operators in :mod:`litz_lowering.aten.bit_equal` and by
+    eager's kernels for all others; ``eager`` rounds as eager does; ``fast`` may differ in the last bit where that is
+    quicker, for example by multiplying with a reciprocal instead of dividing by a number."""
     deterministic: bool = False
     """Require bitwise repeatable results. On GPUs, float sums by atomics then run in ATen, which sorts them or
     raises."""

@@ -72,6 +72,12 @@ TOPICS = (
 
 NAMES = tuple(name for topic in TOPICS for name in topic)
 
+_ROUNDED = frozenset("col2im unfold_backward affine_grid_generator linspace logspace hann_window".split())
+"""Those of the shapes and factories that compute with floats."""
+
+MOVES = tuple(name for topic in (SHAPES, FACTORIES) for name in topic if name not in _ROUNDED)
+"""Operators whose decompositions give eager's bits, since they move elements or fill memory."""
+
 RECOMPUTED = """
     native_layer_norm native_layer_norm_backward _fused_rms_norm native_group_norm
     _native_batch_norm_legit _native_batch_norm_legit_functional _batch_norm_with_update_functional
@@ -99,15 +105,16 @@ def decomposition_table(
     served: Collection[str],
     own: Mapping[torch._ops.OperatorBase, Callable[..., Any]] = NONE,
     recomputed: Callable[[str], bool] | None = None,
+    names: Iterable[str] = NAMES,
 ) -> Decompositions:
-    """Select torch's decompositions of the listed operators, without overloads in ``served``.
+    """Select torch's decompositions of the operators ``names``, without overloads in ``served``.
 
     Those of ``quantized_decomposed`` are included once the program has registered them, those of other libraries'
     operators where the program put them into torch's table, and ``own``, which come first. So are those in
     ``RECOMPUTED`` for which ``recomputed`` is true, if it is given, in ``served`` or not.
     """
     others: Decompositions = {op: how for op, how in _users_entries() if op.namespace not in _TORCHS}
-    found: Decompositions = {**_of(NAMES), **of_quantized(), **others, **own}
+    found: Decompositions = {**_of(names), **of_quantized(), **others, **own}
     table = {op: how for op, how in found.items() if str(op) not in served}
     if recomputed is not None:
         table |= {op: how for op, how in _of(RECOMPUTED).items() if op not in own and recomputed(str(op))}

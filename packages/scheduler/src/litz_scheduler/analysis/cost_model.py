@@ -91,6 +91,8 @@ class ThresholdCosts:
         return self.is_cheap(body) and loads <= self.options.inline_loads
 
     def fuses_siblings(self, moved: int, common: int) -> bool:
+        if self.options.batch_invariant:
+            return False  # bytes depend on the size of the batch
         return moved <= self.options.sibling_bytes or _MIN_COMMON_FRACTION * common >= moved
 
     def uses_scratch(self, bodies: Sequence[Expr]) -> bool:
@@ -104,6 +106,8 @@ class ThresholdCosts:
 
     def _splits_on_cpu(self, work: ReductionWork, machine: Capabilities) -> int:
         """Return the most splits that are worthwhile on the threads of a CPU."""
+        if self.options.batch_invariant:
+            return 0
         if work.along_outer:
             return work.inner * work.outer * work.loaded_bytes // SLAB
         threads = machine.model.threads

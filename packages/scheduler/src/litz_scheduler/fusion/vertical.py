@@ -36,6 +36,8 @@ class FusionLimits:
             return FusionLimits(512, options.min_parallel_points)
         model = capabilities.model
         parallel_points = options.min_parallel_points * (model.threads + model.sm_count)
+        if options.batch_invariant and not capabilities.is_gpu:
+            parallel_points = 0
         return FusionLimits(
             capabilities.max_statements, parallel_points, options.long_row if capabilities.is_gpu else 0
         )

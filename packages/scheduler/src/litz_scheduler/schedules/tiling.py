@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from litz_ir.loops import Axis
-from litz_ir.plan import CpuLoops, ScanStore, Schedule, TileRequest
+from litz_ir.plan import Accumulate, CpuLoops, ScanStore, Schedule, TileRequest
 from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols
 from litz_ir.target import Capabilities
 from litz_scheduler.analysis.cost import estimate, points
@@ -35,15 +35,51 @@ def schedule_nest(
     if capabilities.max_tile_elements:
         cluster = chosen_cluster_size(nest, capabilities, symbols, options)
         return TileRequest(cluster, lookback_of(nest, capabilities, symbols, options))
-    vector = _vector_axis(nest, capabilities, symbols, options.lanes, has_scratch)
+    lanes, unroll = options.lanes, options.unroll
+    invariant = options.batch_invariant and _sums(nest)
+    if invariant:
+        lanes, unroll = _invariant_lanes(nest), _INVARIANT_UNROLL
+    vector = _vector_axis(nest, capabilities, symbols, lanes, has_scratch, invariant)
     parallel = _parallel_axes(nest, capabilities, symbols)
     grain = _grain(nest, parallel, traffic, work, symbols, options)
-    return CpuLoops(parallel=parallel, vector=vector, unroll=options.unroll, grain=grain)
+    return CpuLoops(parallel=parallel, vector=vector, unroll=unroll, grain=grain)
+
+
+_INVARIANT_UNROLL = 4
+"""Vector registers of sums whose order may not depend on the rest of their kernel: as many as hide an add's latency."""
+
+
+def _sums(nest: LoopNest) -> bool:
+    return any(isinstance(each, Accumulate) for phase in nest.phases for each in phase.statements)
+
+
+def _invariant_lanes(nest: LoopNest) -> Lanes:
+    """Return the lanes of a nest of sums, by strides along what is summed alone.
+
+    Lanes along the summed axis have partial sums of their own; lanes along results, or none, add in the order of the
+    loop. Which of the last two it is changes no result, so only that choice may depend on the number of results.
+    """
+    inner = nest.inner[-1] if nest.inner else None
+    if inner is None:
+        return "outer"
+    slopes = {
+        coefficient(term, inner.name)
+        for phase in nest.phases
+        for term in loads_of(phase.statements)
+        if inner.name in free_symbols(term)
+    }
+    return "inner" if slopes <= {1} else "outer"
 
 
 def _vector_axis(
-    nest: LoopNest, capabilities: Capabilities, symbols: SymbolTable, wanted: Lanes, has_scratch: bool
+    nest: LoopNest,
+    capabilities: Capabilities,
+    symbols: SymbolTable,
+    wanted: Lanes,
+    has_scratch: bool,
+    strictly: bool,
 ) -> str | None:
+    """Return the axis of the lanes, if any; with ``strictly`` none rather than another than is ``wanted``."""
     if not capabilities.model.vector_bytes or wanted == "none":
         return None
     lanes = capabilities.model.vector_bytes // _LANE_BYTES
@@ -54,7 +90,8 @@ def _vector_axis(
     if scans:
         candidates = [a for a in candidates if a not in nest.inner]
     if wanted != "best":
-        candidates = [a for a in candidates if (a in nest.inner) == (wanted == "inner")] or candidates
+        chosen = [a for a in candidates if (a in nest.inner) == (wanted == "inner")]
+        candidates = chosen or ([] if strictly else candidates)
     scores = {axis.name: _efficiency(nest, axis, lanes, symbols) for axis in candidates}
     best = max(scores, key=lambda name: scores[name], default=None)
     return best if best is not None and scores[best] >= _MIN_EFFICIENCY else None

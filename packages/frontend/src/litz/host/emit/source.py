@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from litz.devices import is_gpu
 from litz.host.emit.arguments import argument_code, output_code
 from litz.host.emit.code import Code, assigned, code, joined, listed, tuple_of, with_drops
 from litz.host.emit.names import Names
 from litz.host.emit.scalars import scalar_code
 from litz.host.emit.segments import Segments
 from litz.host.emit.tensors import TensorVariables, complex_strides
-from litz.host.program import Computed, Detail, HostProgram, ObservedStep
+from litz.host.program import NO_ASSERTS, Computed, Detail, HostProgram, InputAsserts, ObservedStep
 from litz.host.torch_types import COMPLEX_DTYPES, TORCH_DTYPES
 from litz_ir.loops import (
     Argument,
@@ -39,22 +40,32 @@ from litz_ir.scalar import Expr
 
 
 def host_program(
-    plan: Plan, name: str = "call", *, inner: bool = False, detail: Detail = "runs"
+    plan: Plan,
+    name: str = "call",
+    *,
+    inner: bool = False,
+    detail: Detail = "runs",
+    asserts: InputAsserts = NO_ASSERTS,
 ) -> HostProgram:
     """Return the host program of ``plan``; ``inner`` for the plan of a subgraph, which a higher-order operator
-    calls.
+    calls. ``asserts`` are made about the inputs.
 
     Raises :class:`CodegenError` for steps that the host cannot express.
     """
-    return _Writer(plan, name, inner, detail).write()
+    return _Writer(plan, name, inner, detail, asserts).write()
+
+
+GPU_ALIGNMENT = 16
+"""Bytes that addresses are multiples of where kernels of a GPU need no rebuilding."""
 
 
 class _Writer:
     """Writes the host program of one plan."""
 
-    def __init__(self, plan: Plan, name: str, inner: bool, detail: Detail) -> None:
+    def __init__(self, plan: Plan, name: str, inner: bool, detail: Detail, asserts: InputAsserts) -> None:
         self.plan = plan
         self.detail = detail
+        self.asserts = asserts
         self.inner = inner
         self.name = name
         self.lines: list[Code] = []
@@ -68,6 +79,7 @@ class _Writer:
         self.branches: dict[str, HostProgram] = {}
         self.defined = {i.symbol for i in plan.inputs if isinstance(i, ScalarInput) and i.symbol is not None}
         self.unchecked: list[tuple[str, CallStep]] = []
+        self.unasserted: list[Value] = []
         self.read = {name for step in plan.steps for name in _read(step)}
         self.read.update(placement.base for _, placement in plan.buffers if placement.base is not None)
         for info in plan.symbols:
@@ -91,6 +103,7 @@ class _Writer:
             tuple(self.segments.done),
             tuple(dict.fromkeys(self.externs)),
             tuple((value.name, self.names.value(value.name).text) for value in self.plan.constants),
+            self.asserts.functions(),
             tuple(self.branches.values()),
             frozenset(
                 self.branches[name].name
@@ -132,6 +145,9 @@ class _Writer:
         self._line("args.clear()")
         if self.inner:
             self._numbers(inputs)
+        if self.asserts != NO_ASSERTS:
+            self.unasserted = [item for item in inputs if isinstance(item, Value)]
+            self._assert_inputs()
         for name, whole in self.tensors.wholes.items():
             self._line("{} = pairs({})", self.names.value(name), whole)
 
@@ -148,6 +164,24 @@ class _Writer:
                 return Code(self.names.symbol(bound))
             case ScalarInput() | ObjectInput():
                 return self.names.value(item.name)
+
+    def _assert_inputs(self) -> None:
+        """Emit the assertions about inputs; those of sizes that are not defined yet wait until they are."""
+        ready = [item for item in self.unasserted if self._is_defined(item.type)]
+        self.unasserted = [item for item in self.unasserted if item not in ready]
+        for item in ready:
+            type_, is_complex = item.type, isinstance(item, ComplexValue)
+            shape, strides, dtypes = type_.shape, type_.layout.strides, TORCH_DTYPES
+            if is_complex:
+                shape, strides, dtypes = shape[:-1], complex_strides(strides), COMPLEX_DTYPES
+            value = self.tensors.whole(item.name) if is_complex else self.names.value(item.name)
+            if self.asserts.sizes:
+                sizes, steps = self.names.terms(shape), self.names.terms(strides)
+                given = (value, sizes, steps, dtypes[type_.dtype])
+                self._line("assert_sizes({}, {}, {}, {}, {!r})", *given, item.name)
+            if self.asserts.alignment:
+                nbytes = GPU_ALIGNMENT if is_gpu(type_.device.kind) else type_.dtype.itemsize
+                self._line("assert_aligned({}, {}, {!r})", value, nbytes, item.name)
 
     def _numbers(self, inputs: Iterable[Input]) -> None:
         """Emit conversions of scalar inputs, which higher-order operators pass as tensors of one element."""
@@ -283,6 +317,7 @@ class _Writer:
         self._line("{} = {}", self.names.symbol(step.symbol), self._source(step))
         self.defined.add(step.symbol)
         self._check_results()
+        self._assert_inputs()
 
     def _source(self, step: DefineStep) -> Code:
         """Return the value of a symbol."""

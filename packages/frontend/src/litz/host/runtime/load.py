@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +21,9 @@ from litz.host.runtime.frozen_results import FrozenResults
 from litz.host.runtime.gpus import ONE_GPU, Gpus
 from litz_ir.interp import Runner, run_region
 from litz_ir.target import FailureCallback, raise_failure
+
+_ASSERTS = "litz.host.runtime.asserts"
+"""Module of assertions about inputs; imported where the options ask for them."""
 
 SegmentBinder = Callable[[Segment], Callable[..., None]]
 """Function that makes a segment callable."""
@@ -91,6 +95,8 @@ def load_program(
         "view_as_real": torch.view_as_real,
         "view_as_complex": torch.view_as_complex,
     }
+    for name in program.asserts:
+        scope[name] = getattr(import_module(_ASSERTS), name)
     for known, name in program.constants:
         scope[name] = constants[known]
     for target, name in program.externs:

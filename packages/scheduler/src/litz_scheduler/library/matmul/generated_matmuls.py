@@ -1,4 +1,5 @@
-"""Matmuls on a GPU as loops, on request, so that prologues and epilogues fuse with them."""
+"""Matmuls as loops, on request: on a GPU so that prologues and epilogues fuse with them, on a CPU so that the order of
+their sums does not depend on the number of rows."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ _NOTES: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class GeneratedMatmuls:
-    """Replace matmuls on a GPU by sums and pointwise epilogues.
+    """Replace matmuls on a GPU, or on a CPU under ``batch_invariant``, by sums and pointwise epilogues.
 
     The accumulator is f32, or i32 for integers; the result is rounded once, as a library does.
     """
@@ -49,19 +50,21 @@ class GeneratedMatmuls:
     """The bound on changed results, in ULP."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        if not self.options.generated_matmuls:
+        everywhere = self.options.batch_invariant
+        if not self.options.generated_matmuls and not everywhere:
             return data
-        devices = {device.kind: known for device, known in context.capabilities.items() if known.is_gpu}
+        devices = {
+            device.kind: known for device, known in context.capabilities.items() if known.is_gpu or everywhere
+        }
         values = data.values()
         operations: list[Operation] = []
         for operation in data.operations:
             multiply, loops = self._loops(operation, values, devices, data.symbols)
             if loops:
                 note = _NOTES.get(multiply, "")
-                decision = Decision(
-                    "library", operation.name, "generate", reasons.LIBRARY_GENERATED, note=note
-                )
-                context.decide(decision)
+                on_gpu = devices[operation.results[0].type.device.kind].is_gpu
+                reason = reasons.LIBRARY_GENERATED if on_gpu else reasons.LIBRARY_INVARIANT
+                context.decide(Decision("library", operation.name, "generate", reason, note=note))
             operations.extend(loops or (operation,))
         return data.with_operations(tuple(operations))
 
@@ -73,9 +76,11 @@ class GeneratedMatmuls:
         symbols: SymbolTable,
     ) -> tuple[str, tuple[Operation, ...]]:
         """Return the scalar operation that multiplies, and the loops that replace a call; no loops where it remains."""
-        if not isinstance(operation, ContractionCall) or not self._is_requested(operation):
+        if not isinstance(operation, ContractionCall) or operation.target not in MATMULS:
             return "", ()
         device = devices.get(operation.results[0].type.device.kind)
+        if not self._is_requested(operation, device):
+            return "", ()
         call = matmul_call(operation, values)
         if device is None or call is None:
             return "", ()
@@ -85,8 +90,10 @@ class GeneratedMatmuls:
         groups = row_groups_of(operation, call, symbols)
         return multiply, () if groups is None else grouped_gemm_loops(groups, call, multiply)
 
-    def _is_requested(self, operation: ContractionCall) -> bool:
-        return operation.target in MATMULS and self.options.generates(operation.name, operation.origin.node)
+    def _is_requested(self, operation: ContractionCall, device: Capabilities | None) -> bool:
+        if device is not None and not device.is_gpu:
+            return self.options.batch_invariant
+        return self.options.generates(operation.name, operation.origin.node)
 
     def _multiplication(self, call: MatmulCall, device: Capabilities) -> str:
         """Return the scalar operation that multiplies elements with the precision of a library's matmul."""
