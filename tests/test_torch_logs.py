@@ -41,6 +41,13 @@ EXPECTED = {
     "schedule": ["memory: allocate", "plan", 'on cpu "'],
     "perf_hints": ["aten.sort", "is called"],
     "caching": ["inference_0: compiled (", "schedule "],
+    "pre_grad_graphs": ["inference_0: class", "torch.softmax(", "program.py:5"],
+    "post_grad_graphs": ["torch.ops.aten._softmax", "program.py:5"],
+    "ir_pre_fusion": ["graph inference_0(", "= reduce.max", "aten._softmax.default"],
+    "ir_post_fusion": ["group g0", "register "],
+    "loop_ordering": ["kernel k0_", "runs over i0: 8, then r0: 40 inside", "program.py:5"],
+    "compute_dependencies": ["reads ", "aten.sort", "program.py:5"],
+    "inductor_metrics": ["1 kernels, 1 launches, 1 library calls"],
 }
 """Artifacts, and words that each shows of the program."""
 
@@ -49,7 +56,7 @@ EXPECTED = {
 def first_and_second(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """The standard error of two processes one after another, of which the second finds the graph in the cache."""
     folder = tmp_path_factory.mktemp("logs")
-    return logged(",".join(EXPECTED), folder), logged("caching,output_code", folder)
+    return logged(",".join(EXPECTED), folder), logged("caching,output_code,ir_pre_fusion", folder)
 
 
 @pytest.mark.parametrize("artifact", EXPECTED)
@@ -63,6 +70,8 @@ def test_a_graph_from_the_cache_is_logged_too(first_and_second: tuple[str, str])
     _, second = first_and_second
     assert "inference_0: found in the cache" in second
     assert "host program" in second
+    (form,) = [line for line in second.splitlines() if "[__ir_pre_fusion]" in line]
+    assert "keeps plans and sources alone: LITZ_CACHE=0 shows it" in form
     assert "[__fusion]" not in second, "an artifact that is off is not logged"
 
 

@@ -28,6 +28,7 @@ from litz.cache.tiles import FILE, TileChoices
 from litz.compilation import Compilation
 from litz.explain.graphs import graph_report
 from litz.loading import Compiled
+from litz.notices import artifact_log
 from litz.settings import Config
 from litz.targets import TargetSet
 from litz.timing import Timer
@@ -111,6 +112,30 @@ def test_the_first_call_runs_unchanged_and_later_ones_the_fastest(process: Calla
     for _ in range(2):
         assert_close(made(X, Y), two_kernels(X, Y))
         assert made.launched == {2} and made.watch.samples == samples
+
+
+def test_times_and_choices_are_shown_by_torchs_artifacts(
+    process: Callable[..., Process], caplog: pytest.LogCaptureFixture
+) -> None:
+    logs = [artifact_log("benchmarking"), artifact_log("autotuning")]
+    for log in logs:
+        assert log is not None
+        caplog.set_level(logging.DEBUG, log.name)
+        log.addHandler(caplog.handler)
+    made = process(two_kernels, X, Y)
+    try:
+        for _ in range(4):
+            made(X, Y)
+    finally:
+        for log in logs:
+            assert log is not None
+            log.removeHandler(caplog.handler)
+    told = {each.name.rpartition(".")[2].strip("_"): each.message for each in caplog.records}
+    assert "us with CpuLoops(" in told["benchmarking"] and told["benchmarking"].startswith(
+        "litz: graph: kernel k"
+    )
+    assert "is faster with" in told["autotuning"] and "us before" in told["autotuning"]
+    assert "tanh (aten.tanh.default)" in told["autotuning"], "what the kernel computes, and where"
 
 
 @pytest.mark.parametrize(("other", "kept"), [(0.98, UNTUNED), (0.96, 2)])

@@ -21,7 +21,7 @@ from torch.fx import GraphModule
 from litz.artifact import Artifact, CompiledCapture
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.key import option_facts
-from litz.capture.artifact_logs import log_artifacts
+from litz.capture.artifact_logs import forms_shown, log_artifacts
 from litz.capture.attention_masks import select_rows
 from litz.capture.bases import bases, layouts, with_extent_guard
 from litz.capture.counters import count_graph
@@ -332,7 +332,9 @@ def aot_backend(session: CompileSession) -> Callable[[GraphModule, Sequence[Any]
 
     def backend(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         with collection_paused():
-            if session.instrument is None and (session.config.debug_files or trace_log.handlers):
+            if session.instrument is None and (
+                session.config.debug_files or trace_log.handlers or forms_shown()
+            ):
                 given = (session.config, session.cache.failures, {"captured": gm})
                 session.recorder = import_module(_TRACE).Recorder(*given)
             return session.lookup(gm, inputs) or _through_aot(session, gm, inputs)

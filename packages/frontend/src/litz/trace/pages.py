@@ -91,6 +91,32 @@ def pass_pages(results: Sequence[PassResult]) -> Iterator[Page]:
             yield Page(f"{folder}/{number:02}_{name.removeprefix('fx.')}.txt", text)
 
 
+def logged_forms(
+    gm: GraphModule, results: Sequence[PassResult], captured: GraphModule | None
+) -> dict[str, object]:
+    """Return the forms of a graph by the names of torch's artifacts that show them.
+
+    These are the graph of Dynamo, the ATen graph before it is lowered, the loop graph before fusion, and the fused one.
+    Of subgraphs of higher-order operators, which are lowered and fused while their graph is, none is shown.
+    """
+    forms: dict[str, object] = {} if captured is None else {"pre_grad_graphs": captured}
+    own = [each.after for each in results if isinstance(each.after, AtenGraph) and each.after.module is gm]
+    forms["post_grad_graphs"] = own[-1] if own else gm
+    fused = [each for each in results if each.name == "fuse"]
+    if fused:
+        forms |= {"ir_pre_fusion": fused[-1].before, "ir_post_fusion": fused[-1].after}
+    return forms
+
+
+def form_text(data: object) -> str:
+    """Return a form of a graph as text: FX graphs with the user's lines, loop graphs and fused graphs in text form."""
+    if isinstance(data, GraphModule):
+        return data.print_readable(print_output=False, include_stride=True, include_device=True)
+    found = _form(data)
+    assert found is not None, "forms that are logged have a text"
+    return found[2]
+
+
 def _form(data: object) -> tuple[str, str, str] | None:
     """Return the folder of a form, the name of its graph and its text; ``None`` for plans and forms between levels."""
     match data:

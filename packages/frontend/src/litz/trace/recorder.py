@@ -11,10 +11,19 @@ from torch.fx import GraphModule
 
 from litz.debug import Instruments
 from litz.loading import Compiled
+from litz.notices import FORMS, is_shown, log_artifact
 from litz.reports.failures import Failures, GraphSource
 from litz.settings import Config
 from litz.trace.folder import write_graph, write_pages
-from litz.trace.pages import Page, PassResult, compiled_pages, graph_pages, pass_pages
+from litz.trace.pages import (
+    Page,
+    PassResult,
+    compiled_pages,
+    form_text,
+    graph_pages,
+    logged_forms,
+    pass_pages,
+)
 from litz.trace.structured import emit, emit_times
 from litz_ir.passes import Timings
 
@@ -72,6 +81,8 @@ class Recorder:
                 yield from pass_pages(record.results)
             yield from compiled_pages(compiled, {} if record is None else record.timings.seconds)
 
+        if record is not None and any(map(is_shown, FORMS)):
+            self._attempt(lambda: self._log_forms(name, compiled, record))
         if self.config.debug_files:
             self._attempt(lambda: write_pages(name, pages()))
         if trace_log.handlers:
@@ -79,6 +90,15 @@ class Recorder:
             if compiled.artifact is not None and not compiled.artifact.cached:
                 seconds = compiled.artifact.seconds
                 self._attempt(lambda: emit_times(name, seconds))
+
+    def _log_forms(self, name: str, compiled: Compiled, record: GraphRecord) -> None:
+        """Log the forms of a graph that torch's artifacts ask for, unless it was found in the cache."""
+        if compiled.artifact is not None and compiled.artifact.cached:
+            return
+        for artifact, form in logged_forms(
+            record.source.gm, record.results, self.before.get("captured")
+        ).items():
+            log_artifact(artifact, name, partial(_text_alone, form))
 
     def _first_pages(self, source: GraphSource) -> Iterable[Page]:
         """Yield the graphs before the one that is compiled, then this one."""
@@ -89,3 +109,8 @@ class Recorder:
     def _attempt(self, work: Callable[[], object]) -> None:
         """Do some work whose failure is reported and has no other consequence."""
         self.failures.attempt("trace", work, None, "pages of a trace are missing")
+
+
+def _text_alone(form: object) -> Iterable[str]:
+    """Yield the text of a form."""
+    yield form_text(form)

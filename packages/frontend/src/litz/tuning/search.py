@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
@@ -18,6 +18,7 @@ from litz.artifact import TunedTiles
 from litz.cache.artifacts import ArtifactCache
 from litz.host.runtime.load import HostFunction
 from litz.loading import Loader
+from litz.notices import log_artifact
 from litz.targets import launches_on
 from litz.timing import Timer
 from litz.tuning.benchmark_launch import benchmark_buffers
@@ -42,6 +43,9 @@ PATIENCE = 8
 
 Candidate = tuple[Kernel, LaunchFunction]
 """A kernel with another schedule, and its launcher."""
+
+Run = tuple[tuple[Schedule, ...], Callable[[], None]]
+"""Schedules of a kernel, and a function that launches it."""
 
 
 class TileSearch:
@@ -198,14 +202,15 @@ class TileSearch:
                     return None
                 continue
             runs.append((schedules_of(each), call))
-        found = self._fastest(runs)
+        found = self._fastest(kernel.name, runs)
         del memory
         return found if self._now() < self._end else None
 
-    def _fastest(self, runs: Sequence[tuple[tuple[Schedule, ...], Callable[[], None]]]) -> TunedTiles:
+    def _fastest(self, kernel: str, runs: Sequence[Run]) -> TunedTiles:
         """Return the first of the runs, the default, unless another one is clearly faster twice."""
         own, start = runs[0]
-        before, *others = self._medians([call for _, call in runs], ROUNDS)
+        before, *others = medians = self._medians([call for _, call in runs], ROUNDS)
+        log_artifact("benchmarking", self._plan.name, lambda: _timed(kernel, runs, medians))
         if others and min(others) <= _GAIN * before:
             schedules, call = runs[1 + others.index(min(others))]
             before, after = self._medians([start, call], LAST_ROUNDS)
@@ -220,3 +225,9 @@ class TileSearch:
         while len(samples) < rounds and self._now() < self._end:
             samples.append([self._sample(call) for call in calls])
         return [statistics.median(each) for each in zip(*samples, strict=True)]
+
+
+def _timed(kernel: str, runs: Sequence[Run], medians: Sequence[float]) -> Iterator[str]:
+    """Yield the median time of a launch of a kernel with each of its candidate configs."""
+    for (schedules, _), seconds in zip(runs, medians, strict=True):
+        yield f"kernel {kernel} takes {1e6 * seconds:.1f} us with {' '.join(map(str, schedules))}"

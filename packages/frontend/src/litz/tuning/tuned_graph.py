@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -19,12 +19,15 @@ from litz.host.runtime.externs import NO_ROUTINES
 from litz.host.runtime.gpus import ONE_GPU, Gpus
 from litz.host.runtime.load import HostFunction
 from litz.loading import NO_CONSTANTS, Compiled, Loader, loader_of
+from litz.notices import log_artifact
 from litz.reports.failures import Failures
 from litz.settings import Config
 from litz.targets import TargetSet
 from litz.timing import Timer, clock_of, sampler
 from litz.tuning.applied import applied, changes
 from litz.tuning.tunable_kernels import tunable_kernels
+from litz_ir.origin import describe_locations
+from litz_ir.plan import Launch, Plan
 from litz_ir.target import TunableTarget
 
 if TYPE_CHECKING:
@@ -193,5 +196,21 @@ class TunedGraph:
         gains = changes(plan, found)
         text = "litz: %s: %d kernels tuned in %.1f s, %d of them faster"
         log.info(text, plan.name, len(found), search.spent, len(gains))
+        log_artifact("autotuning", plan.name, lambda: _choices(plan, found))
         tuned = _with_choices(loader, found, self._cache) if gains else loader
         return tuned.with_cuda_graphs(tuned.call() if gains else self._plain)
+
+
+def _choices(plan: Plan, found: Mapping[str, TunedTiles]) -> Iterator[str]:
+    """Yield the schedules that tuning chose for each kernel, with times and the user's lines."""
+    for name, choice in found.items():
+        origins = (
+            each.origin
+            for s in plan.steps
+            if isinstance(s, Launch) and s.kernel == name
+            for each in s.origins
+        )
+        kept = "keeps" if choice.schedules == choice.first else "is faster with"
+        times = f"{1e6 * choice.seconds:.1f} us, {1e6 * choice.before:.1f} us before"
+        text = f"kernel {name} {kept} {' '.join(map(str, choice.schedules))}: {times}"
+        yield "\n  ".join((text, *describe_locations(origins)))
