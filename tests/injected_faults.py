@@ -167,6 +167,14 @@ def program(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> tuple[torch.Te
     return (h @ w).sum(0) / 8, (h - d).amax(-1)
 
 
+def short(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """A dozen operations, of which each fault breaks one."""
+    a = torch.softmax(x @ w, -1)
+    b = (a * 2 + x).relu() - 0.5
+    c = torch.tanh(b) + b.sigmoid() * 3
+    return (c + c.t()).exp() @ v + a.sum(-1, keepdim=True)
+
+
 def example() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Arguments of the program."""
     source = torch.Generator().manual_seed(0)

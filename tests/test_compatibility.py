@@ -88,7 +88,8 @@ REFUSED: dict[str, tuple[object, str]] = {
     "custom_partitioner_fn": (object(), "activation_memory_budget"),
     "aot_inductor.package": (True, "a cache folder may be shipped"),
     "numerics": ("exact", "takes 'strict' or 'eager' or 'fast'"),
-    "pattern_matchr": (True, "next: did you mean"),
+    "pattern_matchr": (True, "next: litz.list_options() lists the names"),
+    "max_fusion_size": (64, "other options of Inductor set nothing here"),
 }
 """Options that are errors: a value, and words of the error that say what to do."""
 

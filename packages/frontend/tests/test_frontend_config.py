@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 import litz
 from litz.notices import log_once
 from litz.options import config_from, variable_notices
+from litz.passes import Passes
 from litz.settings import Config, ConfigHandle, forced
 from litz.stage_options import scheduler_options
 from litz.targets import targets_for
@@ -112,6 +114,34 @@ def test_errors_for_unknown_names_suggest_the_nearest(name: str, near: str) -> N
         setattr(handle, name, 1)
     with pytest.raises(ConfigError, match=near):
         getattr(handle, name)
+
+
+@pytest.mark.parametrize(
+    "name", ["max_fusion_size", "triton.multi_kernel", "cpp.min_chunk_size", "pattern_matcher"]
+)
+def test_names_that_resemble_no_option_get_no_misleading_hint(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"litz\.list_options") as caught:
+        Config().replaced({name: 1})
+    assert "did you mean" not in str(caught.value)
+
+
+def test_options_are_saved_loaded_and_hashed() -> None:
+    one, other = ConfigHandle({"LITZ_NUMERICS": "fast"}), ConfigHandle({"LITZ_FUSE": "0"})
+    assert json.loads(one.save()) == {"numerics": "fast"} and ConfigHandle({}).save() == "{}"
+    assert one.digest() != other.digest()
+    with one.patch(cache_dir="/there", autotune_seconds=2.5):
+        other.load(one.save())
+        assert other.current() == one.current() and one.digest() == other.digest()
+    assert other.fuse, "what was not saved is at its default"
+    for wrong in ("no json", "[1]", '{"numerics": 3}', '{"rgn": "fast"}', '{"passes": 1}'):
+        with pytest.raises(ConfigError):
+            other.load(wrong)
+    assert other.numerics == "fast", "as it was"
+    with (
+        pytest.raises(ConfigError, match="cannot be saved"),
+        one.patch(passes=Passes(pre_grad=(lambda graph: None,))),
+    ):
+        one.save()
 
 
 def test_errors_for_wrong_values_name_the_type() -> None:

@@ -326,3 +326,15 @@ def test_indices_too_large_for_the_device_are_refused_when_sizes_are_known() -> 
     machine = replace(CPU_LIKE, index_bits=32)
     with pytest.raises(ScheduleError, match="x has 2147483648 elements; indices of avx512 have 32 bits"):
         schedule(graph, PassContext({CPU: machine}))
+
+
+def test_dead_code_that_no_pass_removes_is_not_launched() -> None:
+    graph = parse_graph("""
+    graph dead(%x: f32[4] fixed) -> (%o) {
+      %unused = pointwise f32[i0: 4] { 2.0 }
+      %o = pointwise f32[i0: 4] fixed { %x[i0] + 1.0 }
+    }
+    """)
+    passes = default_passes().without("dead-code", "dead-code-2", "inline")
+    plan = schedule(graph, PassContext({CPU: CPU_LIKE}), passes=passes)
+    assert [step.buffers for step in plan.steps if isinstance(step, Launch)] == [("x", "o")]

@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -174,15 +176,12 @@ class Config:
         return user_cache_path("litz", appauthor=False) if self.cache_dir is None else Path(self.cache_dir)
 
     def in_force(self) -> Config:
-        """Return the options as compilations read them, after those that exclude others.
-
-        Raises :class:`ConfigError` for options that contradict one another.
-        """
+        """Return the options as compilations read them; raise :class:`ConfigError` for some that exclude another."""
         if self.numerics == "strict" and self.batch_invariant:
+            hint = "choose eager's bits (numerics='strict') or equal rows (batch_invariant)"
             raise ConfigError(
-                "numerics='strict' and batch_invariant exclude one another: the order of sums in eager's kernels "
-                "depends on the batch",
-                hint="choose eager's bits (numerics='strict') or equal rows (batch_invariant)",
+                "numerics='strict' and batch_invariant exclude one another: eager's sums depend on the batch",
+                hint=hint,
             )
         return dataclasses.replace(self, autotune=False) if self.deterministic and self.autotune else self
 
@@ -207,11 +206,17 @@ _PREFIX = "LITZ_"
 """Prefix of the environment variables that set options."""
 
 
+_NO_SUCH_OPTION = (
+    "litz.list_options() lists the names; other options of Inductor set nothing here, and can be left out"
+)
+"""Hint about a name that resembles no option."""
+
+
 def _validate(name: str, value: object) -> None:
     """Raise :class:`ConfigError` for an unknown option or a value of the wrong type."""
     if name not in _TYPES:
         nearest = _nearest(name)
-        hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"options are {', '.join(_TYPES)}"
+        hint = f"did you mean {' or '.join(nearest)}?" if nearest else _NO_SUCH_OPTION
         raise ConfigError(f"unknown option {name!r}", hint=hint)
     expected = _TYPES[name]
     choices = get_args(expected)
@@ -235,7 +240,7 @@ def _validate(name: str, value: object) -> None:
 
 def _nearest(name: str) -> list[str]:
     """Return the options that are spelled like a name, the nearest first."""
-    return difflib.get_close_matches(name, _TYPES, n=3, cutoff=0.4)
+    return difflib.get_close_matches(name, _TYPES, n=3, cutoff=0.65)
 
 
 def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
@@ -243,10 +248,9 @@ def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
     known = {f"{_PREFIX}{name.upper()}" for name in _TYPES}
     lines = []
     for variable in sorted(each for each in environment if each.startswith(_PREFIX) and each not in known):
-        nearest = _nearest(variable.removeprefix(_PREFIX).lower())
-        hint = (
-            f"did you mean {_PREFIX}{nearest[0].upper()}?" if nearest else f"options are {', '.join(_TYPES)}"
-        )
+        nearest = _nearest(variable.removeprefix(_PREFIX).lower())[:1]
+        near = f"did you mean {_PREFIX}{nearest[0].upper()}?" if nearest else ""
+        hint = near or f"options are {', '.join(_TYPES)}"
         lines.append(f"litz: {variable} in the environment names no option and is ignored: {hint}")
     return lines
 
@@ -292,16 +296,13 @@ def _number(name: str, text: str) -> float:
 
 
 _BOOLEANS = {
-    "1": True,
-    "true": True,
-    "yes": True,
-    "on": True,
-    "0": False,
-    "false": False,
-    "no": False,
-    "off": False,
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
 }
 
+
+_DEFAULTS = Config()
+"""All options at their default."""
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -335,6 +336,33 @@ class ConfigHandle:
             yield self.current()
         finally:
             self._scoped.reset(token)
+
+    def save(self) -> str:
+        """Return the options in force that are not at their default, as JSON; :meth:`load` sets them.
+
+        Raises :class:`ConfigError` for passes, which are objects of the program.
+        """
+        current = self.current()
+        if current.passes:
+            raise ConfigError("passes cannot be saved", hint="litz.config.patch(passes=Passes()) drops them")
+        changed = {name: getattr(current, name) for name in _TYPES if name != "passes"}
+        return json.dumps({name: each for name, each in changed.items() if each != getattr(_DEFAULTS, name)})
+
+    def load(self, text: str) -> None:
+        """Set the options that :meth:`save` returned for the process, and all others to their default.
+
+        Raises :class:`ConfigError` for other text, unknown names and wrong values.
+        """
+        try:
+            changes = dict(json.loads(text))
+        except (TypeError, ValueError) as error:
+            hint = "litz.config.save() returns them"
+            raise ConfigError(f"{text!r:.60} is no saved options", hint=hint) from error
+        object.__setattr__(self, "_default", _DEFAULTS.replaced(changes))
+
+    def digest(self) -> str:
+        """Return a digest of what :meth:`save` returns, equal for equal options in every process."""
+        return hashlib.sha256(self.save().encode()).hexdigest()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -381,6 +409,4 @@ def _forced_field(word: str) -> tuple[str, int | str | frozenset[str]]:
         accepted, expected = value.isdecimal(), "a number"
     if not accepted:
         raise ConfigError(f"the scheduler's option {name!r} takes {expected}, got {value!r}")
-    if names:
-        return name, value
-    return name, value == "1" if _SCHEDULER_TYPES[name] is bool else int(value)
+    return name, value if names else value == "1" if _SCHEDULER_TYPES[name] is bool else int(value)

@@ -210,7 +210,7 @@ def _choices(plan: Plan, found: Mapping[str, TunedTiles]) -> Iterator[str]:
             if isinstance(s, Launch) and s.kernel == name
             for each in s.origins
         )
-        kept = "keeps" if choice.schedules == choice.first else "is faster with"
+        how = "stays with" if choice.schedules == choice.first else "is faster with"
         times = f"{1e6 * choice.seconds:.1f} us, {1e6 * choice.before:.1f} us before"
-        text = f"kernel {name} {kept} {' '.join(map(str, choice.schedules))}: {times}"
+        text = f"kernel {name} {how} {' '.join(map(str, choice.schedules))}: {times}"
         yield "\n  ".join((text, *describe_locations(origins)))

@@ -52,7 +52,8 @@ class LaunchBuilder:
         self._items = items
 
     def launch(self, group: Group) -> None:
-        """Append the launch of a group; raises ``ScheduleError`` where its device has no target."""
+        """Append the launch of a group, unless it stores nothing; raises ``ScheduleError`` where its device has no
+        target."""
         operations, values = self.operations, self.values
         first = operations[group.members[0].operation]
         capabilities = machine_of(first.results[0].type.device, self.context)
@@ -67,6 +68,8 @@ class LaunchBuilder:
             return self._schedule(nest, body, group, capabilities)
 
         bound = canonicalize(body, schedule, values.type, values.memory, self.symbols)
+        if not bound.buffers:
+            return  # nothing reads its values: it is dead code that no pass has removed
         if cluster_size(bound.kernel.schedule) > 1 or scan_segment(bound.kernel.schedule):
             bound = self._with_workspace(bound, group, capabilities)
         fused = self.lineage.of(member.operation for member in group.members)
