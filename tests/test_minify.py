@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import runpy
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from injected_faults import FAULTS, OTHERS, example, program
+from injected_faults import FAULTS, OTHERS, example, program, short
 from torch.fx import GraphModule, symbolic_trace
 
 import litz
@@ -35,17 +36,26 @@ def folder(kept: Path) -> Iterator[Path]:
         yield kept
 
 
+Captured = tuple[GraphModule, Sequence[Any]]
+
+
 @pytest.fixture
-def captured() -> tuple[GraphModule, Sequence[Any]]:
+def captured() -> Captured:
     """The program as Dynamo captures it."""
-    found: list[tuple[GraphModule, Sequence[Any]]] = []
+    found = captured_from(program)
+    assert len(operations(found[0])) >= 30
+    return found
+
+
+def captured_from(function: Callable[..., Any]) -> Captured:
+    """A function of the example's arguments as Dynamo captures it."""
+    found: list[Captured] = []
 
     def keep(gm: GraphModule, inputs: Sequence[Any]) -> GraphModule:
         found.append((gm, inputs))
         return gm
 
-    torch.compile(program, backend=keep)(*example())
-    assert len(operations(found[0][0])) >= 30
+    torch.compile(function, backend=keep)(*example())
     return found[0]
 
 
@@ -59,20 +69,24 @@ def repeated(folder: Path, fault: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_wrong_graph_shrinks(
-    fault: str, captured: tuple[GraphModule, Sequence[Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("INJECTED_FAULT", fault)
     found = litz.minify(
-        *captured, check="wrong", modules=["injected_faults"], into=tmp_path / "small", seconds=90
+        *captured_from(short), check="wrong", modules=["injected_faults"], into=tmp_path / "small", seconds=90
     )
-    assert found.failure == "wrong" and found.before >= 30 and found.after <= 10, found
-    done = repeated(found.folder, fault)
-    assert done.returncode == 1 and "AssertionError: result 0" in done.stderr, done.stderr
-    assert "is off by" in done.stderr and "no failure" not in done.stdout
+    assert found.failure == "wrong" and found.before >= 12 and found.after <= 6, found
+    FAULTS[fault](monkeypatch.setattr)  # this process has injected_faults already, without the variable
+    monkeypatch.chdir(found.folder)
+    monkeypatch.syspath_prepend(found.folder)
+    monkeypatch.delitem(sys.modules, "graph", raising=False)
+    with pytest.raises(AssertionError, match=r"result 0.* is off by"):
+        runpy.run_path("repro.py", run_name="__main__")
+    assert "no failure" not in capsys.readouterr().out
 
 
 def test_the_repro_of_a_fault_that_is_mended_passes(
-    captured: tuple[GraphModule, Sequence[Any]], monkeypatch: pytest.MonkeyPatch
+    captured: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INJECTED_FAULT", "wrong_kernel")
     found = litz.minify(*captured, check="wrong", modules=["injected_faults"])
@@ -81,9 +95,7 @@ def test_the_repro_of_a_fault_that_is_mended_passes(
     assert (done.returncode, done.stdout.strip()) == (0, "no failure"), done.stderr
 
 
-def test_a_crash_shrinks(
-    captured: tuple[GraphModule, Sequence[Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_shrinks(captured: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INJECTED_FAULT", "raising")
     found = litz.minify(*captured, modules=["injected_faults"])
     assert (found.failure, found.after) == ("ZeroDivisionError in lower", 1), found
