@@ -668,7 +668,7 @@ def test_the_gpus_of_a_graph() -> None:
                     node.meta["val"][0].fake_mode, torch.empty(2, device="meta"), torch.device("cuda", index)
                 )
             ]
-    assert gpus_of(gm) == (0, 1)
+    assert gpus_of(gm) == (torch.device("cuda", 0), torch.device("cuda", 1))
 
 
 def test_double_precision_where_the_graph_allows_it() -> None:

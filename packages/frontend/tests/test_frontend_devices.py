@@ -1,4 +1,4 @@
-"""Current devices of graphs on several GPUs, on a stand-in for CUDA."""
+"""Current devices of graphs on several GPUs or other accelerators, on stand-ins for CUDA and for such a device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 import torch
 
+from litz.devices import functions_of, other_accelerator
+from litz.host.emit.source import host_program
+from litz.host.runtime.gpus import Gpus, gpus_among
 from litz.host.runtime.graph_devices import first_gpu, on_current_device
+from litz.timing import sampler
+from litz_ir import from_text
+from litz_ir.device import Device
+from litz_ir.errors import TargetError, UnsupportedOperation
+from litz_ir.plan import Plan
 
 
 class Cuda:
@@ -52,8 +60,73 @@ def test_a_call_runs_on_the_device_that_it_was_loaded_on(cuda: Cuda) -> None:
         return []
 
     with cuda.device(1):
-        run = on_current_device(call)
+        run = on_current_device(call, "cuda")
         run([])
     run([])
     assert seen == [1, 1]
     assert cuda.current == 0
+
+
+class Accelerator(Cuda):
+    """A stand-in for torch's accelerator of a kind that litz has no name for: it notes the current device and waits."""
+
+    kind = "privateuseone"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = 0
+
+    def synchronize(self) -> None:
+        self.waits += 1
+
+
+@pytest.fixture
+def accelerator(monkeypatch: pytest.MonkeyPatch) -> Accelerator:
+    made = Accelerator()
+    found = torch.device(Accelerator.kind)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: found)
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: made.current)
+    monkeypatch.setattr(torch.accelerator, "device_index", made.device)
+    monkeypatch.setattr(torch.accelerator, "synchronize", made.synchronize)
+    return made
+
+
+def test_another_accelerator_is_known_by_torch_alone(accelerator: Accelerator) -> None:
+    assert other_accelerator() == accelerator.kind
+    with first_gpu(map(torch.device, ("cpu", f"{accelerator.kind}:1"))):
+        assert accelerator.current == functions_of(accelerator.kind).current() == 1
+        run = on_current_device(lambda args: [accelerator.current], accelerator.kind)
+    assert run([]) == [1] and accelerator.current == 0
+    with pytest.raises(TargetError, match="its accelerator is privateuseone"):
+        functions_of("xpu")
+
+
+def test_a_launch_on_the_second_of_two_accelerators(accelerator: Accelerator) -> None:
+    devices = [torch.device(f"{accelerator.kind}:{k}") for k in (1, 0)]
+    gpus = gpus_among([torch.device("cpu"), *devices])
+    assert gpus == Gpus((1, 0), accelerator.kind)
+    seen: list[int] = []
+    gpus.with_current(Device(accelerator.kind, 1), lambda: seen.append(accelerator.current))()
+    assert seen == [0] and gpus.others() == {1: devices[1]}
+    with pytest.raises(UnsupportedOperation, match="different kinds"):
+        gpus_among([devices[0], torch.device("cuda:0")])
+
+
+def test_the_time_of_another_accelerator_ends_when_it_is_idle(accelerator: Accelerator) -> None:
+    waits: list[int] = []
+    assert sampler("host")(lambda: waits.append(accelerator.waits)) > 0
+    assert waits == [1] and accelerator.waits == 2
+
+
+def test_a_host_program_allocates_on_any_kind_of_device() -> None:
+    plan = from_text("""
+        plan doubled on privateuseone "any" (%x: f32[4] fixed) -> (%o) {
+          storage s: 64
+          buffer %x: f32[4] fixed
+          buffer %o: f32[4] fixed in s
+          kernel double(in %x: f32, out %o: f32) { phase [t0: 4] { %o[t0] = %x[t0] + %x[t0]; } }
+          allocate s
+          launch double(%x, %o)
+        }""")
+    assert isinstance(plan, Plan)
+    assert "o = empty_on('privateuseone')((4,), (1,), torch.float32)" in host_program(plan).text

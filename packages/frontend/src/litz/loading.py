@@ -149,7 +149,7 @@ class Loader:
         call = load(program) if watch is not None else self._observable(plan, program, load)
         if self.config.deterministic:
             call = import_module(_DETERMINISM).with_deterministic_routines(call)
-        return on_current_device(call) if is_gpu(artifact.plan.device.kind) else call
+        return on_current_device(call, artifact.plan.device.kind)
 
     def _observable(
         self, plan: Plan, program: HostProgram, load: Callable[..., HostFunction]
@@ -221,7 +221,7 @@ class Loader:
         """Return the call with CUDA graphs that the graph partition chooses."""
         choice = self._choice()
         if choice.whole:
-            return on_current_device(self._captured(choice.plan, call))
+            return on_current_device(self._captured(choice.plan, call), choice.plan.device.kind)
         if not choice.partitions:
             return call
         program = host_program(choice.plan, asserts=_asserts(self.config))

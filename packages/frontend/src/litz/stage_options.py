@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from litz.devices import is_gpu
 from litz.host.runtime.gpus import ONE_GPU, Gpus
 from litz.host.runtime.graph_devices import trains_on_gpu
 from litz.host.runtime.libraries import has_convolutions, linear_flops
@@ -48,7 +49,7 @@ def lowering_options(config: Config, targets: TargetSet, forced: frozenset[str])
 
 def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:
     """Return the options of the scheduler for this host; raise ``ConfigError`` for a wrong ``force``."""
-    cpu, on_gpu = targets.capabilities().get(CPU), targets.has_gpu()
+    cpu, on_gpu = targets.capabilities().get(CPU), any(map(is_gpu, targets.by_kind))
     if config.batch_invariant and on_gpu:
         log_once(_CPU_ALONE)
     allowed: dict[str, Any] = {

@@ -6,13 +6,14 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils import _pytree as pytree
 
-from litz.devices import GPU, gpu, is_gpu
+from litz.devices import GPU, functions_of, gpu, is_gpu, other_accelerator
 
 Clock = Literal["events", "profiler", "host"]
 
@@ -91,7 +92,8 @@ def sampler(clock: Clock, *, flush: bool = True) -> Timer:
     Raises ``RuntimeError`` for a GPU clock without a GPU.
     """
     if clock == "host":
-        return _by_the_host
+        other = other_accelerator()
+        return _by_the_host if other is None else partial(_until_idle, functions_of(other).synchronize)
     if not gpu.is_available():
         raise RuntimeError(f"there is no NVIDIA GPU here, so nothing can be timed by {clock}")
     flushed = _Flush() if flush else _nothing
@@ -137,6 +139,15 @@ def _by_the_host(call: Callable[[], object]) -> float:
     """Time a call by the host's clock."""
     start = time.perf_counter()
     call()
+    return time.perf_counter() - start
+
+
+def _until_idle(wait: Callable[[], None], call: Callable[[], object]) -> float:
+    """Time a call by the host's clock, until an accelerator that runs asynchronously has done its work."""
+    wait()
+    start = time.perf_counter()
+    call()
+    wait()
     return time.perf_counter() - start
 
 

@@ -23,9 +23,9 @@ from litz.artifact import AotWrapping
 from litz.cache.key import text_key
 from litz.capture.descriptors import leading_tokens, takes_captured_inputs
 from litz.capture.device_keys import DeviceKeys
-from litz.devices import KINDS
 from litz_ir.loops import Ref, Value
 from litz_ir.plan import Plan
+from litz_ir.target import target_entries
 
 _OWN_RESULTS = (OutputType.non_alias, OutputType.unsafe_view_alias)
 """Kinds of results in memory that nothing else refers to: the second kind is a view of all of a new tensor."""
@@ -63,7 +63,7 @@ def fx_graph_key(gm: GraphModule, inputs: Sequence[Any], facts: Iterable[str]) -
 
 
 def plain_device(gm: GraphModule, inputs: Sequence[Any]) -> str | None:
-    """Return the kind of the device of all inputs; ``None`` where one is not plain, or there is none."""
+    """Return the kind of the device of all inputs; ``None`` where one is not plain, or there is none, or no target."""
     if not all(map(_is_plain, inputs)) or len(set(map(id, inputs))) != len(inputs):
         return None
     placeholders = (node for node in gm.graph.nodes if node.op == "placeholder")
@@ -72,7 +72,8 @@ def plain_device(gm: GraphModule, inputs: Sequence[Any]) -> str | None:
     ):
         return None
     devices = {each.device for each in inputs}
-    return devices.pop().type if len(devices) == 1 else None
+    kind = devices.pop().type if len(devices) == 1 else None
+    return kind if kind in target_entries() else None
 
 
 def wrapping_of(gm: GraphModule, plan: Plan, inputs: int) -> AotWrapping | None:
@@ -158,14 +159,10 @@ def _is_real(node: Node) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """Report whether a value is a strided CPU or GPU tensor of torch's own class without conjugate or negative bit."""
+    """Report whether a value is a strided tensor of torch's own class without conjugate or negative bit."""
     if type(value) not in (torch.Tensor, torch.nn.Parameter):
         return False
-    return (
-        value.layout == torch.strided
-        and value.device.type in KINDS
-        and not (value.is_conj() or value.is_neg())
-    )
+    return value.layout == torch.strided and not (value.is_conj() or value.is_neg())
 
 
 def _operators_are_replaced() -> bool:

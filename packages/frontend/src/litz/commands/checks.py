@@ -18,7 +18,7 @@ import torch
 from litz.api import FOREIGN_VARIABLES, compile_fx, config
 from litz.cache.artifacts import FOLDERS
 from litz.cache.store import Store
-from litz.devices import GPU, KINDS, gpu
+from litz.devices import CPU_KIND, GPU, gpu, other_accelerator
 from litz.targets import targets_for
 from litz_ir.errors import LitzError
 from litz_ir.target import Capabilities, target_entries
@@ -138,7 +138,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 def _compilers() -> Iterator[Check]:
     """Check that the CPU's target finds its compiler."""
     try:
-        target = targets_for(["cpu"], config.current()).by_kind["cpu"]
+        target = targets_for([CPU_KIND], config.current()).by_kind[CPU_KIND]
         if isinstance(target, _CompilingTarget):
             found = target.compiler()
             text = f"{found.path} {found.version}" if isinstance(found, _Compiler) else str(found)
@@ -149,7 +149,7 @@ def _compilers() -> Iterator[Check]:
 
 def _instruction_set() -> Iterator[Check]:
     """Check the instruction set that kernels for the CPU are compiled for."""
-    known = _capabilities("cpu")
+    known = _capabilities(CPU_KIND)
     if isinstance(known, Capabilities):
         wide = known.name != "scalar"
         found = f"{known.name}, {known.model.vector_bytes} bytes a vector"
@@ -225,8 +225,10 @@ def _cache() -> Iterator[Check]:
 
 def _compilations() -> Iterator[Check]:
     """Compile and run a small graph on each kind of device, without what was compiled before."""
-    for kind in KINDS if gpu.is_available() and GPU in target_entries() else KINDS[:1]:
-        yield _compilation(kind)
+    present = (CPU_KIND, GPU if gpu.is_available() else None, other_accelerator())
+    for kind in present:
+        if kind is not None and (kind == CPU_KIND or kind in target_entries()):
+            yield _compilation(kind)
 
 
 def _compilation(kind: str) -> Check:

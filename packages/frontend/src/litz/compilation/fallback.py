@@ -13,10 +13,10 @@ from litz.pipeline import Progress, Stages
 from litz.targets import launches_on, scheduled_by
 from litz.tuning.tuned_graph import Better
 from litz_ir.device import CPU
-from litz_ir.errors import CodegenError, CompilerNotFound, CompileTimeout, LitzError
+from litz_ir.errors import CodegenError, CompilerNotFound, CompileTimeout, LitzError, ScheduleError
 from litz_ir.loops import LoopGraph
 from litz_ir.plan import Kernel, Launch, Plan, origins_by_subkernel, split_subkernels
-from litz_ir.target import Target
+from litz_ir.target import Target, requirements_of
 from litz_lowering import LoweredGraph
 
 _ROUNDS = 3
@@ -87,7 +87,11 @@ class Fallback:
 
     def _blamed(self, error: LitzError, progress: Progress) -> frozenset[str]:
         """Return the operations to run as ATen after an error."""
-        blamed = _nodes_at_fault(error, progress.lowered)
+        refused: frozenset[str] = frozenset()
+        if isinstance(error, ScheduleError) and progress.lowered is not None:
+            refused = self._refused(progress.lowered)
+        # The operation that the error names may lack nothing itself, but those that were inlined into it.
+        blamed = refused or _nodes_at_fault(error, progress.lowered)
         plan = progress.plan
         if plan is not None and isinstance(error, CompileTimeout) and error.kernels:
             plans = [launches_on(kind, plan) for kind in self.stages.targets.by_kind]
@@ -98,6 +102,26 @@ class Fallback:
         # Inputs and outputs cannot run as ATen operations.
         nodes = self.stages.captured.gm.graph.nodes
         return blamed - {node.name for node in nodes if node.op in ("placeholder", "output")}
+
+    def _refused(self, lowered: LoweredGraph) -> frozenset[str]:
+        """Return the FX nodes whose loops need what their device lacks: all of them, since an error names one alone.
+
+        Combiners that the device lacks are written out where it can run that.
+        """
+        machines = self.stages.targets.capabilities()
+        known = {device.kind: machine for device, machine in machines.items()}
+        refused = set()
+        for operation in lowered.graph.operations:
+            machine = known.get(operation.results[0].type.device.kind) if operation.results else None
+            if machine is None:
+                continue
+            needs = requirements_of(operation)
+            if (replace(needs, combiners=frozenset()) if machine.combines("user") else needs).lacking(
+                machine
+            ):
+                refused.add(operation.name)
+        owners = lowered.operations_of.items()
+        return frozenset(node for node, made in owners if not refused.isdisjoint(made))
 
     def _failing_nodes(self, plan: Plan) -> frozenset[str]:
         """Return the FX nodes behind the kernels that cannot be emitted or built, each tried alone.

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import torch
 
-from litz.devices import KINDS
+from litz.devices import is_gpu
 from litz.timing import clock_of, sampler
 
-_COPIED = dict(zip(KINDS, (64 << 20, 512 << 20), strict=True))
-"""Bytes of the tensor that is copied, by kind of device: more than its caches hold."""
+_COPIED, _COPIED_ON_GPU = 64 << 20, 512 << 20
+"""Bytes of the tensor that is copied: more than caches hold."""
 
-_ROWS = dict(zip(KINDS, (1024, 4096), strict=True))
-"""Rows and columns of the matrices that are multiplied, by kind of device."""
+_ROWS, _ROWS_ON_GPU = 1024, 4096
+"""Rows and columns of the matrices that are multiplied."""
 
 _SAMPLES = 5
 """Timed calls of each."""
@@ -26,7 +26,7 @@ class MachineLimits:
     """Rates that a device reached here, which bound those of kernels. Data in caches may move faster."""
 
     device: str
-    """Kind of the device: ``cpu`` or ``cuda``."""
+    """Kind of the device, such as ``cpu`` or ``cuda``."""
 
     bytes_per_second: float
     """Bytes read and written per second by a copy of a tensor that no cache holds."""
@@ -43,14 +43,15 @@ class MachineLimits:
 def machine_limits(kind: str) -> MachineLimits:
     """Measure the limits of a kind of device, which takes a fraction of a second, once per process."""
     sample = sampler(clock_of(kind))
-    source = torch.ones(_COPIED[kind] // 4, device=kind)
+    nbytes, rows = (_COPIED_ON_GPU, _ROWS_ON_GPU) if is_gpu(kind) else (_COPIED, _ROWS)
+    source = torch.ones(nbytes // 4, device=kind)
     target = torch.empty_like(source)
-    square = torch.ones(_ROWS[kind], _ROWS[kind], device=kind)
+    square = torch.ones(rows, rows, device=kind)
     copied, multiplied = (
         _fastest([sample(call) for _ in range(_SAMPLES)])
         for call in (lambda: target.copy_(source), lambda: torch.mm(square, square))
     )
-    return MachineLimits(kind, 2 * source.nbytes / copied, 2 * _ROWS[kind] ** 3 / multiplied)
+    return MachineLimits(kind, 2 * source.nbytes / copied, 2 * rows**3 / multiplied)
 
 
 def _fastest(seconds: list[float]) -> float:

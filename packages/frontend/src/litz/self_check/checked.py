@@ -63,7 +63,7 @@ class Comparison:
     unjudged: frozenset[str]
     """Nodes whose values are not compared."""
 
-    gpus: tuple[int, ...]
+    gpus: tuple[torch.device, ...]
     """Ordinals of the graph's GPUs, whose random generators are restored."""
 
     def run(self, args: list[Any]) -> Sequence[Any]:

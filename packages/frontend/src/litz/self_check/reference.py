@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
-from litz.devices import is_gpu
+from litz.devices import is_accelerator
 from litz.self_check.judge import Values
 from litz.self_check.snapshot import RandomState, Snapshot, copied, undisturbed
 
@@ -61,7 +61,7 @@ class Reference:
         before = [each._version if isinstance(each, Tensor) else 0 for each in arguments]
         self.results = self._run(gm, arguments)
         self.arguments = arguments
-        self.after = RandomState.now(ordinal for ordinal, _ in snapshot.state.gpus)
+        self.after = RandomState.now(device for device, _ in snapshot.state.gpus)
         self.written = tuple(
             k for k, each in enumerate(arguments) if isinstance(each, Tensor) and each._version != before[k]
         )
@@ -167,11 +167,13 @@ def check_obstacle(gm: GraphModule) -> str:
     return ""
 
 
-def gpus_of(gm: GraphModule) -> tuple[int, ...]:
-    """Return the ordinals of the GPUs that a graph's tensors are on."""
+def gpus_of(gm: GraphModule) -> tuple[torch.device, ...]:
+    """Return the GPUs, or other accelerators, that a graph's tensors are on."""
     values = (each for node in gm.graph.nodes for each in pytree.tree_leaves(node.meta.get("val")))
-    devices = {each.device for each in values if isinstance(each, Tensor) and is_gpu(each.device.type)}
-    return tuple(sorted({device.index or 0 for device in devices}))
+    devices = {
+        each.device for each in values if isinstance(each, Tensor) and is_accelerator(each.device.type)
+    }
+    return tuple(sorted(devices, key=str))
 
 
 def unjudged_nodes(gm: GraphModule, *, own_random: bool) -> frozenset[str]:

@@ -10,8 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from litz.devices import gpu
-
 
 @dataclass(frozen=True, slots=True)
 class RandomState:
@@ -20,19 +18,20 @@ class RandomState:
     cpu: Tensor
     """State of the CPU's generator."""
 
-    gpus: tuple[tuple[int, Tensor], ...]
-    """Ordinal and state of GPU generators."""
+    gpus: tuple[tuple[torch.device, Tensor], ...]
+    """GPUs, or other accelerators, and the states of their generators."""
 
     @staticmethod
-    def now(gpus: Iterable[int]) -> RandomState:
-        """Return the present states; ``gpus`` are ordinals."""
-        return RandomState(torch.get_rng_state(), tuple((k, gpu.get_rng_state(k)) for k in gpus))
+    def now(gpus: Iterable[torch.device]) -> RandomState:
+        """Return the present states, those of ``gpus`` by torch's module of each."""
+        states = ((each, torch.get_device_module(each).get_rng_state(each)) for each in gpus)
+        return RandomState(torch.get_rng_state(), tuple(states))
 
     def restore(self) -> None:
         """Restore the states."""
         torch.set_rng_state(self.cpu)
-        for ordinal, state in self.gpus:
-            gpu.set_rng_state(state, ordinal)
+        for device, state in self.gpus:
+            torch.get_device_module(device).set_rng_state(state, device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,8 @@ class Snapshot:
     """States of the random generators."""
 
     @staticmethod
-    def of(args: Sequence[Any], gpus: Iterable[int]) -> Snapshot:
-        """Return the snapshot of a call that starts now; ``gpus`` are ordinals."""
+    def of(args: Sequence[Any], gpus: Iterable[torch.device]) -> Snapshot:
+        """Return the snapshot of a call that starts now, on these ``gpus``."""
         return Snapshot(copied(args), RandomState.now(gpus))
 
     def restore(self, args: Sequence[Any]) -> None:

@@ -17,6 +17,7 @@ from litz.cache.artifacts import ArtifactCache
 from litz.devices import gpu, is_gpu
 from litz.host.runtime.externs import NO_ROUTINES
 from litz.host.runtime.gpus import ONE_GPU, Gpus
+from litz.host.runtime.graph_devices import on_current_device
 from litz.host.runtime.load import HostFunction
 from litz.loading import NO_CONSTANTS, Compiled, Loader, loader_of
 from litz.notices import log_artifact
@@ -140,8 +141,10 @@ class TunedGraph:
         self._better = better
         self._plain = loader.call()
         self._final: HostFunction | None = None
-        self._on_gpu = is_gpu(loader.artifact.plan.device.kind)
-        self._ordinal = gpu.current_device() if self._on_gpu else -1
+        kind = loader.artifact.plan.device.kind
+        self._on_gpu = is_gpu(kind)
+        # Candidates are loaded on the device that the graph was compiled for.
+        self._search_call = on_current_device(self._searched, kind)
         self._called = False
         self._lock = threading.Lock()
 
@@ -150,9 +153,7 @@ class TunedGraph:
             return self._final(args)
         if self._called and not self._is_capturing() and self._lock.acquire(blocking=False):
             try:
-                # Candidates are loaded on the device that the graph was compiled for.
-                with gpu.device(self._ordinal):
-                    return self._searched(args)
+                return self._search_call(args)
             finally:
                 self._lock.release()
         results = self._plain(args)

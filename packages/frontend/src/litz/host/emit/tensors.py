@@ -17,7 +17,8 @@ from litz_ir.plan import Placement, Plan, Storage
 from litz_ir.symbols import Size, add, floordiv, mul
 
 _ALLOCATORS = MappingProxyType({"cpu": "empty", GPU: "empty_cuda"})
-"""Names of :mod:`litz.host.runtime.torch_memory`'s allocators in a host program, by device kind."""
+"""Allocators of :mod:`litz.host.runtime.torch_memory` in a host program, by device kind; other kinds have one that is
+made by ``empty_on``."""
 
 
 class TensorVariables:
@@ -233,7 +234,7 @@ def device_code(device: Device) -> str:
 
 
 def _allocator(device: Device) -> str:
-    """Return the allocator of a device in a host program; raise :class:`CodegenError` where there is none."""
-    if device.kind not in _ALLOCATORS:
-        raise CodegenError(f"the host program has no memory on {device}", hint="report the plan's text form")
-    return f"empty_gpu[{device.index}]" if device.index else _ALLOCATORS[device.kind]
+    """Return the allocator of a device in a host program."""
+    if device.index:
+        return f"empty_gpu[{device.index}]"
+    return _ALLOCATORS.get(device.kind) or f"empty_on({device.kind!r})"

@@ -1,4 +1,4 @@
-"""The machine's GPUs that a graph is on."""
+"""The machine's GPUs, or other accelerators, that a graph is on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from litz.devices import GPU, gpu, is_gpu
+from litz.devices import GPU, functions_of, gpu, is_accelerator, is_gpu
 from litz_ir.device import Device
 from litz_ir.errors import UnsupportedOperation
 
@@ -20,7 +20,7 @@ SegmentCall = Callable[..., None]
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """The GPUs of a graph, by ordinal, its first one first; none where the graph is on a single GPU.
+    """The GPUs of a graph, or its accelerators of another kind, its first one first; none where it is on a single one.
 
     The first GPU is the current device while the graph is loaded and while it runs.
     """
@@ -28,25 +28,30 @@ class Gpus:
     ordinals: tuple[int, ...] = ()
     """Ordinals of the GPUs as torch counts them."""
 
+    kind: str = GPU
+    """Kind of all of them."""
+
     def current(self, device: Device) -> AbstractContextManager[object]:
         """Return a context in which a device of the graph is current; without effect for the first."""
-        return gpu.device(self.ordinals[device.index]) if device.index else contextlib.nullcontext()
+        if not device.index:
+            return contextlib.nullcontext()
+        return functions_of(self.kind).device(self.ordinals[device.index])
 
     def with_current(self, device: Device, call: SegmentCall) -> SegmentCall:
         """Return a call that makes a device of the graph current; the call itself for the first."""
         if not device.index:
             return call
-        ordinal = self.ordinals[device.index]
+        ordinal, current = self.ordinals[device.index], functions_of(self.kind).device
 
         def run(*args: Any) -> None:
-            with gpu.device(ordinal):
+            with current(ordinal):
                 call(*args)
 
         return run
 
     def others(self) -> dict[int, torch.device]:
         """Return all but the first GPU, by their number in the graph."""
-        return {k: torch.device(GPU, each) for k, each in enumerate(self.ordinals) if k}
+        return {k: torch.device(self.kind, each) for k, each in enumerate(self.ordinals) if k}
 
 
 ONE_GPU = Gpus()
@@ -54,16 +59,23 @@ ONE_GPU = Gpus()
 
 
 def gpus_among(devices: Iterable[torch.device]) -> Gpus:
-    """Return the GPUs among a graph's devices.
+    """Return the GPUs among a graph's devices, or its accelerators of another kind.
 
-    Raises ``UnsupportedOperation`` where their compute capabilities differ: kernels are compiled for one.
+    Raises ``UnsupportedOperation`` for accelerators of two kinds, and for GPUs whose compute capabilities differ:
+    kernels are compiled for one.
     """
-    found = [each for each in devices if is_gpu(each.type)]
+    found = [each for each in devices if is_accelerator(each.type)]
     if len(found) < 2:
         return ONE_GPU
-    if gpu.is_available() and len(set(map(gpu.get_device_capability, found))) > 1:
+    if len({each.type for each in found}) > 1:
+        raise UnsupportedOperation(
+            f"{' and '.join(map(str, found))} are accelerators of different kinds",
+            hint="break the graph where tensors go from one to the other",
+        )
+    kind = found[0].type
+    if is_gpu(kind) and gpu.is_available() and len(set(map(gpu.get_device_capability, found))) > 1:
         raise UnsupportedOperation(
             f"{' and '.join(map(str, found))} have different compute capabilities",
             hint="break the graph where tensors go from one GPU to the next",
         )
-    return Gpus(tuple(each.index for each in found))
+    return Gpus(tuple(each.index for each in found), kind)

@@ -1,4 +1,4 @@
-"""Devices of a graph, and calls on the GPU that it was compiled for."""
+"""Devices of a graph, and calls on the GPU, or other accelerator, that it was compiled for."""
 
 from __future__ import annotations
 
@@ -10,26 +10,32 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from litz.devices import gpu, is_gpu
+from litz.devices import CPU_KIND, functions_of, gpu, is_accelerator, is_gpu
 from litz.host.runtime.load import HostFunction
 
 
 def first_gpu(devices: Iterable[torch.device]) -> AbstractContextManager[object]:
-    """Return a context in which the first GPU among some devices is current; without effect where there is none."""
-    found = next((each for each in devices if is_gpu(each.type)), None)
-    if found is None or found.index is None or not gpu.is_available():
+    """Return a context in which the first GPU, or other accelerator, among some devices is current; without effect
+    where there is none."""
+    found = next((each for each in devices if is_accelerator(each.type)), None)
+    if found is None or found.index is None or (is_gpu(found.type) and not gpu.is_available()):
         return contextlib.nullcontext()
-    return gpu.device(found.index)
+    return functions_of(found.type).device(found.index)
 
 
-def on_current_device(call: HostFunction) -> HostFunction:
-    """Return a call that runs with the present current GPU as current, on which its kernels are loaded."""
-    ordinal, current = gpu.current_device(), gpu.current_device
+def on_current_device(call: HostFunction, kind: str) -> HostFunction:
+    """Return a call that runs with the present current device of a ``kind`` as current, on which its kernels are
+    loaded; the call itself for the CPU."""
+    if not is_accelerator(kind):
+        return call
+    functions = functions_of(kind)
+    current, device = functions.current, functions.device
+    ordinal = current()
 
     def run(args: list[Any]) -> Sequence[Any]:
         if current() == ordinal:
             return call(args)
-        with gpu.device(ordinal):
+        with device(ordinal):
             return call(args)
 
     return run
@@ -45,7 +51,7 @@ def trains_on_gpu(inputs: Sequence[Any]) -> bool:
 def device_kinds(gm: GraphModule) -> tuple[str, ...]:
     """Return the device kinds of the tensors of a graph and its subgraphs; ``cpu`` where there are none."""
     kinds = dict.fromkeys(tensor.device.type for tensor in tensors_of(gm))
-    return tuple(kinds) or ("cpu",)
+    return tuple(kinds) or (CPU_KIND,)
 
 
 def tensors_of(gm: GraphModule) -> Iterable[torch.Tensor]:

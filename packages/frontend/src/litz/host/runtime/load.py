@@ -81,6 +81,7 @@ def load_program(
         "math": math,
         "empty": torch_memory.empty,
         "empty_cuda": torch_memory.empty_cuda,
+        "empty_on": torch_memory.empty_on,
         "gpu": gpus.others(),
         "empty_gpu": {k: torch_memory.empty_on(each) for k, each in gpus.others().items()},
         "empty_at": torch_memory.empty_at,

@@ -3,6 +3,7 @@ substitute."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -133,6 +134,7 @@ def settle(tensor: torch.Tensor, memory: torch.Tensor) -> None:
         tensor.copy_(torch.view_as_complex(memory))
 
 
+@functools.cache
 def empty_on(device: str | torch.device) -> Callable[..., torch.Tensor]:
     """Return an allocator for a device, called with shape, strides and dtype."""
 
