@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import torch
 
 import litz
 from litz_codegen_cpp.target import CpuTarget
+from litz_ir.dtypes import bf16
 from litz_ir.errors import CompileFailed, LitzError, UnsupportedOperation
-from litz_ir.target import SourceUnit
+from litz_ir.target import Capabilities, SourceUnit
 from litz_lowering.contexts import registry
 from litz_lowering.contexts.context import Declined
 
@@ -60,6 +62,26 @@ def test_a_kernel_that_does_not_compile_runs_as_aten(
     report = litz.explain(program, torch.ones(6, 6))
     assert [left.target for left in report.fallbacks] == ["aten.tanh.default"]
     assert len(report.kernels) == 1, "the rest is still compiled"
+
+
+def test_operations_whose_dtype_a_device_lacks_run_as_aten_at_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = CpuTarget.capabilities
+
+    def without_bf16(self: CpuTarget) -> Capabilities:
+        return replace(known(self), dtypes=known(self).dtypes - {bf16})
+
+    def narrow(x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh((x.bfloat16() * 2).sigmoid().neg() + 1).float().softmax(-1)
+
+    monkeypatch.setattr(CpuTarget, "capabilities", without_bf16)
+    with caplog.at_level(logging.WARNING, logger="litz"):
+        run(narrow)
+    assert "needs bf16, which kernels of" in caplog.text and "still fails" not in caplog.text
+    report = litz.explain(narrow, torch.ones(6, 6))
+    (kernel,) = report.kernels
+    assert all(each.startswith("_softmax") for each in kernel.operations)
 
 
 def test_nothing_is_said_under_silent(

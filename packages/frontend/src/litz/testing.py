@@ -1,4 +1,5 @@
-"""Tools for tests of programs that litz compiles: their code, kernels and recompiles, and comparison with eager."""
+"""Tools for tests of programs that litz compiles, and of devices out of tree: code, kernels and recompiles of programs,
+comparison with eager, and conformance of devices."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,14 +18,19 @@ from torch.fx import GraphModule
 from litz.api import compile_fx, config
 from litz.debugging.comparison import Program, compare, eager
 from litz.explain.captures import without_recompile_limit
+from litz.host.runtime.device_memory import TorchMemory
 from litz.loading import Compiled
 from litz_ir.plan import Launch, Plan, plans_in
+from litz_ir.target import load_target
+from litz_ir.target.conformance import Report, run_conformance
+from litz_scheduler.conformance import run_graph_conformance
 
 __all__ = [
     "Recompiles",
     "assert_close_to_eager",
     "assert_kernels",
     "count_recompiles",
+    "device_conformance",
     "fresh_cache",
     "run_and_get_code",
 ]
@@ -123,6 +130,19 @@ def fresh_cache() -> Iterator[str]:
     finally:
         torch._dynamo.reset()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def device_conformance(kind: str) -> tuple[Report, Report]:
+    """Run both conformance suites, of kernels and of whole graphs, on the current device of a ``kind``.
+
+    Tensors are allocated and copied by torch, and sources are built in a folder that is removed at the end, which takes
+    a minute or so for a target that calls a compiler. Returns the report of each suite; raises ``TargetError`` for a
+    kind without an installed target.
+    """
+    target, memory = load_target(kind), TorchMemory(kind)
+    with tempfile.TemporaryDirectory(prefix="litz-") as folder:
+        kernels = run_conformance(target, Path(folder), memory)
+        return kernels, run_graph_conformance(target, Path(folder), memory)
 
 
 def _backend(observed: list[Compiled]) -> Callable[..., Callable[..., Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from importlib import import_module
 
 from rich.console import Console
 
@@ -15,6 +16,9 @@ from litz.commands.info import info
 from litz.commands.run import run
 from litz.commands.scripts import require_script
 from litz_ir.errors import LitzError
+
+_DEVICE = "litz.commands.device"
+"""Module of the command ``device``, loaded for it alone: it needs the conformance suites."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,6 +45,9 @@ def _dispatch(console: Console, given: argparse.Namespace) -> int:
             return bench(console, given.script, given.arguments, given.seconds)
         case "doctor":
             return doctor(console)
+        case "device":
+            status: int = import_module(_DEVICE).device(console, given.kind)
+            return status
         case "info":
             return info(console)
         case _:
@@ -71,6 +78,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     _takes_script(timed)
     commands.add_parser("doctor", help="check compiler, devices, versions and cache, and say what to mend")
+    checked = commands.add_parser(
+        "device", help="check the functions of a device out of tree, and run conformance"
+    )
+    checked.add_argument("kind", help="kind of the device, as torch names it")
     commands.add_parser("info", help="targets, their capabilities, the cache folder")
     kept = commands.add_parser("cache", help="contents of the cache")
     actions = kept.add_subparsers(dest="action", required=True)
