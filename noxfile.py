@@ -49,6 +49,9 @@ IMAGES = ("timm>=1.0.20,<2", "torchvision")  # the constraints leave one torchvi
 OPINFO = ("expecttest>=0.3,<0.4",)  # what importing torch's operator database takes
 FOR_IMAGES = ("pillow>=11", "huggingface_hub", "safetensors", "pyyaml")  # their dependencies besides torch
 FUZZ = ("hypothesis>=6,<7", "rich>=13,<16")
+ON_TORCH = (
+    "privateuse1_device",
+)  # examples that need torch and all of litz, and are built by the torch they run with
 FOR_TARGETS = ("numba>=0.68", "pyopencl>=2025.1")  # what the example targets import besides litz and NumPy
 
 each_package = nox.parametrize("pkg", [nox.param(pkg, id=pkg) for pkg in FOLDERS])
@@ -145,15 +148,29 @@ def isolated(session: nox.Session, pkg: str) -> None:
     session.run("pytest", *TWO_AT_A_TIME, f"packages/{pkg}/tests", *session.posargs, env=SLEEPING)
 
 
+def test_example(session: nox.Session, folder: Path) -> None:
+    """Run the tests of an example by its own manifest, so that neither settings nor fixtures of the repository are
+    used."""
+    session.run("pytest", "-rs", "-c", str(folder / "pyproject.toml"), str(folder / "tests"), env=SLEEPING)
+
+
 @nox.session
 def targets(session: nox.Session) -> None:
     """Build the wheels of ir and the scheduler, install each example target from its folder on them, and run its tests;
-    then those of the plan viewer, where there is Node. Without an OpenCL driver tests are skipped, which is said."""
+    then those of the device for torch, on the wheels of all packages, and of the plan viewer, where there is Node.
+    Without an OpenCL driver tests are skipped, which is said."""
     wheels = [str(wheel) for wheel in build_wheels(session, ["ir", "scheduler"]).values()]
-    for manifest in sorted(EXAMPLES.glob("*/pyproject.toml")):
-        install(session, *wheels, f"{manifest.parent}[test]")
-        # By its own manifest, so that neither settings nor fixtures of the repository are used.
-        session.run("pytest", "-rs", "-c", str(manifest), str(manifest.parent / "tests"), env=SLEEPING)
+    examples = {manifest.parent.name: manifest.parent for manifest in EXAMPLES.glob("*/pyproject.toml")}
+    for name in sorted(examples.keys() - set(ON_TORCH)):
+        install(session, *wheels, f"{examples[name]}[test]")
+        test_example(session, examples[name])
+    for name in ON_TORCH:
+        install_torch(session)
+        session.install("setuptools>=77")
+        above = [pkg for pkg in FOLDERS if pkg != "codegen-triton"]
+        wheels = [str(wheel) for wheel in build_wheels(session, above).values()]
+        install(session, *wheels, "--no-build-isolation", f"{examples[name]}[test]")
+        test_example(session, examples[name])
     node = shutil.which("node")
     if node is None:
         session.log("node is not installed: the tests of the plan viewer are left out")

@@ -58,7 +58,7 @@ class Memory {
       used_[offset] = nbytes;
       return device_ + offset;
     }
-    TORCH_CHECK_WITH(OutOfMemoryError, false, "device ", int(index_), " has no ", nbytes, " bytes left in one piece");
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "device ", int(index_), " has no ", nbytes, " bytes left in one block");
   }
 
   void release(void* address) {
