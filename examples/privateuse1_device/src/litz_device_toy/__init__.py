@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import torch
+from torch.utils import backend_registration
 
 from litz_device_toy import _C, device_module
 
@@ -19,6 +20,6 @@ KIND = "toy"
 def register() -> None:
     """Register the device with torch; called once, by torch, at the end of its own import."""
     _C.register_hooks()
-    torch.utils.rename_privateuse1_backend(KIND)
+    backend_registration.rename_privateuse1_backend(KIND)
     torch._register_device_module(KIND, device_module)
-    torch.utils.generate_methods_for_privateuse1_backend()
+    backend_registration.generate_methods_for_privateuse1_backend()

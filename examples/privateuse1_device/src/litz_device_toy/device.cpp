@@ -1,6 +1,8 @@
-// A PrivateUse1 device of torch. Its memory is the host's, but every allocation has two addresses: tensors have one that
-// nobody can access, and host_address() translates it to the one that copies and launches use. Code that takes a tensor
-// of the device for one of the CPU therefore crashes, and kernels that are given the CPU's memory raise an exception.
+// A PrivateUse1 device of torch; the numbers below are those of the functions in docs/devices.md.
+//
+// Its memory is the host's, but every allocation has two addresses: tensors have one that nobody can access, and
+// host_address() translates it to the one that copies and launches use. Code that takes a tensor of the device for one of
+// the CPU therefore crashes, and kernels that are given the CPU's memory raise an exception.
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/TensorUtils.h>
@@ -12,6 +14,7 @@
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_native.h>
@@ -115,7 +118,7 @@ void* host(const void* address) { return address == nullptr ? nullptr : memory(o
 
 thread_local c10::DeviceIndex current_device = 0;
 
-// 1. Allocator: storages, of torch's tensors and of litz's plans.
+// 4. Allocator: storages, of torch's tensors and of litz's plans.
 struct DeviceAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t nbytes) override {
     const auto index = current_device;
@@ -136,7 +139,7 @@ REGISTER_ALLOCATOR(kType, &allocator);
 
 // --- devices, streams, events --------------------------------------------------------------------------------------
 
-// 2. Guard: the current device, its streams and events. The device runs everything at once, so that a stream is only a
+// 2. and 3. Guard: the current device, its streams and events. The device runs everything at once, so that a stream is only a
 // number, which launches do not need, and every event has happened when it is recorded.
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   using Device = c10::Device;
@@ -200,7 +203,7 @@ std::atomic<c10::StreamId> Guard::last_stream{0};
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
-// 3. Hooks: torch.accelerator, and storages that change their size.
+// 7. Hooks: torch.accelerator, and storages that change their size.
 void resize(c10::StorageImpl& storage, size_t nbytes) {
   const c10::impl::VirtualGuardImpl guard(kType);
   const auto before = guard.exchangeDevice(storage.device());
@@ -246,7 +249,7 @@ class Here {
 
 constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 
-// 4. and 5. Tensors without contents.
+// 5. Tensors without contents.
 at::Tensor empty(
     at::IntArrayRef shape, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
     std::optional<at::Device> device, std::optional<bool>, std::optional<at::MemoryFormat> format) {
@@ -288,7 +291,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& targ
   return copy_from(source, target, false);
 }
 
-// 8. Convolutions, which torch leaves to the device.
+// Convolutions, which torch leaves to the device.
 at::Tensor convolution(
     const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
     at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed, at::IntArrayRef output_padding, int64_t groups) {
@@ -310,7 +313,20 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
   return {moved(of_input), moved(of_weight), moved(of_bias)};
 }
 
-// 9. Views and storages of tensors: torch's own functions, which touch no memory.
+// Batch normalisation, whose schema does not say that it overwrites the running statistics: the fallback would lose them.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> native_batch_norm(
+    const at::Tensor& input, const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
+    const std::optional<at::Tensor>& running_mean, const std::optional<at::Tensor>& running_var, bool training,
+    double momentum, double epsilon) {
+  const auto there = [](const std::optional<at::Tensor>& each) {
+    return each && each->defined() ? std::optional<at::Tensor>(on_host(*each)) : std::nullopt;
+  };
+  const auto [output, mean, deviation] = at::native_batch_norm(
+      on_host(input), there(weight), there(bias), there(running_mean), there(running_var), training, momentum, epsilon);
+  return {output.to(input.device()), mean.to(input.device()), deviation.to(input.device())};
+}
+
+// 8. Views and storages of tensors: torch's own functions, which touch no memory.
 at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, at::IntArrayRef shape, at::IntArrayRef strides) {
   return at::native::set_storage_cpu_(self, std::move(source), offset, shape, strides);
 }
@@ -322,6 +338,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from_and_resize", copy_from_and_resize);
   m.impl("convolution_overrideable", convolution);
   m.impl("convolution_backward_overrideable", convolution_backward);
+  m.impl("native_batch_norm", native_batch_norm);
   m.impl("resize_", resize_);
   m.impl("set_.source_Storage", at::native::set_);
   m.impl("set_.source_Storage_storage_offset", set_storage);
@@ -333,7 +350,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("view_as_complex", at::native::view_as_complex);
 }
 
-// 10. All other operators, on copies in the CPU's memory.
+// 9. All other operators, on copies in the CPU's memory.
 void fallback(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   at::native::cpu_fallback(operation, stack);
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from litz_device_toy import KIND
@@ -37,15 +37,11 @@ class ToyTarget(CTarget):
         self, units: Sequence[SourceUnit], binaries: Sequence[Path], kernels: Mapping[str, Kernel]
     ) -> ToyModule:
         """Load built units; raises ``ToolchainError``."""
-        return ToyModule(super().load(units, binaries, kernels))
+        return ToyModule(binaries, kernels)
 
 
-@dataclass(frozen=True, slots=True)
-class ToyModule:
+class ToyModule(CModule):
     """Loaded kernels of the device."""
-
-    kernels: CModule
-    """The same kernels, launched on addresses of the host."""
 
     def function(self, kernel: str) -> LaunchFunction:
         """Return the launcher of a kernel, which runs it on the current device; raises ``KeyError``.
@@ -53,7 +49,7 @@ class ToyModule:
         The launcher raises ``ValueError`` for memory that is not the current device's. A device that runs
         asynchronously would put the launch into torch's current stream of the device here.
         """
-        run = self.kernels.function(kernel)
+        run = super().function(kernel)
 
         def launch(addresses: Sequence[int], symbols: Sequence[int | float]) -> None:
             run([host_address(each) for each in addresses], symbols)

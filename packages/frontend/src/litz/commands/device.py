@@ -143,6 +143,9 @@ def _computes(kind: str) -> None:
     ):
         found, expected = function(_numbers(kind)).to("cpu"), function(_numbers())
         _expect(torch.allclose(found, expected, rtol=1e-4, atol=1e-5), "eager's results are not the CPU's")
+    means = torch.zeros(_COLUMNS, device=kind)
+    torch.nn.functional.batch_norm(_numbers(kind), means, torch.ones_like(means), training=True)
+    _expect(bool(means.to("cpu").all()), "running statistics of aten::native_batch_norm stay as they were")
     _expect(_numbers(kind)[1, 2].item() == _numbers()[1, 2].item(), "item() is another number")
 
 
