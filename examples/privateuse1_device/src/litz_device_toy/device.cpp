@@ -1,8 +1,8 @@
 // A PrivateUse1 device of torch; the numbers below are those of the functions in docs/devices.md.
 //
 // Its memory is the host's, but every allocation has two addresses: tensors have one that nobody can access, and
-// host_address() translates it to the one that copies and launches use. Code that takes a tensor of the device for one of
-// the CPU therefore crashes, and kernels that are given the CPU's memory raise an exception.
+// host_address() translates it to the one that copies and launches use. Code that takes a tensor of the device for
+// one of the CPU therefore crashes, and kernels that are given the CPU's memory raise an exception.
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/TensorUtils.h>
@@ -45,7 +45,8 @@ constexpr size_t kAlignment = 64;           // litz_ir.device.STORAGE_ALIGNMENT
 // The memory of one device: blocks in two ranges of addresses that differ by a constant.
 class Memory {
  public:
-  explicit Memory(c10::DeviceIndex index) : index_(index), host_(mapped(PROT_READ | PROT_WRITE)), device_(mapped(PROT_NONE)) {
+  explicit Memory(c10::DeviceIndex index)
+      : index_(index), host_(mapped(PROT_READ | PROT_WRITE)), device_(mapped(PROT_NONE)) {
     free_[0] = kBytes;
   }
 
@@ -126,7 +127,9 @@ struct DeviceAllocator final : c10::Allocator {
     return {data, data, &release, c10::Device(kType, index)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
-  void copy_data(void* to, const void* from, size_t nbytes) const override { std::memcpy(host(to), host(from), nbytes); }
+  void copy_data(void* to, const void* from, size_t nbytes) const override {
+    std::memcpy(host(to), host(from), nbytes);
+  }
 
  private:
   static void release(void* data) {
@@ -139,8 +142,8 @@ REGISTER_ALLOCATOR(kType, &allocator);
 
 // --- devices, streams, events --------------------------------------------------------------------------------------
 
-// 2. and 3. Guard: the current device, its streams and events. The device runs everything at once, so that a stream is only a
-// number, which launches do not need, and every event has happened when it is recorded.
+// 2. and 3. Guard: the current device, its streams and events. The device has done its work when a call returns, so that
+// a stream is only a number, which launches do not need, and every event has happened when it is recorded.
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   using Device = c10::Device;
   using Stream = c10::Stream;
@@ -313,7 +316,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
   return {moved(of_input), moved(of_weight), moved(of_bias)};
 }
 
-// Batch normalisation, whose schema does not say that it overwrites the running statistics: the fallback would lose them.
+// Batch normalisation, whose schema does not say that it overwrites the running statistics: the fallback would lose
+// them.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> native_batch_norm(
     const at::Tensor& input, const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
     const std::optional<at::Tensor>& running_mean, const std::optional<at::Tensor>& running_var, bool training,
@@ -327,7 +331,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> native_batch_norm(
 }
 
 // 8. Views and storages of tensors: torch's own functions, which touch no memory.
-at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, at::IntArrayRef shape, at::IntArrayRef strides) {
+at::Tensor& set_storage(
+    at::Tensor& self, at::Storage source, int64_t offset, at::IntArrayRef shape, at::IntArrayRef strides) {
   return at::native::set_storage_cpu_(self, std::move(source), offset, shape, strides);
 }
 
