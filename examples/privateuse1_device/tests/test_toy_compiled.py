@@ -40,7 +40,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         run = find(self, kernel)
 
         def launch(addresses: Any, symbols: Any) -> None:
-            seen.append((kernel, torch.toy.current_device()))
+            seen.append((kernel, torch.accelerator.current_device_index()))
             run(addresses, symbols)
 
         return launch
@@ -166,12 +166,13 @@ def test_options_that_look_at_values_and_times() -> None:
     x = numbers(8, 12)
     model = nn.Sequential(nn.Linear(12, 4), nn.GELU()).to("toy")
     with torch.no_grad():
-        for options in (
+        chosen: list[dict[str, Any]] = [
             {"self_check": "first"},
             {"nan_asserts": True},
             {"freezing": True},
             {"autotune": True},
-        ):
+        ]
+        for options in chosen:
             torch._dynamo.reset()
             compiled = torch.compile(model, backend="litz", options=options)
             assert_close(compiled(x), model(x))
