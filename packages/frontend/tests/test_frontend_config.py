@@ -18,10 +18,11 @@ import litz
 from litz.notices import log_once
 from litz.options import config_from, variable_notices
 from litz.passes import Passes
-from litz.settings import Config, ConfigHandle, forced
+from litz.settings import Config, ConfigHandle
 from litz.stage_options import scheduler_options
 from litz.targets import targets_for
 from litz_ir.errors import ConfigError
+from litz_scheduler import parse_options
 
 
 def test_environment_sets_the_defaults() -> None:
@@ -155,7 +156,7 @@ def test_forced_choices_are_checked_where_they_are_set() -> None:
     handle = ConfigHandle(
         {"LITZ_FORCE": "siblings=0 lanes=outer prepack_convolutions=0 generated_matmuls=mm,mm_1"}
     )
-    assert forced(handle.force) == {
+    assert parse_options(handle.force) == {
         "siblings": 0,
         "lanes": "outer",
         "prepack_convolutions": False,

@@ -26,7 +26,7 @@ from platformdirs import user_cache_path
 from litz.notices import log_once
 from litz.passes import NO_PASSES, Passes
 from litz_ir.errors import ConfigError
-from litz_scheduler import SchedulerOptions
+from litz_scheduler import parse_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ def _validate(name: str, value: object) -> None:
     if not accepted:
         raise ConfigError(f"option {name!r} takes {text}, got {value!r}")
     if name == "force":
-        forced(str(value))
+        parse_options(str(value))
 
 
 def _nearest(name: str) -> list[str]:
@@ -376,37 +376,3 @@ class ConfigHandle:
 
     def __repr__(self) -> str:
         return repr(self.current())
-
-
-_SCHEDULER_TYPES: Mapping[str, Any] = get_type_hints(SchedulerOptions)
-
-
-def forced(text: str) -> dict[str, int | str | frozenset[str]]:
-    """Parse ``siblings=0 lanes=outer`` to fields of :class:`litz_scheduler.SchedulerOptions` and their values.
-
-    Numbers are decimal, flags 0 or 1, sets are names separated by commas. Raises :class:`ConfigError` for other names
-    and values.
-    """
-    return dict(_forced_field(word) for word in text.split())
-
-
-def _forced_field(word: str) -> tuple[str, int | str | frozenset[str]]:
-    """Parse one ``name=value``; raise :class:`ConfigError` for an unknown name or a wrong value."""
-    name, _, value = word.partition("=")
-    if name not in _SCHEDULER_TYPES:
-        nearest = difflib.get_close_matches(name, _SCHEDULER_TYPES, n=1) or list(_SCHEDULER_TYPES)
-        raise ConfigError(
-            f"the scheduler has no option {name!r}", hint=f"did you mean {' or '.join(nearest)}?"
-        )
-    if _SCHEDULER_TYPES[name] == frozenset[str]:
-        return name, frozenset(filter(None, value.split(",")))
-    names = get_args(_SCHEDULER_TYPES[name])
-    if names:
-        accepted, expected = value in names, " or ".join(names)
-    elif _SCHEDULER_TYPES[name] is bool:
-        accepted, expected = value in ("0", "1"), "0 or 1"
-    else:
-        accepted, expected = value.isdecimal(), "a number"
-    if not accepted:
-        raise ConfigError(f"the scheduler's option {name!r} takes {expected}, got {value!r}")
-    return name, value if names else value == "1" if _SCHEDULER_TYPES[name] is bool else int(value)

@@ -13,11 +13,11 @@ from litz.host.runtime.graph_devices import trains_on_gpu
 from litz.host.runtime.libraries import has_convolutions, linear_flops
 from litz.host.runtime.precision import f32_convolution_precision, f32_matmul_precision
 from litz.notices import log_once
-from litz.settings import Config, forced
+from litz.settings import Config
 from litz.targets import TargetSet
 from litz_ir.device import CPU
 from litz_lowering import LoweringOptions, decompositions
-from litz_scheduler import SchedulerOptions
+from litz_scheduler import SchedulerOptions, parse_options
 
 _CPU_ALONE = "litz: batch_invariant holds for operations on a CPU alone; this graph is on a GPU"
 
@@ -62,7 +62,7 @@ def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:
         "matmul_precision": f32_matmul_precision() if on_gpu else "ieee",
         "convolution_precision": f32_convolution_precision() if on_gpu else "ieee",
     }
-    return SchedulerOptions(**(allowed | forced(config.force)))
+    return SchedulerOptions(**(allowed | parse_options(config.force)))
 
 
 def chooses_matmuls(config: Config, targets: TargetSet, gpus: Gpus) -> bool:

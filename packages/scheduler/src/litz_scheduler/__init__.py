@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from litz_scheduler.build_plan.scheduling import KernelNames, SchedulingContext
     from litz_scheduler.difference import KernelChange, PlanDifference, diff
     from litz_scheduler.explain import PlanReport, explain_plan
-    from litz_scheduler.options import Precision, SchedulerOptions
+    from litz_scheduler.options import Precision, SchedulerOptions, parse_options
     from litz_scheduler.passes import PassList
     from litz_scheduler.pipeline import (
         default_passes,
@@ -40,6 +40,7 @@ __all__ = [
     "Precision",
     "ReductionWork",
     "SchedulerOptions",
+    "parse_options",
     "SchedulingContext",
     "ThresholdCosts",
     "__version__",
@@ -66,6 +67,7 @@ _MODULES = {
     "Precision": "litz_scheduler.options",
     "ReductionWork": "litz_scheduler.analysis.cost_model",
     "SchedulerOptions": "litz_scheduler.options",
+    "parse_options": "litz_scheduler.options",
     "SchedulingContext": "litz_scheduler.build_plan.scheduling",
     "ThresholdCosts": "litz_scheduler.analysis.cost_model",
     "default_passes": "litz_scheduler.pipeline",

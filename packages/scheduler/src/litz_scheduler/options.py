@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
@@ -142,3 +143,37 @@ def _wrong(name: str, value: object, expected: str) -> ConfigError:
         f"{name} is {value!r:.60}, but {expected} belongs there",
         hint="see litz_scheduler.SchedulerOptions for units and defaults",
     )
+
+
+_TYPES: Mapping[str, Any] = get_type_hints(SchedulerOptions)
+
+
+def parse_options(text: str) -> dict[str, int | str | frozenset[str]]:
+    """Parse ``siblings=0 lanes=outer`` to fields of :class:`SchedulerOptions` and their values.
+
+    Numbers are decimal, flags 0 or 1, sets are names separated by commas. Raises :class:`ConfigError` for other names
+    and values.
+    """
+    return dict(_parse_option(word) for word in text.split())
+
+
+def _parse_option(word: str) -> tuple[str, int | str | frozenset[str]]:
+    """Parse one ``name=value``; raise :class:`ConfigError` for an unknown name or a wrong value."""
+    name, _, value = word.partition("=")
+    if name not in _TYPES:
+        nearest = difflib.get_close_matches(name, _TYPES, n=1) or list(_TYPES)
+        raise ConfigError(
+            f"the scheduler has no option {name!r}", hint=f"did you mean {' or '.join(nearest)}?"
+        )
+    if _TYPES[name] == frozenset[str]:
+        return name, frozenset(filter(None, value.split(",")))
+    names = get_args(_TYPES[name])
+    if names:
+        accepted, expected = value in names, " or ".join(names)
+    elif _TYPES[name] is bool:
+        accepted, expected = value in ("0", "1"), "0 or 1"
+    else:
+        accepted, expected = value.isdecimal(), "a number"
+    if not accepted:
+        raise ConfigError(f"the scheduler's option {name!r} takes {expected}, got {value!r}")
+    return name, value if names else value == "1" if _TYPES[name] is bool else int(value)
