@@ -53,6 +53,7 @@ from litz_scheduler.reductions.online_reduction import OnlineReductions
 from litz_scheduler.reductions.row_and_column_sums import RowAndColumnSums
 from litz_scheduler.reductions.split_reduction import SplitReductions
 from litz_scheduler.reductions.split_scan import SplitScans
+from litz_scheduler.simplification.one_hot_sums import OneHotSums
 from litz_scheduler.simplification.simplify import (
     CommonSubexpressions,
     ComposeViews,
@@ -83,6 +84,7 @@ def graph_passes(
         UnfuseConvolutionBias(),
         UnitReductions(),
         CommonSubexpressions(),
+        OneHotSums(),
         Inline(costs),
         DeadCode(name="dead-code-2"),
         FreezeParameterLoops(),
