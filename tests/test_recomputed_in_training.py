@@ -10,7 +10,7 @@ from torch import nn
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch.fx import GraphModule
 
-import litz.capture.aot
+import litz.stage_options
 from litz.testing import fresh_cache
 from litz_lowering import decompositions, partition
 
@@ -42,7 +42,7 @@ def _inputs() -> tuple[torch.Tensor, ...]:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 def test_gradients_are_eagers(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(litz.capture.aot, "trains_on_gpu", lambda inputs: torch.is_grad_enabled())
+    monkeypatch.setattr(litz.stage_options, "trains_on_gpu", lambda inputs: torch.is_grad_enabled())
     torch.manual_seed(0)
     torch._dynamo.reset()
     model, reference = Program(), Program()
