@@ -277,7 +277,7 @@ def test_a_package_that_offers_no_pass_is_named(entry: str, said: str, tmp_path:
 def test_bisection_names_a_pass_of_the_program() -> None:
     with litz.config.patch(passes=Passes(loops=(SinToCos(),))):
         found = litz.bisect(program, (numbers(8),))
-    assert (found.stage, found.name) == ("graph-pass", "sin-to-cos")
+    assert found.stage == "user-pass" and "stage loops" in found.name
 
 
 def test_the_self_check_finds_what_a_pass_makes_wrong(caplog: pytest.LogCaptureFixture) -> None:

@@ -21,7 +21,7 @@ from litz.compilation import Compilation
 from litz.debugging.judging_process import JudgingProcess
 from litz.debugging.replay import Replay
 from litz.loading import Compiled
-from litz.passes import Passes
+from litz.passes import Passes, ReportingPass
 from litz_ir.errors import ConfigError, UserPassError
 
 aten = torch.ops.aten
@@ -244,7 +244,7 @@ def wrong_arguments(graph: Graph) -> None:
     node.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
 
 
-class _ReportsNothing:
+class _ReportsNothing(ReportingPass):
     """A pass whose report is no sequence."""
 
     __name__ = "reports_nothing"
@@ -338,7 +338,7 @@ def test_a_pass_is_left_out_by_name() -> None:
 def test_bisection_runs_the_passes_of_the_program() -> None:
     with litz.config.patch(passes=Passes(post_grad_after=(sin_to_cos(),))):
         found = litz.bisect(program, (numbers(8),))
-    assert found.stage == "capture" and "disable_passes" in str(found)
+    assert found.stage == "user-pass" and "stage post_grad_after" in found.name
 
 
 def test_minification_gives_its_process_and_its_repro_the_options_without_passes(
