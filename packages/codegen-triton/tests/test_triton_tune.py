@@ -124,7 +124,7 @@ def test_tiles_of_candidates_in_words() -> None:
     assert words["transpose"][:3] == ["y 64, x 64, 4 warps", "y 64, x 64, 8 warps", "y 32, x 64, 4 warps"]
     assert "r 1024 looped, 16 warps" in words["rows"]
     assert words["matmul"][1].endswith("4 stages") and len(set(words["matmul"])) == MAX_CANDIDATES
-    assert words["attention"][1] == "y 128, x 64, r 128 looped, 4 warps, 3 stages"
+    assert words["attention"][1] == "y 64, x 64, r 128 looped, 4 warps, 3 stages"
     assert words["long rows"][0].endswith("looped, 32 warps")
 
 
