@@ -11,32 +11,22 @@ from typing import Any
 
 import pytest
 import torch
+from counted_stages import COUNTED_STAGES
 
 from litz.standalone.ahead_of_time import SerializableGraph
 from litz_ir.errors import ArtifactError
 
-PROGRAM = """
+PROGRAM = (
+    COUNTED_STAGES
+    + """
 import json, sys
 from pathlib import Path
 import torch
 import torch._dynamo.config
 import litz
-import litz.pipeline
 from torch._dynamo.utils import counters
-from litz_codegen_cpp.target import CpuTarget
 
 mode, folder = sys.argv[1], Path(sys.argv[2])
-counts = {"lower": 0, "schedule": 0, "build": 0}
-
-def counted(name, function):
-    def call(*args, **kwargs):
-        counts[name] += 1
-        return function(*args, **kwargs)
-    return call
-
-litz.pipeline.lower = counted("lower", litz.pipeline.lower)
-litz.pipeline.schedule = counted("schedule", litz.pipeline.schedule)
-CpuTarget.build = counted("build", CpuTarget.build)
 
 def infer(x, w):
     return torch.softmax(x @ w, -1).sum(0) * x.shape[0]
@@ -86,6 +76,7 @@ with torch._dynamo.config.patch(caching_precompile=True):
 counts.update(traced=counters["aot_autograd"]["total"], captured=counters["stats"]["unique_graphs"])
 print(json.dumps({**counts, "graphs": counters["litz"]["graphs"]}))
 """
+)
 
 
 def run(mode: str, folder: Path) -> dict[str, Any]:

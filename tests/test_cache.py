@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from counted_stages import COUNTED_STAGES
 from torch.fx import symbolic_trace
 
 from litz.cache.artifacts import ArtifactCache
@@ -24,24 +25,13 @@ from litz.targets import targets_for
 from litz_ir.target import SourceUnit, Target
 from litz_scheduler import SchedulerOptions
 
-PROGRAM = """
+PROGRAM = (
+    COUNTED_STAGES
+    + """
 import json, subprocess, sys
 import torch
 import litz
-from litz_codegen_cpp.target import CpuTarget
-import litz.pipeline
 
-counts = {"lower": 0, "schedule": 0, "build": 0}
-
-def counted(name, function):
-    def call(*args, **kwargs):
-        counts[name] += 1
-        return function(*args, **kwargs)
-    return call
-
-litz.pipeline.lower = counted("lower", litz.pipeline.lower)
-litz.pipeline.schedule = counted("schedule", litz.pipeline.schedule)
-CpuTarget.build = counted("build", CpuTarget.build)
 
 def function(x, w):
     return torch.softmax(x @ w, -1).sum(0)
@@ -52,6 +42,7 @@ result[0].backward()
 torch.testing.assert_close(result, function(x, w))
 print(json.dumps({**counts, "grad": x.grad.sum().item()}))
 """
+)
 
 
 def run(cache: Path, cwd: Path | None = None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from counted_stages import COUNTED_STAGES
 from torch.compiler._cache import CacheArtifactFactory, CacheArtifactManager
 
 import litz
@@ -19,27 +20,16 @@ from litz.cache.artifacts import FOLDERS
 from litz.cache.mega_cache import TYPE, decoded, encoded
 from litz.notices import log_once
 
-PROGRAM = """
+PROGRAM = (
+    COUNTED_STAGES
+    + """
 import json, sys
 from pathlib import Path
 import torch
 import litz
-import litz.pipeline
-from litz_codegen_cpp.target import CpuTarget
 from torch._dynamo.utils import counters
 
 mode, path = sys.argv[1], Path(sys.argv[2])
-counts = {"lower": 0, "schedule": 0, "build": 0}
-
-def counted(name, function):
-    def call(*args, **kwargs):
-        counts[name] += 1
-        return function(*args, **kwargs)
-    return call
-
-litz.pipeline.lower = counted("lower", litz.pipeline.lower)
-litz.pipeline.schedule = counted("schedule", litz.pipeline.schedule)
-CpuTarget.build = counted("build", CpuTarget.build)
 
 if mode == "load":
     info = torch.compiler.load_cache_artifacts(path.read_bytes())
@@ -62,6 +52,7 @@ if mode == "save":
 print(json.dumps({**counts, "traced": counters["aot_autograd"]["total"], "kinds": kinds,
                   "grad": x.grad.sum().item(), "entries": len(info.litz_artifacts)}))
 """
+)
 
 
 def run(mode: str, path: Path, cache: Path) -> dict[str, Any]:
