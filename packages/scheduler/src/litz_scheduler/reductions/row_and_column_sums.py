@@ -235,6 +235,9 @@ class _Finder:
         inside = self._inside(computing, sizes)
         read = {name for each in (*computing, *inside) for name in each.reads if self._is_whole(name, matrix)}
         start = self._position[matrix.name]
+        needed = {name for each in matrix.elements for name in each.reads} - own
+        if any(self._position.get(name, -1) >= start for name in needed):
+            return None  # an element that needs what is computed from another one is in a kernel of its own
         columns: list[Reduction] = []
         later: list[Reduction] = []
         for name in sorted(read | own):
