@@ -12,7 +12,7 @@ INLINE_OPERAND = Reason(
 )
 INLINE_CHEAP = Reason("inline.cheap", "recomputing it costs less than a round trip through memory")
 
-SELECT_ONE_HOT = Reason("select.one-hot", "one index alone selects an element that is not zero")
+SELECT_ONE_HOT = Reason("select.one_hot", "one index alone selects an element that is not zero")
 
 REALISE_EXPENSIVE = Reason("realise.expensive", "it has several readers and is too expensive to recompute")
 REALISE_NARROW = Reason("realise.narrow", "it takes fewer bytes than the expensive value that it alone reads")
