@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from torch.testing import assert_close
 
-from litz.cuda_graphs.eligibility import ROUTINES, mutates
+from litz.cuda_graphs.eligibility import mutates
+from litz.cuda_graphs.partition import ROUTINES
 from litz_ir.device import Device
 from litz_ir.dtypes import b1
 from litz_ir.loops import LoopGraph, Value

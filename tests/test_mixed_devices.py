@@ -24,7 +24,7 @@ import litz_ir.host.executor
 from litz.artifact import Artifact
 from litz.cache.artifacts import ArtifactCache
 from litz.compilation import Compilation
-from litz.cuda_graphs.eligibility import ROUTINES
+from litz.cuda_graphs.partition import ROUTINES
 from litz.host.emit.source import host_program
 from litz.host.program import HostProgram
 from litz.host.runtime.gpus import Gpus, gpus_among

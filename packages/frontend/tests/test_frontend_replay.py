@@ -15,8 +15,9 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import litz
-from litz.cuda_graphs.eligibility import ROUTINES, overwritten, shared_with_inputs
+from litz.cuda_graphs.eligibility import overwritten, shared_with_inputs
 from litz.cuda_graphs.memory import copied, fill
+from litz.cuda_graphs.partition import ROUTINES
 from litz.cuda_graphs.runner import MAX_CAPTURES, WARMUP_CALLS, CudaGraphRunner
 from litz.host.runtime.load import HostFunction
 from litz_ir.passes import PassContext

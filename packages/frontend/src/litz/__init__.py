@@ -13,13 +13,13 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from litz.api import compile_fx, compile_fx_inner, config, mark_step_begin
-from litz.backend import register
+from litz.backend import mark_step_begin, register
+from litz.configuration import config
 from litz.explain.entry import diff, explain
 from litz.options import list_mode_options, list_options
-from litz.timing import Timing, bench
 
 if TYPE_CHECKING:
+    from litz.capture.compile_fx import compile_fx, compile_fx_inner
     from litz.debugging.bisect import bisect
     from litz.debugging.culprit import Culprit
     from litz.debugging.minify import Minified, minify
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from litz.explain.explanation import Explanation
     from litz.standalone.artifact import CompiledArtifact
     from litz.standalone.compile_graph import compile, standalone_compile
+    from litz.timing import Timing, bench
 
 __version__ = "0.2.0"
 
@@ -60,8 +61,12 @@ _LAZY: Mapping[str, str] = MappingProxyType(
         "Difference": "litz.explain.difference",
         "Explanation": "litz.explain.explanation",
         "Minified": "litz.debugging.minify",
+        "Timing": "litz.timing",
+        "bench": "litz.timing",
         "bisect": "litz.debugging.bisect",
         "compile": "litz.standalone.compile_graph",
+        "compile_fx": "litz.capture.compile_fx",
+        "compile_fx_inner": "litz.capture.compile_fx",
         "minify": "litz.debugging.minify",
         "standalone_compile": "litz.standalone.compile_graph",
     }

@@ -12,12 +12,16 @@ from torch._dynamo.backends import registry
 from torch._functorch import config as functorch_config
 from torch.fx import GraphModule
 
-from litz.api import FOREIGN_VARIABLES, compile_fx, config
+from litz.cache import mega_cache
+from litz.configuration import FOREIGN_VARIABLES, config
 from litz.notices import log_once
 from litz.options import config_from
 from litz.settings import Config
 
 log = logging.getLogger("litz")
+
+_COMPILE = "litz.capture.compile_fx"
+"""Module that compiles graphs, with all stages; loaded when the first graph is compiled."""
 
 _AHEAD = "litz.standalone.ahead_of_time"
 """Module that compiles graphs which torch serialises; loaded where torch does."""
@@ -50,7 +54,8 @@ def litz(
         return _ahead_of_time("serializable_graph", gm, example_inputs, chosen)
     if getattr(dynamo_config, "caching_precompile", False) and hasattr(gm, "_backend_id"):
         return _ahead_of_time("packaged_graph", gm, example_inputs, chosen)
-    return compile_fx(gm, example_inputs, config=chosen)
+    compiled: Callable[..., Any] = import_module(_COMPILE).compile_fx(gm, example_inputs, config=chosen)
+    return compiled
 
 
 def _ahead_of_time(
@@ -62,12 +67,13 @@ def _ahead_of_time(
 
 
 def register() -> None:
-    """Register the backend with torch, unless it is registered.
+    """Register the backend and the entries of its cache with torch, unless they are registered.
 
     torch registers an entry point when its name is first used, and several threads that use it first at the same time
     fail: each loads the entry point, and all but one find the name taken. ``import litz`` calls this under its import
     lock.
     """
+    mega_cache.register(config.current)
     entry = getattr(registry, "_BACKENDS", {}).get(NAME)
     if entry is not None and entry.value.startswith("litz."):
         # The installed metadata is older (an editable installation keeps it), and its entry point is in this package:
@@ -77,3 +83,11 @@ def register() -> None:
         registry.register_backend(litz, name=NAME)
     except AssertionError:
         log.debug("torch has registered %s by its entry point", NAME)
+
+
+def mark_step_begin() -> None:
+    """Do nothing: accepted so that scripts that mark their steps for other backends run unchanged.
+
+    A CUDA graph of litz never overwrites a result that is in use, and reuses the memory of results that are not, so a
+    mark has nothing to release. ``torch.compiler.cudagraph_mark_step_begin`` may stay in scripts too.
+    """

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from litz.artifact import Artifact
-from litz.cuda_graphs.eligibility import ROUTINES, overwritten, shared_with_inputs
+from litz.cuda_graphs.eligibility import overwritten, shared_with_inputs
 from litz.devices import gpu, is_gpu
 from litz.host.emit.source import host_program
 from litz.host.program import Detail, HostProgram, InputAsserts
@@ -35,14 +35,16 @@ from litz.host.runtime.torch_memory import keep_freed_memory
 from litz.reports.failures import Failures
 from litz.settings import Config
 from litz.targets import TargetSet
-from litz_ir.passes import PassContext, Pipeline
+from litz_ir.passes import PassContext
 from litz_ir.plan import Plan
-from litz_scheduler import replay_passes
-from litz_scheduler.graph_partition import GraphPartition
+
+if TYPE_CHECKING:
+    from litz_scheduler.graph_partition import GraphPartition
 
 log = logging.getLogger("litz")
 
 _CUDA_GRAPH, _RUNNER = "litz.cuda_graphs.cuda_graph", "litz.cuda_graphs.runner"
+_PARTITION = "litz.cuda_graphs.partition"
 """Modules loaded where a graph is captured: programs on a CPU do not need them."""
 
 _CALLS, _EVENTS, _VALUES = "litz.profiling.calls", "litz.profiling.events", "litz.profiling.values"
@@ -203,10 +205,11 @@ class Loader:
 
     def _choice(self) -> GraphPartition:
         """Return the parts of the plan to capture as CUDA graphs."""
-        plan, context = self.artifact.plan, PassContext(self.targets.capabilities())
-        passes = Pipeline[Plan, GraphPartition]("replay", replay_passes(ROUTINES))
-        divide = partial(passes.apply, plan, context)
-        return self.failures.attempt("replay", divide, GraphPartition(plan, summary=_FAILED), _FAILED)
+        context = PassContext(self.targets.capabilities())
+        made: GraphPartition = import_module(_PARTITION).partition_of(
+            self.artifact.plan, context, self.failures, _FAILED
+        )
+        return made
 
     def with_cuda_graphs(self, call: HostFunction) -> HostFunction:
         """Return a call that captures and replays the graph, or parts of it, as CUDA graphs; else ``call`` itself.

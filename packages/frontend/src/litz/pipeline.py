@@ -9,11 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch.fx import GraphModule
 
+import litz_lowering
+import litz_scheduler
 from litz.artifact import Artifact, AtenFallback
 from litz.cache.artifacts import ArtifactCache
 from litz.debug import NO_INSTRUMENTS, Instruments, hooks_for
@@ -31,8 +33,10 @@ from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext, Timings
 from litz_ir.plan import Plan
 from litz_ir.target import SourceUnit, Target
-from litz_lowering import LoweredGraph, lower
-from litz_scheduler import SchedulerOptions, default_passes, schedule
+from litz_scheduler import SchedulerOptions
+
+if TYPE_CHECKING:
+    from litz_lowering import LoweredGraph
 
 T = TypeVar("T")
 
@@ -83,7 +87,7 @@ class Progress:
     """Result of compilation."""
 
 
-Finish = Callable[[LoweredGraph, Artifact], Better | None]
+Finish = Callable[["LoweredGraph", Artifact], Better | None]
 """Function called between compilation and loading: stores the artifact, and returns the search for a faster plan."""
 
 
@@ -157,7 +161,8 @@ class Stages:
             fuel.spent.clear()  # an earlier round of these stages failed
         context = PassContext({}, hooks=hooks, fuel=fuel, timings=timings)
         lowered = self.timed(
-            "lower", lambda: lower(graph.gm, name=graph.name, options=options, context=context, **named)
+            "lower",
+            lambda: litz_lowering.lower(graph.gm, name=graph.name, options=options, context=context, **named),
         )
         self.loops = lowered.graph
         return lowered
@@ -167,13 +172,15 @@ class Stages:
         added, options, users = self.instruments, self.options(), self.cache.passes
         context = PassContext(self.targets.capabilities(), timings=added.timings, fuel=added.fuel)
         hooks = (*hooks_for(self.config), *added.hooks)
-        passes = default_passes(options)
+        passes = litz_scheduler.default_passes(options)
         if users.loops or users.plan:
             passes = import_module(_LOOP_PASSES).with_users_passes(passes, users)
         # What lowering makes is verified by its tests and, on request, by a hook.
         plan = self.timed(
             "schedule",
-            lambda: schedule(lowered.graph, context, passes=passes, verified=True, hooks=hooks),
+            lambda: litz_scheduler.schedule(
+                lowered.graph, context, passes=passes, verified=True, hooks=hooks
+            ),
         )
         earlier = (*self.captured.decisions, *lowered.decisions)
         return replace(plan, decisions=(*earlier, *plan.decisions))

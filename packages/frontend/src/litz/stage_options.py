@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+import litz_lowering
 from litz.devices import is_gpu
 from litz.host.runtime.gpus import ONE_GPU, Gpus
 from litz.host.runtime.graph_devices import trains_on_gpu
@@ -16,7 +17,7 @@ from litz.notices import log_once
 from litz.settings import Config
 from litz.targets import TargetSet
 from litz_ir.device import CPU
-from litz_lowering import LoweringOptions, decompositions
+from litz_lowering import LoweringOptions
 from litz_scheduler import SchedulerOptions, parse_options
 
 _CPU_ALONE = "litz: batch_invariant holds for operations on a CPU alone; this graph is on a GPU"
@@ -25,8 +26,8 @@ _CPU_ALONE = "litz: batch_invariant holds for operations on a CPU alone; this gr
 def traced_decompositions(config: Config, inputs: Sequence[Any]) -> dict[Any, Callable[..., Any]]:
     """Return the decompositions that a graph of these inputs is traced with."""
     if config.numerics == "strict":
-        return {**decompositions(strict=True)}
-    return {**decompositions(recomputed=trains_on_gpu(inputs))}
+        return {**litz_lowering.decompositions(strict=True)}
+    return {**litz_lowering.decompositions(recomputed=trains_on_gpu(inputs))}
 
 
 def lowering_options(config: Config, targets: TargetSet, forced: frozenset[str]) -> LoweringOptions:

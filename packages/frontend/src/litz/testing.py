@@ -15,7 +15,8 @@ import torch
 from torch._dynamo.callback import CallbackArgs, callback_handler
 from torch.fx import GraphModule
 
-from litz.api import compile_fx, config
+from litz.capture.compile_fx import compile_fx
+from litz.configuration import config
 from litz.debugging.comparison import Program, compare, eager
 from litz.explain.captures import without_recompile_limit
 from litz.host.runtime.device_memory import TorchMemory

@@ -3,21 +3,29 @@
 `docs/architecture.md` and `docs/operators.md` in the repository of litz describe it.
 """
 
-from litz_lowering.aten.fallback import Fallback
-from litz_lowering.contexts.context import LoweringContext
-from litz_lowering.contexts.options import LoweringOptions
-from litz_lowering.contexts.origins import origin_of
-from litz_lowering.contexts.registry import decomposition, rule
-from litz_lowering.contexts.values import Declined, Tensor
-from litz_lowering.driver import lower
-from litz_lowering.fx_passes.aten_graph import AtenGraph
-from litz_lowering.fx_passes.pipeline import remove_no_ops
-from litz_lowering.joint_partition import partition
-from litz_lowering.lowered_graph import LoweredGraph
-from litz_lowering.meta_corrections import correct_metadata
-from litz_lowering.tables import decompositions, registered
-from litz_lowering.types.devices import Devices, gpus_of
-from litz_lowering.types.torch_types import torch_dtype
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from litz_lowering.aten.fallback import Fallback
+    from litz_lowering.contexts.context import LoweringContext
+    from litz_lowering.contexts.options import LoweringOptions
+    from litz_lowering.contexts.origins import origin_of
+    from litz_lowering.contexts.values import Declined, Tensor
+    from litz_lowering.driver import lower
+    from litz_lowering.fx_passes.aten_graph import AtenGraph
+    from litz_lowering.fx_passes.pipeline import remove_no_ops
+    from litz_lowering.joint_partition import partition
+    from litz_lowering.lowered_graph import LoweredGraph
+    from litz_lowering.meta_corrections import correct_metadata
+    from litz_lowering.registrations import registered
+    from litz_lowering.tables import decomposition, decompositions, rule
+    from litz_lowering.types.devices import Devices, gpus_of
+    from litz_lowering.types.torch_types import torch_dtype
 
 __version__ = "0.2.0"
 
@@ -42,3 +50,42 @@ __all__ = [
     "rule",
     "torch_dtype",
 ]
+
+_MODULES: Mapping[str, str] = MappingProxyType(
+    {
+        "AtenGraph": "litz_lowering.fx_passes.aten_graph",
+        "correct_metadata": "litz_lowering.meta_corrections",
+        "Declined": "litz_lowering.contexts.values",
+        "decomposition": "litz_lowering.tables",
+        "decompositions": "litz_lowering.tables",
+        "Devices": "litz_lowering.types.devices",
+        "Fallback": "litz_lowering.aten.fallback",
+        "gpus_of": "litz_lowering.types.devices",
+        "lower": "litz_lowering.driver",
+        "LoweredGraph": "litz_lowering.lowered_graph",
+        "LoweringContext": "litz_lowering.contexts.context",
+        "LoweringOptions": "litz_lowering.contexts.options",
+        "origin_of": "litz_lowering.contexts.origins",
+        "partition": "litz_lowering.joint_partition",
+        "registered": "litz_lowering.registrations",
+        "remove_no_ops": "litz_lowering.fx_passes.pipeline",
+        "rule": "litz_lowering.tables",
+        "Tensor": "litz_lowering.contexts.values",
+        "torch_dtype": "litz_lowering.types.torch_types",
+    }
+)
+"""The module that defines each public name, imported when the name is first used: a graph from a cache is not lowered.
+"""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from the module that defines it."""
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module 'litz_lowering' has no attribute {name!r}; it has {', '.join(__all__)}")
+    return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names, those that are not imported yet included."""
+    return sorted(__all__)

@@ -1,8 +1,13 @@
-"""Tables of what lowering does with an operator: decompositions for AOTAutograd, and what users registered."""
+"""Tables of what lowering does with an operator: the decompositions for AOTAutograd, and registration of rules.
+
+The decorators are here since importing this module loads litz's own rules, after which others are the user's.
+"""
 
 from __future__ import annotations
 
-from litz_lowering.decompose.table import MOVES, Decompositions, decomposition_table, users_decompositions
+from litz_lowering.contexts.registry import decomposition as decomposition
+from litz_lowering.contexts.registry import rule as rule
+from litz_lowering.decompose.table import MOVES, Decompositions, decomposition_table
 from litz_lowering.rules import RULES
 
 
@@ -16,11 +21,3 @@ def decompositions(*, recomputed: bool = False, strict: bool = False) -> Decompo
     if strict:
         return decomposition_table(RULES.served, RULES.decompositions, names=MOVES)
     return decomposition_table(RULES.served, RULES.decompositions, RULES.is_own if recomputed else None)
-
-
-def registered() -> dict[str, object]:
-    """Rules and decompositions that the user registered, by the operator that each serves.
-
-    Cache keys contain them next to the versions of litz and torch. None stands for a removed rule.
-    """
-    return {**users_decompositions(), **RULES.users()}

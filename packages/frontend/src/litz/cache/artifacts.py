@@ -30,7 +30,7 @@ from litz.cache.key import (
 )
 from litz.cache.mega_cache import record
 from litz.cache.name_sets import DEMOTIONS, NameSets
-from litz.cache.store import Store
+from litz.cache.store import FOLDERS, Store
 from litz.cache.tiles import TileChoices
 from litz.notices import log_once
 from litz.passes import NO_PASSES, Passes
@@ -47,9 +47,6 @@ log = logging.getLogger(__name__)
 
 PLAN, SUMMARY, BINARY, FX_GRAPH_FILE = "plan.json", "summary.json", "unit", "fx_graph.json"
 """Names of the files of an entry."""
-
-FOLDERS = ("graphs", "binaries", "fx_graphs", "tiles", "matmuls", "demotions")
-"""Names of the folders of the cache, in the order of the fields of :class:`ArtifactCache`."""
 
 _LOWERINGS = "litz.lowering.installed"
 """Module of the lowerings of installed packages, which keys contain; loaded when a cache is opened."""

@@ -11,14 +11,14 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch.compiler.config
 from torch.compiler._cache import CacheArtifact, CacheArtifactFactory, CacheArtifactManager
 
-from litz.cache.store import Store
+from litz.cache.store import FOLDERS, Store
 from litz.notices import log_once
 from litz.settings import Config
 from litz_ir.errors import CacheError
@@ -55,11 +55,10 @@ def record(folder: Path, key: str, manifest: bytes) -> None:
     CacheArtifactManager.record_artifact(TYPE, f"{folder.name}/{key}", entry)
 
 
-def register(current: Callable[[], Config], folders: Sequence[str]) -> None:
+def register(current: Callable[[], Config]) -> None:
     """Register litz's entries with torch, unless they are registered.
 
-    ``current`` gives the options in force, which name the cache that entries are loaded into; ``folders`` are the
-    names of its folders.
+    ``current`` gives the options in force, which name the cache that entries are loaded into.
     """
 
     class LitzEntry(CacheArtifact):
@@ -90,7 +89,7 @@ def register(current: Callable[[], Config], folders: Sequence[str]) -> None:
             return TYPE
 
         def populate_cache(self) -> None:
-            _put(self.key, self.content, current(), folders)
+            _put(self.key, self.content, current())
 
     try:
         CacheArtifactFactory.register(LitzEntry)
@@ -129,7 +128,7 @@ def decoded(content: bytes) -> dict[str, bytes]:
     return files
 
 
-def _put(key: str, content: bytes, config: Config, folders: Sequence[str]) -> None:
+def _put(key: str, content: bytes, config: Config) -> None:
     """Write an entry to the cache that ``config`` names, if it is whole and the cache is on."""
     kind, _, name = key.partition("/")
     if not content:
@@ -138,7 +137,7 @@ def _put(key: str, content: bytes, config: Config, folders: Sequence[str]) -> No
         log_once("litz: the cache is off: entries from load_cache_artifacts are not used", logging.INFO)
         return
     try:
-        if kind not in folders or not _KEY.fullmatch(name):
+        if kind not in FOLDERS or not _KEY.fullmatch(name):
             raise ValueError("it has no key of litz's")
         Store(config.cache_root() / kind).write(name, decoded(content))
     except (ValueError, TypeError) as error:

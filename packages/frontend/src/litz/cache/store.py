@@ -26,6 +26,9 @@ from litz_ir.errors import CacheError
 
 log = logging.getLogger(__name__)
 
+FOLDERS = ("graphs", "binaries", "fx_graphs", "tiles", "matmuls", "demotions")
+"""Names of the folders of the cache, in the order of the fields of :class:`litz.cache.artifacts.ArtifactCache`."""
+
 MANIFEST = "manifest.json"
 """Name of the file with the checksums of an entry."""
 

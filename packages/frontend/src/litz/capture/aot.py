@@ -18,6 +18,7 @@ from torch._guards import TracingContext
 from torch._logging._internal import trace_log
 from torch.fx import GraphModule
 
+import litz_lowering
 from litz.artifact import Artifact, CompiledCapture
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.key import option_facts
@@ -51,7 +52,6 @@ from litz.stage_options import scheduler_options, traced_decompositions
 from litz.targets import TargetSet, targets_for
 from litz.tuning.tuned_graph import load_tuned
 from litz_ir.errors import NotCompiled
-from litz_lowering import correct_metadata, partition
 
 if TYPE_CHECKING:
     from litz.passes.hooks import GraphHooks
@@ -135,7 +135,7 @@ class CompileSession:
             hooks.before_joint(joint)
             rewrite = hooks.after_joint
         try:
-            forward, backward = partition(joint, inputs, rewrite=rewrite, **options)
+            forward, backward = litz_lowering.partition(joint, inputs, rewrite=rewrite, **options)
         except Exception as error:
             failures.report(error, "partition", "everything that the backward needs is saved")
             forward, backward = default_partition(joint, inputs, **options)
@@ -184,7 +184,7 @@ class CompileSession:
         with collection_paused(), torch.utils._python_dispatch._disable_current_modes():
             if kind == "backward":
                 traced.update(expect(gm, example_inputs))
-            correct_metadata(gm)
+            litz_lowering.correct_metadata(gm)
             decisions = () if self.hooks is None else self._users_passes(self.hooks, gm, kind)
             freezes = kind == "inference" and self.config.prepack_weights
             frozen = parameter_inputs(gm, self.parameters) if freezes else frozenset()
@@ -214,7 +214,7 @@ class CompileSession:
     def _users_passes(self, hooks: GraphHooks, gm: GraphModule, kind: str) -> tuple[Decision, ...]:
         """Run users' passes over an AOT graph; return their decisions."""
         decisions = hooks.aot(gm, kind)
-        correct_metadata(gm)  # of the nodes that passes made
+        litz_lowering.correct_metadata(gm)  # of the nodes that passes made
         return decisions
 
     def _forward(self, gm: GraphModule, compiled: Compiled) -> HostFunction:

@@ -13,8 +13,9 @@ from torch._guards import CompileContext
 from torch.fx import GraphModule
 
 from litz import timing
-from litz.api import compile_fx, config
+from litz.capture.compile_fx import compile_fx
 from litz.commands.scripts import backend_instead, default_backend, run_script
+from litz.configuration import config
 from litz.devices import gpu
 from litz.explain.captures import Frames
 from litz.explain.observation import run_backward

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from litz.api import config
-from litz.cache.artifacts import FOLDERS
-from litz.cache.store import MANIFEST, Store
+from litz.cache.store import FOLDERS, MANIFEST, Store
+from litz.configuration import config
 from litz.reports.repro import FOLDER as REPORTS
 from litz_ir.errors import CacheError
 

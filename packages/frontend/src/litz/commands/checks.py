@@ -15,9 +15,9 @@ from typing import Literal, Protocol, runtime_checkable
 
 import torch
 
-from litz.api import FOREIGN_VARIABLES, compile_fx, config
-from litz.cache.artifacts import FOLDERS
-from litz.cache.store import Store
+from litz.cache.store import FOLDERS, Store
+from litz.capture.compile_fx import compile_fx
+from litz.configuration import FOREIGN_VARIABLES, config
 from litz.devices import CPU_KIND, GPU, gpu, other_accelerator
 from litz.targets import targets_for
 from litz_ir.errors import LitzError

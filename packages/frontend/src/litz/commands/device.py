@@ -10,7 +10,8 @@ import torch
 from rich.console import Console
 from rich.markup import escape
 
-from litz.api import compile_fx, config
+from litz.capture.compile_fx import compile_fx
+from litz.configuration import config
 from litz.devices import functions_of
 from litz.testing import device_conformance
 from litz_ir.target import find_target

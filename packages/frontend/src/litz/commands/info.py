@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from litz.api import config
+from litz.configuration import config
 from litz_ir.errors import LitzError
 from litz_ir.target import Capabilities, load_target, target_entries
 

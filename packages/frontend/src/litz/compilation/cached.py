@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,7 +15,9 @@ from litz.loading import NO_CONSTANTS, Compiled
 from litz.pipeline import Stages
 from litz.stage_options import chooses_matmuls
 from litz_ir.plan import plans_in
-from litz_lowering import LoweredGraph
+
+if TYPE_CHECKING:
+    from litz_lowering import LoweredGraph
 
 _CONSTANTS = "litz.compilation.constants"
 """Module that finds constants in captured modules; loaded where a graph has some."""

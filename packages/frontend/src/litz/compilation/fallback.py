@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from litz.artifact import Artifact
 from litz.compilation.cached import CachedGraph, CacheLookup
@@ -17,7 +18,9 @@ from litz_ir.errors import CodegenError, CompilerNotFound, CompileTimeout, LitzE
 from litz_ir.loops import LoopGraph
 from litz_ir.plan import Kernel, Launch, Plan, origins_by_subkernel, split_subkernels
 from litz_ir.target import Target, requirements_of
-from litz_lowering import LoweredGraph
+
+if TYPE_CHECKING:
+    from litz_lowering import LoweredGraph
 
 _ROUNDS = 3
 """Most compilations of a graph, each with more operations as ATen, before the whole graph runs as ATen."""

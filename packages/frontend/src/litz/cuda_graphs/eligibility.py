@@ -8,16 +8,12 @@ import torch
 
 from litz_ir.loops import ComplexRef, Ref
 from litz_ir.plan import Plan, memory_root, written_buffers
-from litz_scheduler.graph_partition import Routines
 
-_PLAIN = frozenset({"matmul", "sort", "copy_with_strides", "convolution_relu"})
+PLAIN = frozenset({"matmul", "sort", "copy_with_strides", "convolution_relu"})
 """Litz's own routines that launch the same work in every call and write to none of their arguments."""
 
-_UNSAFE = "cudagraph_unsafe"
-"""Tag of torch's operators that read values on the host, or wait for the device."""
 
-
-def _overload(target: str) -> Any:
+def overload(target: str) -> Any:
     """Return the torch operator that a plan calls; ``None`` for a routine that torch does not have."""
     namespace, _, rest = target.partition(".")
     name, _, overload = rest.rpartition(".")
@@ -25,22 +21,10 @@ def _overload(target: str) -> Any:
     return found if isinstance(found, torch._ops.OpOverload) else None
 
 
-def _is_unsafe(target: str) -> bool:
-    """Report whether an operator has the tag, or is unknown to torch and litz."""
-    found = _overload(target)
-    if found is None:
-        return target not in _PLAIN
-    return getattr(torch.Tag, _UNSAFE, None) in found.tags
-
-
 def mutates(target: str) -> bool:
     """Report whether an operator's schema is mutable, or the routine is unknown."""
-    found = _overload(target)
-    return target not in _PLAIN if found is None else bool(found._schema.is_mutable)
-
-
-ROUTINES = Routines(_is_unsafe, mutates)
-"""Properties of the routines that plans call, for graph partition."""
+    found = overload(target)
+    return target not in PLAIN if found is None else bool(found._schema.is_mutable)
 
 
 def overwritten(plan: Plan) -> frozenset[int]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from litz.api import config
+from litz.configuration import config
 from litz.debugging.comparison import Program, eager
 from litz.debugging.culprit import NOTHING, Blamed, Culprit, Stage, changed_by_pass, computed_by, kernels_of
 from litz.debugging.probe import Check, Experiment, Outcome, ProbedGraph, Prober

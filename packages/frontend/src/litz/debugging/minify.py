@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.fx import GraphModule
 
-from litz.api import config
+from litz.configuration import config
 from litz.debugging.judging_process import JudgingProcess
 from litz.debugging.replay import REPLAY, Replay, propagate
 from litz.debugging.shrink import REDUCTIONS, cleaned, duplicate, operations

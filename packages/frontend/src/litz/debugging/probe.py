@@ -11,9 +11,9 @@ import torch
 from torch._dynamo.exc import BackendCompilerFailed
 from torch.fx import GraphModule
 
-from litz.api import compile_in_session
 from litz.cache.artifacts import ArtifactCache
 from litz.capture.aot import CompileSession
+from litz.capture.compile_fx import compile_in_session
 from litz.debug import Instruments
 from litz.debugging.comparison import Program, compare
 from litz.explain.captures import without_recompile_limit

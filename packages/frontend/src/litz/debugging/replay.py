@@ -15,10 +15,11 @@ from torch.fx import GraphModule
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-from litz.api import compile_in_session, config
 from litz.cache.artifacts import ArtifactCache
 from litz.capture.aot import CompileSession
+from litz.capture.compile_fx import compile_in_session
 from litz.capture.graph_fallback import compile_or_fall_back
+from litz.configuration import config
 from litz.settings import Config
 
 REPLAY = "replay.json"

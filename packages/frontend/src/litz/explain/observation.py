@@ -9,7 +9,8 @@ import torch
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
-from litz.api import compile_fx, config
+from litz.capture.compile_fx import compile_fx
+from litz.configuration import config
 from litz.explain.call_times import CallTimes
 from litz.explain.captures import Frames, without_recompile_limit
 from litz.explain.explanation import Explanation

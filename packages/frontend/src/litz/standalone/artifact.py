@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from litz.api import config
 from litz.artifact import Artifact, CompiledCapture
 from litz.cache.artifacts import ArtifactCache
 from litz.capture.counters import count_graph
+from litz.configuration import config
 from litz.host.runtime.load import HostFunction
 from litz.loading import loader_of
 from litz.standalone.calls import program_call

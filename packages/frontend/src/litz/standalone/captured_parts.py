@@ -18,8 +18,8 @@ from torch._guards import TracingContext
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx import GraphModule
 
-from litz.api import returns_tuple
 from litz.artifact import AotWrapping, CompiledCapture
+from litz.capture.compile_fx import returns_tuple
 from litz.host.runtime.gpus import ONE_GPU
 from litz.loading import Compiled
 from litz.standalone.compiled_program import CallForm

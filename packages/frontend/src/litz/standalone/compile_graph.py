@@ -10,8 +10,9 @@ from torch._functorch import config as functorch_config
 from torch.fx import GraphModule, Node
 from torch.fx.graph import _PyTreeCodeGen
 
-from litz.api import compile_in_session, config, new_session, own_copy, returns_tuple
 from litz.capture.aot import CompileSession
+from litz.capture.compile_fx import compile_in_session, new_session, own_copy, returns_tuple
+from litz.configuration import config
 from litz.options import config_from
 from litz.settings import Config
 from litz.standalone.artifact import CompiledArtifact, capabilities_of

@@ -62,16 +62,23 @@ class Registry:
     def __init__(self) -> None:
         self._rules: dict[str, RuleEntry] = {}
         self._complex: dict[str, RuleEntry] = {}
+        self._sealed = False
         self._own: tuple[dict[str, RuleEntry], dict[str, RuleEntry]] = {}, {}
         self._decompositions: dict[torch._ops.OperatorBase, Decomposition] = {}
 
     def seal(self) -> None:
         """Mark the present rules as litz's own."""
+        self._sealed = True
         self._own = dict(self._rules), dict(self._complex)
 
     def users(self) -> dict[str, RuleEntry | Decomposition | None]:
         """Rules and decompositions that the user registered since :meth:`seal`; None stands for a removed rule of
-        litz."""
+        litz.
+
+        Before :meth:`seal` there are none: users register after litz's own rules are loaded.
+        """
+        if not self._sealed:
+            return {}
         found: dict[str, RuleEntry | Decomposition | None] = {
             f"decomposition of {overload}": how for overload, how in self._decompositions.items()
         }

@@ -1,8 +1,7 @@
-"""The public functions: ``compile_fx``, ``compile_fx_inner``, ``mark_step_begin``, and the options ``config``."""
+"""Compilation of a graph that was captured: ``compile_fx`` and ``compile_fx_inner``, and the session behind them."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
@@ -13,23 +12,13 @@ from torch.fx import GraphModule
 from torch.fx.graph import _PyTreeCodeGen
 from torch.utils import _pytree as pytree
 
-from litz.cache import mega_cache
-from litz.cache.artifacts import FOLDERS, ArtifactCache
+from litz.cache.artifacts import ArtifactCache
 from litz.capture.aot import CompileSession, Observer, aot_backend
 from litz.capture.graph_fallback import compile_or_fall_back
+from litz.configuration import config as options
 from litz.loading import Compiled
-from litz.options import variable_notices
 from litz.reports.failures import GraphSource
-from litz.settings import Config, ConfigHandle
-
-config = ConfigHandle(os.environ)
-"""The options: ``litz.config.patch(...)``, ``litz.config.fallback = ...``; see :class:`litz.settings.Config`."""
-
-mega_cache.register(config.current, FOLDERS)
-
-FOREIGN_VARIABLES = variable_notices(os.environ)
-"""Warnings about Inductor's environment variables, logged when litz first compiles a graph."""
-
+from litz.settings import Config
 
 _HOOKS = "litz.passes.hooks"
 """Module that runs users' passes over FX graphs; loaded where there are some."""
@@ -49,7 +38,7 @@ def compile_fx(
     equal operations. ``observers`` are called with each graph that is compiled, a later backward graph included. A
     failure outside the stages returns ``gm`` itself, unless ``config.fallback`` is ``error``.
     """
-    session = new_session(gm, config if config is not None else _current(), observers)
+    session = new_session(gm, config if config is not None else options.current(), observers)
     return compile_in_session(gm, example_inputs, session)
 
 
@@ -108,7 +97,7 @@ def compile_fx_inner(
     Passes over AOT graphs run on a copy of ``gm``. The result takes the inputs as arguments, or one list of them, and
     returns what the graph returns.
     """
-    chosen = (config if config is not None else _current()).in_force()
+    chosen = (config if config is not None else options.current()).in_force()
     cache, decisions = ArtifactCache.open(chosen), ()
     if cache.passes:
         hooks = import_module(_HOOKS)
@@ -125,19 +114,6 @@ def compile_fx_inner(
         return results[0] if single and compiled.artifact is not None else results
 
     return call
-
-
-def mark_step_begin() -> None:
-    """Do nothing: accepted so that scripts that mark their steps for other backends run unchanged.
-
-    A CUDA graph of litz never overwrites a result that is in use, and reuses the memory of results that are not, so a
-    mark has nothing to release. ``torch.compiler.cudagraph_mark_step_begin`` may stay in scripts too.
-    """
-
-
-def _current() -> Config:
-    """Return the options in force."""
-    return config.current()
 
 
 def returns_tuple(gm: GraphModule) -> bool:
