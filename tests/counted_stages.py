@@ -1,7 +1,8 @@
 """The head of a program of its own process that counts lowering, scheduling and builds in `counts`."""
 
 COUNTED_STAGES = """
-import litz.pipeline
+import litz_lowering
+import litz_scheduler
 from litz_codegen_cpp.target import CpuTarget
 
 counts = {"lower": 0, "schedule": 0, "build": 0}
@@ -12,7 +13,7 @@ def counted(name, function):
         return function(*args, **kwargs)
     return call
 
-litz.pipeline.lower = counted("lower", litz.pipeline.lower)
-litz.pipeline.schedule = counted("schedule", litz.pipeline.schedule)
+litz_lowering.lower = counted("lower", litz_lowering.lower)
+litz_scheduler.schedule = counted("schedule", litz_scheduler.schedule)
 CpuTarget.build = counted("build", CpuTarget.build)
 """

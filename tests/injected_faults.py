@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 import litz_lowering
-from litz import pipeline
 from litz.capture.aot import CompileSession
 from litz_codegen_cpp.emit.bodies import body
 from litz_codegen_cpp.emit.source.ops_table import SPELLINGS
@@ -106,7 +105,7 @@ def raising(put: Set) -> None:
             raise ZeroDivisionError("injected")
         return real(gm, **options)
 
-    put(pipeline, "lower", lower)
+    put(litz_lowering, "lower", lower)
 
 
 def ending_the_process(put: Set) -> None:
@@ -118,7 +117,7 @@ def ending_the_process(put: Set) -> None:
             os.kill(os.getpid(), signal.SIGSEGV)
         return real(gm, **options)
 
-    put(pipeline, "lower", lower)
+    put(litz_lowering, "lower", lower)
 
 
 def hanging(put: Set) -> None:
@@ -130,7 +129,7 @@ def hanging(put: Set) -> None:
             time.sleep(1)
         return real(gm, **options)
 
-    put(pipeline, "lower", lower)
+    put(litz_lowering, "lower", lower)
 
 
 def slow(put: Set) -> None:

@@ -20,7 +20,8 @@ from torch.fx import GraphModule
 from torch.fx.passes.split_module import split_module
 
 import litz
-import litz.pipeline
+import litz_lowering
+import litz_scheduler
 from litz_codegen_cpp.target import CpuTarget
 
 LAYERS, WIDTH, HEADS = 40, 16, 2
@@ -40,8 +41,8 @@ def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-litz.pipeline.lower = counted("lower", litz.pipeline.lower)
-litz.pipeline.schedule = counted("schedule", litz.pipeline.schedule)
+litz_lowering.lower = counted("lower", litz_lowering.lower)
+litz_scheduler.schedule = counted("schedule", litz_scheduler.schedule)
 CpuTarget.build = counted("build", CpuTarget.build)  # type: ignore[method-assign]
 
 

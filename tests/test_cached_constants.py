@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import litz
-import litz.pipeline
+import litz_lowering
 from litz.compilation.constants import attribute_positions, constants_at
 
 
@@ -20,13 +20,13 @@ from litz.compilation.constants import attribute_positions, constants_at
 def lowered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of graphs that are lowered from now on."""
     names: list[str] = []
-    lower: Callable[..., Any] = litz.pipeline.lower
+    lower: Callable[..., Any] = litz_lowering.lower
 
     def counted(gm: GraphModule, **options: Any) -> Any:
         names.append(options["name"])
         return lower(gm, **options)
 
-    monkeypatch.setattr(litz.pipeline, "lower", counted)
+    monkeypatch.setattr(litz_lowering, "lower", counted)
     return names
 
 

@@ -23,6 +23,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 
 import litz
+import litz_lowering
 from litz import loading, pipeline
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.name_sets import NameSets
@@ -84,9 +85,9 @@ BORDERS = (
     Border("lookup", aot, "fx_graph_key"),
     Border("lookup", ArtifactCache, "lookup_fx_graph"),
     Border("capture", aot, "aot_module_simplified"),
-    Border("partition", aot, "partition", "training"),
+    Border("partition", litz_lowering, "partition", "training"),
     Border("partition", aot, "saved_in_any_layout", "training"),
-    Border("capture", aot, "correct_metadata"),
+    Border("capture", litz_lowering, "correct_metadata"),
     Border("capture", aot, "parameter_inputs", "inference"),
     Border("capture", aot, "expect", "training"),
     Border("capture", aot, "own_views", "training"),
@@ -99,7 +100,7 @@ BORDERS = (
     Border("capture", ArtifactCache, "store_fx_graph"),
     Border("compilation", compilation, "warn_about_bf16"),
     Border("target", compilation, "targets_for"),
-    Border("lower", pipeline, "lower"),
+    Border("lower", litz_lowering, "lower"),
     Border("pass", VerticalFusion, "apply"),
     Border("pass", PlanMemory, "apply"),
     Border("emit", CpuTarget, "emit"),
@@ -258,12 +259,12 @@ def test_a_rule_that_raises_costs_its_own_operation(
 def test_a_backward_that_fails_leaves_its_forward_compiled(
     monkeypatch: pytest.MonkeyPatch, records: list[logging.LogRecord]
 ) -> None:
-    lower = pipeline.lower
+    lower = litz_lowering.lower
 
     def fault(gm: torch.fx.GraphModule, *, name: str, **options: Any) -> Any:
         return raising(KeyError)() if name.startswith("backward") else lower(gm, name=name, **options)
 
-    monkeypatch.setattr(pipeline, "lower", fault)
+    monkeypatch.setattr(litz_lowering, "lower", fault)
     forward, backward = run(program, "training")
     assert forward.artifact is not None and backward.artifact is None
     assert "graph backward" in report_of(records)[0]
@@ -271,7 +272,7 @@ def test_a_backward_that_fails_leaves_its_forward_compiled(
 
 @pytest.mark.usefixtures("built")
 def test_strict_and_silent(monkeypatch: pytest.MonkeyPatch, records: list[logging.LogRecord]) -> None:
-    monkeypatch.setattr(pipeline, "lower", raising(KeyError))
+    monkeypatch.setattr(litz_lowering, "lower", raising(KeyError))
     graph = make_fx(program, tracing_mode="fake")(X, W)
     with litz.config.patch(fallback="silent"):
         run(program, "training")
@@ -283,7 +284,7 @@ def test_strict_and_silent(monkeypatch: pytest.MonkeyPatch, records: list[loggin
     assert isinstance(caught.value, LitzError) and isinstance(caught.value.__cause__, KeyError)
     assert caught.value.stage == "lower" and not records
     for interrupt in (KeyboardInterrupt, SystemExit):
-        monkeypatch.setattr(pipeline, "lower", raising(interrupt))
+        monkeypatch.setattr(litz_lowering, "lower", raising(interrupt))
         with pytest.raises(interrupt):
             litz.compile_fx_inner(graph, [X, W])
 
@@ -492,7 +493,7 @@ def repeated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("built")
 @pytest.mark.parametrize("function", [program, branches])
 @pytest.mark.parametrize(
-    "border", [(pipeline, "lower"), (aot, "aot_module_simplified")], ids=["lower", "aot"]
+    "border", [(litz_lowering, "lower"), (aot, "aot_module_simplified")], ids=["lower", "aot"]
 )
 @pytest.mark.parametrize("sizes", [False, True], ids=["static", "dynamic"])
 def test_a_repro_repeats_the_failure_and_nothing_else(
@@ -517,11 +518,11 @@ def test_a_repro_repeats_the_failure_and_nothing_else(
 
 @pytest.mark.usefixtures("built")
 def test_a_repro_runs_alone(monkeypatch: pytest.MonkeyPatch, records: list[logging.LogRecord]) -> None:
-    monkeypatch.setattr(pipeline, "lower", raising(KeyError))
+    monkeypatch.setattr(litz_lowering, "lower", raising(KeyError))
     run(program, "inference")
     _, folder = report_of(records)
     fault = (
-        "import runpy, litz.pipeline as p\ndef lower(*a, **k): raise KeyError('injected')\np.lower = lower\n"
+        "import runpy, litz_lowering as p\ndef lower(*a, **k): raise KeyError('injected')\np.lower = lower\n"
     )
     fault += f"import sys\nsys.path.insert(0, {str(folder)!r})\nrunpy.run_path({str(folder / 'repro.py')!r})"
     for command, code in ((["-c", fault], 1), ([str(folder / "repro.py")], 0)):
@@ -537,7 +538,7 @@ def test_reports_are_few_and_written_once(
 ) -> None:
     monkeypatch.setattr(repro, "MAX_REPORTS", 2)
     for error in (KeyError, OSError, MemoryError, MemoryError):
-        monkeypatch.setattr(pipeline, "lower", raising(error))
+        monkeypatch.setattr(litz_lowering, "lower", raising(error))
         run(program, "inference")
     assert len(records) == 4
     texts = [(each / "error.txt").read_text() for each in (folder / "reports").iterdir()]
@@ -548,7 +549,7 @@ def test_reports_are_few_and_written_once(
 def test_reports_without_a_cache_and_those_that_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch, records: list[logging.LogRecord]
 ) -> None:
-    monkeypatch.setattr(pipeline, "lower", raising(KeyError))
+    monkeypatch.setattr(litz_lowering, "lower", raising(KeyError))
     with litz.config.patch(cache=False):
         run(program, "inference")
     _, place = report_of(records)
@@ -566,7 +567,7 @@ def test_a_report_that_fails_is_still_a_warning(
     function: str, mode: str, monkeypatch: pytest.MonkeyPatch, records: list[logging.LogRecord]
 ) -> None:
     monkeypatch.setattr(repro, function, raising(KeyError))
-    monkeypatch.setattr(pipeline, "lower", raising(RecursionError))
+    monkeypatch.setattr(litz_lowering, "lower", raising(RecursionError))
     run(program, mode)
     (text,) = (record.getMessage() for record in records)
     assert "lower failed" in text and "RecursionError: injected" in text

@@ -67,15 +67,15 @@ def scaled(x, i):
 """
 
 PROGRAM = """
-import json, torch, litz.pipeline, rules
+import json, torch, litz, litz_lowering, rules
 
-lowered, lower = [], litz.pipeline.lower
+lowered, lower = [], litz_lowering.lower
 
 def counted(gm, **options):
     lowered.append(options["name"])
     return lower(gm, **options)
 
-litz.pipeline.lower = counted
+litz_lowering.lower = counted
 functions = [torch.ops.a.s, lambda x: torch.ops.aten._add_relu.Tensor(x, x), torch.deg2rad]
 values = [torch.compile(lambda x: f(x) + 1, backend="litz")(torch.ones(8))[0].item() for f in functions]
 print(json.dumps({"values": values, "lowered": len(lowered)}))

@@ -18,7 +18,8 @@ from torch import nn
 from torch.fx import GraphModule
 
 import litz
-import litz.pipeline
+import litz_lowering
+import litz_scheduler
 from litz_ir.errors import ArtifactError, ConfigError
 
 PIECES = Path(__file__).parent / "standalone_pieces.py"
@@ -45,8 +46,8 @@ def reloaded(artifact: Any, folder: Path, format: str) -> Any:
     """Return an artifact that was saved and loaded, under a lowering and a scheduler that refuse to work."""
     artifact.save(path=folder / "artifact", format=format)
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("lower", "schedule"):
-            patch.setattr(litz.pipeline, name, None)
+        patch.setattr(litz_lowering, "lower", None)
+        patch.setattr(litz_scheduler, "schedule", None)
         return litz.CompiledArtifact.load(path=folder / "artifact", format=format)
 
 

@@ -401,15 +401,15 @@ def test_another_identifier_misses_and_the_same_one_hits(folder: Path) -> None:
 
 
 PROGRAM = """
-import json, sys, torch, litz, litz.pipeline
+import json, sys, torch, litz, litz_lowering
 
-lowered, lower = [], litz.pipeline.lower
+lowered, lower = [], litz_lowering.lower
 
 def counted(gm, **options):
     lowered.append(options["name"])
     return lower(gm, **options)
 
-litz.pipeline.lower = counted
+litz_lowering.lower = counted
 
 class ToCos:
     def __call__(self, graph):

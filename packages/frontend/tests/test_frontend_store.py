@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import litz
-from litz import pipeline
+import litz_lowering
 from litz.cache.artifacts import FOLDERS, ArtifactCache
 from litz.cache.store import MANIFEST, Store
 from litz.commands.main import main
@@ -204,7 +204,7 @@ def test_another_user_loads_graphs_that_root_compiled(layer: Path, caplog: pytes
         before = sorted(layer.rglob("*"))
         log_once.cache_clear()
         with caplog.at_level(logging.INFO, logger="litz"), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(pipeline, "lower", None)  # nothing is compiled again
+            patch.setattr(litz_lowering, "lower", None)  # nothing is compiled again
             with another_user():
                 for _ in range(2):
                     assert result().tolist() == [1.0] * 64
