@@ -17,6 +17,8 @@ from release import absent_from, archives, problems, selected, uncommitted
 from release_tags import git, tag_of
 from workspace import lowest_pins, read_packages, required, spelled
 
+# Tests start hundreds of processes, each of which would compile all modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 nox.options.default_venv_backend = "virtualenv"  # plain pip: the user's own pip settings hold for torch
 nox.options.sessions = ["tests"]
 nox.options.error_on_external_run = True
