@@ -285,6 +285,56 @@ def scans() -> list[Case]:
     return cases
 
 
+def lane_scans() -> list[Case]:
+    """Scans whose lanes are points of a row, of every kind and width of elements."""
+    cases = []
+    at = I0 * M + R0
+    for name, dtype, result in (
+        ("sum", f64, f64), ("sum", bf16, f32), ("sum", i64, i64), ("sum", b1, i64), ("prod", i32, i32),
+        ("prod", f64, f64),
+        ("min", f32, f32), ("min", i8, i8), ("min", b1, b1), ("max", f64, f64), ("max", b1, b1), ("max", i64, i64),
+        ("any", f32, b1), ("all", b1, b1), ("xor", i32, i32), ("xor", u8, u8),
+    ):  # fmt: skip
+        made = kernel(
+            f"lanes_{name}_{dtype}", "x : o", [("i0", N)],
+            [([("r0", M)], [ScanStore(NamedCombiner(name), (load("x", (at,), dtype),), (("o", at),))])],
+            symbols=ints("n", "m"), dtypes={"x": dtype, "o": result}, schedule=CpuLoops(vector="r0"),
+        )  # fmt: skip
+        cases.append(Case(made, {"x": N * M, "o": N * M}, SIZES, tolerance=1e-5))
+    return cases
+
+
+def last_extremes() -> list[Case]:
+    """Running maxima and their last positions; a scan read by a later phase out of scratch; a scan with neighbours."""
+    at = I0 * M + R0
+    x = load("x", (at,), f32)
+    best, where, new, here = Param(0, f32), Param(1, i64), Param(2, f32), Param(3, i64)
+    wins = op("ge", new, best)
+    last = UserCombiner(
+        body=(op("where", wins, new, best), op("where", wins, here, where)),
+        identity=(const(float("-inf"), f32), const(0, i64)),
+        finish=(best, where),
+    )
+    sizes = {"x": N * M, "o": N * M}
+    extremes = kernel(
+        "last_extremes", "x : o at", [("i0", N)],
+        [([("r0", M)], [ScanStore(last, (x, index(R0)), (("o", at), ("at", at)))])],
+        symbols=ints("n", "m"), dtypes={"at": i64},
+    )  # fmt: skip
+    scratch = kernel(
+        "scan_then_where", "x : o", [("i0", N)],
+        [
+            ([("r0", M)], [ScanStore(NamedCombiner("sum"), (op("mul", x, x),), (("l", R0),))]),
+            ([("r0", M)], [Store("o", at, op("where", op("gt", x, const(0.0, f32)), load("l", (R0,), f32), x))]),
+        ],
+        symbols=ints("n", "m"), locals=(ScratchArray("l", f32, M),),
+    )  # fmt: skip
+    return [
+        *modes(Case(extremes, {**sizes, "at": N * M}, SIZES), scalar=None, inner="r0", outer="i0"),
+        *modes(Case(scratch, sizes, SIZES, tolerance=1e-5), scalar=None, inner="r0", outer="i0"),
+    ]
+
+
 def gathers() -> list[Case]:
     row = Indirect(load("at", (I0,), i64), 11, True, "raised")
     lookup = kernel(
@@ -539,8 +589,8 @@ def scalars() -> list[Case]:
 def all_cases() -> list[Case]:
     """Every kernel, each with a name of its own."""
     makers = (
-        softmax, softmax_local, layer_norm, column_sum, reductions, combine, scans, gathers, scatters, choices, layouts,
-        outer_shapes, dtype_pairs, in_place, scalars,
+        softmax, softmax_local, layer_norm, column_sum, reductions, combine, scans, lane_scans, last_extremes, gathers,
+        scatters, choices, layouts, outer_shapes, dtype_pairs, in_place, scalars,
     )  # fmt: skip
     return [case for maker in makers for case in maker()]
 

@@ -25,7 +25,7 @@ StorageClass = Literal["inline", "register", "scratch", "store"]
 class Member:
     """An operation of a group, rewritten over the group's axes.
 
-    Only pointwise operations and reductions have an index and bodies.
+    Only pointwise operations, reductions, and scans that may be fused have an index and bodies.
     """
 
     operation: str

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from litz_ir.dtypes import DType
 from litz_ir.fused.group import FusedGraph, Group, Member
-from litz_ir.loops.nodes import HostScalar, LoopGraph, Operation, Pointwise, Reduction, ScalarInput
+from litz_ir.loops.nodes import HostScalar, LoopGraph, Operation, Pointwise, Reduction, ScalarInput, Scan
 from litz_ir.loops.verify import verify_graph
 from litz_ir.loops.verify_state import SCALAR_DTYPES
 from litz_ir.scalar.expr import loads
@@ -137,7 +137,9 @@ def _check_traffic(group: Group, operations: Mapping[str, Operation], location: 
 
 def _check_member(member: Member, operation: Operation, location: ErrorLocation) -> None:
     """A loop has its bodies and the index of its results, with the operation's dtypes and rank."""
-    if not isinstance(operation, (Pointwise, Reduction)):
+    if not isinstance(operation, (Pointwise, Reduction)) and not (
+        isinstance(operation, Scan) and member.bodies
+    ):
         return
     if len(member.bodies) != len(operation.bodies):
         location.fail(
@@ -170,8 +172,8 @@ def _check_member_bodies(group: Group, member: Member, known: _Known, location: 
 
 
 def _check_phases(group: Group, operations: Mapping[str, Operation], location: ErrorLocation) -> None:
-    """A member reads a value of its group in the phase that computes it or later, and a reduction's result only
-    later."""
+    """A member reads a value of its group in the phase that computes it or later, and the result of a reduction or scan
+    only later."""
     producer = {v.name: member for member in group.members for v in operations[member.operation].results}
     for member in group.members:
         if member.phase < 0:
@@ -180,7 +182,7 @@ def _check_phases(group: Group, operations: Mapping[str, Operation], location: E
             source = producer.get(name)
             if source is None:
                 continue
-            ready = source.phase + isinstance(operations[source.operation], Reduction)
+            ready = source.phase + isinstance(operations[source.operation], Reduction | Scan)
             if ready > member.phase:
                 location.fail(
                     "phases",

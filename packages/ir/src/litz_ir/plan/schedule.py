@@ -23,7 +23,8 @@ class CpuLoops:
     vector: str | None = None
     """Axis along the lanes of a vector register: an inner axis, or the last outer one.
 
-    With an outer axis every phase runs for ``lanes`` outer points at once. ``None`` for scalar loops.
+    With an outer axis every phase runs for ``lanes`` outer points at once. With the axis of a scan the scan may combine
+    points in any grouping. ``None`` for scalar loops.
     """
 
     lanes: int = 0

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from litz_ir.device import Device
-from litz_ir.loops import Axis, Operation, Pointwise, Reduction
+from litz_ir.loops import Axis, Operation, Pointwise, Reduction, Scan
 from litz_ir.scalar import Expr, Load, loads, substitute_expr, transform
-from litz_ir.symbols import Simplifier, Size, Symbol, SymbolTable, symbol
-from litz_scheduler.analysis.graph_facts import axis_ranges, element_of, named
+from litz_ir.symbols import Simplifier, Size, Symbol, SymbolTable, free_symbols, symbol
+from litz_scheduler.analysis.graph_facts import axes_of, axis_ranges, element_of, named
 from litz_scheduler.analysis.iteration_space import collapsed_axes, space_of
 
 
@@ -39,6 +39,16 @@ class ScheduledNode:
     def reduces(self) -> bool:
         """True for a reduction."""
         return isinstance(self.operation, Reduction)
+
+    @property
+    def scans(self) -> bool:
+        """True for a scan, whose results are at the points of the inner axes."""
+        return isinstance(self.operation, Scan)
+
+    @property
+    def ends_phase(self) -> bool:
+        """True where only later phases may read the results: those of a reduction or a scan."""
+        return self.reduces or self.scans
 
     def element(self, name: str) -> tuple[Size, ...]:
         """Return the element of the result ``name`` that is computed at a point; 0 along its dimensions of size 1."""
@@ -92,14 +102,14 @@ def sizes_of(axes: Sequence[Axis]) -> tuple[Size, ...]:
 
 
 def new_candidate(operation: Operation, number: int, device: Device, symbols: SymbolTable) -> FusionCandidate:
-    """Return a candidate of one pointwise operation or reduction."""
+    """Return a candidate of one pointwise operation, reduction or scan."""
     space = space_of(operation)
     outer = axes_named("i", sizes_of(space.outer))
     inner = axes_named("r", sizes_of(space.inner))
     terms = named(space.outer + space.inner, [symbol(axis.name) for axis in outer + inner])
     candidate = FusionCandidate(number, device, outer, inner, fusible=True)
     candidate.members.append(
-        scheduled_node(operation, terms, 0, isinstance(operation, Reduction), outer + inner, symbols)
+        scheduled_node(operation, terms, 0, isinstance(operation, Reduction | Scan), outer + inner, symbols)
     )
     return candidate
 
@@ -113,13 +123,30 @@ def scheduled_node(
     symbols: SymbolTable,
 ) -> ScheduledNode:
     """Return the operation with each of its axes replaced by one of ``terms`` over the candidate's ``axes``."""
-    assert isinstance(operation, Pointwise | Reduction)
-    original_axes = operation.axes + (operation.reduce_axes if isinstance(operation, Reduction) else ())
-    mapping = {**collapsed_axes(original_axes), **terms}
+    assert isinstance(operation, Pointwise | Reduction | Scan)
+    mapping = {**collapsed_axes(axes_of(operation)), **terms}
     simplifier = Simplifier(axis_ranges(axes, symbols))
-    index = tuple(simplifier.simplify(mapping[axis.name]) for axis in operation.axes)
+    result_axes = list(operation.axes)
+    if isinstance(operation, Scan):
+        result_axes.insert(operation.dimension, operation.scan_axis)
+    index = tuple(simplifier.simplify(mapping[axis.name]) for axis in result_axes)
     bodies = rewritten(operation.bodies, mapping, simplifier)
     return ScheduledNode(operation, phase, inner, index, bodies, loads(*bodies))
+
+
+def position_in_row(written: Sequence[Size], read: Sequence[Size], axes: Sequence[Axis]) -> Size | None:
+    """Return the point of a row at which ``read`` is, of a row whose points have the indices ``written``.
+
+    ``axes`` are the inner axes; the row is along a single one. Returns ``None`` for an index outside that row.
+    """
+    if len(axes) != 1:
+        return None
+    point = symbol(axes[0].name)
+    along = [k for k, term in enumerate(written) if axes[0].name in free_symbols(term)]
+    others = [k for k in range(len(written)) if k not in along]
+    if len(along) != 1 or written[along[0]] != point or any(written[k] != read[k] for k in others):
+        return None
+    return read[along[0]]
 
 
 def rewritten(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from litz_ir.loops import Axis, Operation, Pointwise, Reduction
+from litz_ir.loops import Axis, Operation, Pointwise, Reduction, Scan
 from litz_ir.symbols import Size, add, floordiv, mod, mul, symbol
 
 
@@ -16,7 +16,7 @@ class IterationSpace:
     outer: tuple[Axis, ...]
     """The axes of its results."""
     inner: tuple[Axis, ...]
-    """The reduced axes; empty for a pointwise operation."""
+    """The reduced axes, or the scanned one; empty for a pointwise operation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,14 @@ class CommonSpace:
 
 
 def space_of(operation: Operation) -> IterationSpace:
-    """Return the iteration space of a pointwise operation or a reduction; raise ``TypeError`` for any other."""
+    """Return the iteration space of a pointwise operation, a reduction or a scan; raise ``TypeError`` for any other."""
     match operation:
         case Pointwise():
             return IterationSpace(_proper(operation.axes), ())
         case Reduction():
             return IterationSpace(_proper(operation.axes), _proper(operation.reduce_axes))
+        case Scan():
+            return IterationSpace(_proper(operation.axes), _proper((operation.scan_axis,)))
     raise TypeError(f"{type(operation).__name__} has no iteration space")
 
 

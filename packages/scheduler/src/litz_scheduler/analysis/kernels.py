@@ -15,6 +15,7 @@ from litz_ir.scalar import Expr, Load, Scalar, loads, map_indirects, substitute_
 from litz_ir.symbols import Simplifier, Size, SymbolTable, add, coefficient, mul, symbol
 from litz_ir.target import Capabilities
 from litz_scheduler.analysis.cost import body_cost, estimate, points
+from litz_scheduler.analysis.fusion_candidate import position_in_row
 from litz_scheduler.analysis.graph_facts import axis_ranges, element_of
 from litz_scheduler.analysis.iteration_space import collapsed_axes
 from litz_scheduler.analysis.loop_order import LoopNest, collapse, map_statements, order_axes
@@ -39,12 +40,12 @@ def build_kernel_body(
     symbols: SymbolTable,
     options: SchedulerOptions,
 ) -> KernelBody:
-    """Return the loops of a group of pointwise operations and reductions, or of one scan or scatter.
+    """Return the loops of a group of pointwise operations, reductions and scans, or of one scan or scatter.
 
     ``type_of`` gives the type of a value as it is in memory.
     """
     first = operations[group.members[0].operation]
-    if isinstance(first, Scan):
+    if isinstance(first, Scan) and not group.members[0].bodies:
         return _scan(first, type_of, symbols)
     if isinstance(first, Scatter):
         return _scatter(first, type_of, symbols)
@@ -108,6 +109,7 @@ class _KernelBodyBuilder:
         self.scratch: dict[str, ScratchArray] = {}
 
     def build(self) -> KernelBody:
+        self._reserve_scans()
         last = max((m.phase for m in self.group.members), default=0) + 1
         outer: list[list[Statement]] = [[] for _ in range(last + 1)]
         inner: list[list[Statement]] = [[] for _ in range(last + 1)]
@@ -145,6 +147,11 @@ class _KernelBodyBuilder:
                     element = self.offsets.element(value.name, element_of(value, member.index))
                     outer[member.phase + 1].append(Store(value.name, element, read))
             return
+        if isinstance(operation, Scan):
+            targets = tuple(self._scan_target(value.name, member) for value in operation.results)
+            values = tuple(self._finish(body, member.phase) for body in member.bodies)
+            inner[member.phase].append(ScanStore(operation.combiner, values, targets))
+            return
         assert isinstance(operation, Pointwise)
         lists = inner if member.inner else outer
         for value, body in zip(operation.results, member.bodies, strict=True):
@@ -158,6 +165,20 @@ class _KernelBodyBuilder:
                     Store(_SCRATCH_PREFIX + value.name, self._scratch_offset(), body_value)
                 )
 
+    def _reserve_scans(self) -> None:
+        """Add the scratch arrays of scans, which cannot be recomputed: fusion left them enough scratch memory."""
+        for member in self.group.members:
+            operation = self.operations[member.operation]
+            for value in operation.results if isinstance(operation, Scan) else ():
+                if self.storage_classes[value.name] == "scratch":
+                    self._add_scratch(value.name, value.type.dtype)
+
+    def _scan_target(self, name: str, member: Member) -> tuple[str, Size]:
+        """Return the buffer and offset to which a scan stores a result."""
+        if name in self.scratch:
+            return _SCRATCH_PREFIX + name, self._scratch_offset()
+        return name, self._element(name, member)
+
     def _element(self, name: str, member: Member) -> Size:
         return self.offsets.element(name, member.index)
 
@@ -165,13 +186,16 @@ class _KernelBodyBuilder:
         """Add a scratch array for a value; return false where the target has too little scratch memory left."""
         if name in self.scratch:
             return True
-        count = points(self.group.inner)
-        nbytes = estimate(count, self.symbols) * dtype.itemsize
+        nbytes = estimate(points(self.group.inner), self.symbols) * dtype.itemsize
         if not 0 < nbytes <= self.scratch_left:
             return False
-        self.scratch_left -= nbytes
-        self.scratch[name] = ScratchArray(_SCRATCH_PREFIX + name, dtype, count)
+        self._add_scratch(name, dtype)
         return True
+
+    def _add_scratch(self, name: str, dtype: DType) -> None:
+        count = points(self.group.inner)
+        self.scratch_left -= estimate(count, self.symbols) * dtype.itemsize
+        self.scratch[name] = ScratchArray(_SCRATCH_PREFIX + name, dtype, count)
 
     def _scratch_offset(self) -> Size:
         offset: Size = 0
@@ -197,6 +221,8 @@ class _KernelBodyBuilder:
         operation = self.operations[member.operation]
         if isinstance(operation, Reduction):
             return Scalar(load.buffer, load.dtype)
+        if isinstance(operation, Scan):
+            return self._read_scan(load, member, operation)
         if member.phase < phase:
             if load.buffer in self.scratch:
                 return Load(_SCRATCH_PREFIX + load.buffer, (self._scratch_offset(),), load.dtype)
@@ -206,6 +232,15 @@ class _KernelBodyBuilder:
                 return load
         position = [value.name for value in operation.results].index(load.buffer)
         return self._resolve(member.bodies[position], phase)
+
+    def _read_scan(self, load: Load, member: Member, operation: Scan) -> Expr:
+        """Return a load of a scan's result, at any point of its row."""
+        if load.buffer not in self.scratch:
+            return load
+        value = next(value for value in operation.results if value.name == load.buffer)
+        point = position_in_row(element_of(value, member.index), load.index, self.group.inner)
+        assert point is not None, "fusion allows no other reads"
+        return Load(_SCRATCH_PREFIX + load.buffer, (point,), load.dtype)
 
 
 def _scan(operation: Scan, type_of: Callable[[str], TensorType], symbols: SymbolTable) -> KernelBody:

@@ -70,13 +70,16 @@ class _Groups:
     ) -> StorageClass:
         """Return the storage class of a value.
 
-        It is scratch where a later phase reads the value and the cost model finds that cheaper than to recompute it.
+        It is scratch where a later phase reads the value and the cost model finds that cheaper than to recompute it,
+        and for results of scans.
         """
         elsewhere = self.readers.get(value.name, set()) - {candidate.number}
         if value.name in self.memory or elsewhere or value.replaces is not None or not node.bodies:
             return "store"
         if node.reduces:
             return "register"
+        if node.scans:
+            return "scratch"
         later = last_read.get(value.name, 0) > node.phase
         kept = later and node.inner and self.costs.uses_scratch(node.bodies)
         return "scratch" if kept else "inline"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from litz_ir.fused import Reason
-from litz_ir.loops import Pointwise, Reduction
+from litz_ir.loops import Operation, Scan
 from litz_ir.symbols import SymbolTable
 from litz_ir.target import Capabilities
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import estimate, points
 from litz_scheduler.analysis.fusion_candidate import FusionCandidate, ScheduledNode, scheduled_node
-from litz_scheduler.legality.axis_alignment import Alignment, alignments, realign
+from litz_scheduler.legality.axis_alignment import Alignment, Fusible, alignments, realign
 from litz_scheduler.legality.matmul import shares_nested_reductions
 from litz_scheduler.legality.producer_reads import phase_for, preserves_versions
 from litz_scheduler.options import SchedulerOptions
@@ -28,6 +28,8 @@ class FusionLimits:
     """Outer points that a kernel needs at least to keep the device busy."""
     max_row: int = 0
     """The longest row, in elements, that one thread block of a GPU processes at once; 0 on other devices."""
+    scratch: int = 0
+    """Bytes of scratch arrays for each outer point, which hold the results of fused scans; 0 where there are none."""
 
     @staticmethod
     def of(capabilities: Capabilities | None, options: SchedulerOptions) -> FusionLimits:
@@ -39,7 +41,10 @@ class FusionLimits:
         if options.batch_invariant and not capabilities.is_gpu:
             parallel_points = 0
         return FusionLimits(
-            capabilities.max_statements, parallel_points, options.long_row if capabilities.is_gpu else 0
+            capabilities.max_statements,
+            parallel_points,
+            options.long_row if capabilities.is_gpu else 0,
+            capabilities.scratch_bytes,
         )
 
 
@@ -60,7 +65,7 @@ class FusedCandidate:
 
 def try_fuse(
     candidate: FusionCandidate,
-    operation: Pointwise | Reduction,
+    operation: Fusible,
     symbols: SymbolTable,
     roots: Mapping[str, str],
     limits: FusionLimits,
@@ -72,6 +77,9 @@ def try_fuse(
     A ``sibling``, which reads a buffer that the candidate reads too, must load an element that a member loads at the
     same point; otherwise the common buffer is read twice anyway.
     """
+    scans = [each.operation for each in candidate.members if each.scans]
+    if isinstance(operation, Scan) and row_bytes((*scans, operation), symbols) > limits.scratch:
+        return reasons.REFUSE_SIZE
     reason = reasons.REFUSE_DOMAIN
     for alignment in alignments(candidate, operation):
         if _starves(candidate, alignment, symbols, limits):
@@ -81,7 +89,7 @@ def try_fuse(
         axes = alignment.outer + alignment.inner
         new_node = scheduled_node(operation, alignment.own, 0, alignment.own_inner, axes, symbols)
         defined = {value.name: node for node in members for value in node.operation.results}
-        phase = phase_for(new_node, defined)
+        phase = phase_for(new_node, defined, alignment.inner)
         if phase is None:
             reason = reasons.REFUSE_INDEX
             continue
@@ -97,6 +105,16 @@ def try_fuse(
             return FusedCandidate(alignment, members)
         reason = reasons.REFUSE_VERSION
     return reason
+
+
+def row_bytes(scans: Iterable[Operation], symbols: SymbolTable) -> int:
+    """Return the bytes of one row of all results of scans, at typical sizes."""
+    return sum(
+        estimate(scan.scan_axis.size, symbols) * value.type.dtype.itemsize
+        for scan in scans
+        if isinstance(scan, Scan)
+        for value in scan.results
+    )
 
 
 def _starves(

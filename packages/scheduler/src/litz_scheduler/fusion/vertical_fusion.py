@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 
 from litz_ir.device import CPU, Device
 from litz_ir.fused import Reason
-from litz_ir.loops import LoopGraph, Operation, Pointwise, Reduction
+from litz_ir.loops import SORT, LoopGraph, Operation, Pointwise, Reduction, Scan
 from litz_ir.passes import PassContext
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import body_size, estimate, type_bytes
 from litz_scheduler.analysis.cost_model import CostModel, ThresholdCosts
 from litz_scheduler.analysis.fusion_candidate import FusionCandidate, ScheduledNode, new_candidate
 from litz_scheduler.fusion.groups import BUFFERS, FusionGroups, Merger
-from litz_scheduler.fusion.vertical import FusedCandidate, try_fuse
+from litz_scheduler.fusion.vertical import FusedCandidate, FusionLimits, row_bytes, try_fuse
+from litz_scheduler.legality.axis_alignment import Fusible
 from litz_scheduler.legality.dependency_tracker import DependencyTracker
 from litz_scheduler.legality.matmul import gpu_kinds, has_nested_reductions, is_matmul
 from litz_scheduler.legality.precedence import Precedence
@@ -50,6 +51,7 @@ class _Walk:
         self, graph: LoopGraph, context: PassContext, options: SchedulerOptions, costs: CostModel
     ) -> None:
         self.graph = graph
+        self.context = context
         self.options = options
         self.costs = costs
         self.values = graph.values()
@@ -76,18 +78,29 @@ class _Walk:
             self._absorb(target, operation)
 
     def _fusable(self, operation: Operation) -> bool:
-        """Return True for a pointwise loop or a reduction of more than one element, without side effects."""
+        """Return True for a pointwise loop, or a reduction or scan of more than one element, without side effects."""
         if operation.token or not self.options.fuse:
             return False
         if isinstance(operation, Reduction):
             return any(axis.size != 1 for axis in operation.reduce_axes)
+        if isinstance(operation, Scan):
+            return self._fits_scratch(operation)
         return isinstance(operation, Pointwise)
+
+    def _fits_scratch(self, scan: Scan) -> bool:
+        """Return True for a scan along contiguous rows, each of which fits the scratch arrays of an outer point."""
+        if scan.combiner == SORT or scan.scan_axis.size == 1:
+            return False
+        if any(value.type.layout.strides[scan.dimension] != 1 for value in scan.results):
+            return False
+        limits = FusionLimits.of(self.context.machine(_device(scan)), self.options)
+        return 0 < row_bytes((scan,), self.graph.symbols) <= limits.scratch
 
     def _start(self, operation: Operation) -> FusionCandidate:
         """Start a candidate with the operation alone."""
         number = self.order.add()
         device = _device(operation)
-        if isinstance(operation, Pointwise | Reduction):
+        if isinstance(operation, Fusible) and (self._fusable(operation) or not isinstance(operation, Scan)):
             candidate = new_candidate(operation, number, device, self.graph.symbols)
             candidate.size = body_size(*operation.bodies)
             candidate.reads.update(operation.reads)
@@ -137,7 +150,7 @@ class _Walk:
 
     def _fuse_any(self, operation: Operation, needed: set[int]) -> FusionCandidate | None:
         """Fuse the operation into the first candidate that is legal and worthwhile; None where there is none."""
-        assert isinstance(operation, Pointwise | Reduction)
+        assert isinstance(operation, Fusible)
         candidates = self._candidates(operation)
         if is_matmul(operation, self.gpu_kinds):
             candidates = [
@@ -167,7 +180,7 @@ class _Walk:
     def _try(
         self,
         candidate: FusionCandidate,
-        operation: Pointwise | Reduction,
+        operation: Fusible,
         needed: set[int],
         size: int,
         sibling: bool,

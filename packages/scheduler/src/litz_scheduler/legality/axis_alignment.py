@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from litz_ir.loops import Axis, Operation, Pointwise, Reduction
+from litz_ir.loops import Axis, Operation, Pointwise, Reduction, Scan
 from litz_ir.scalar import loads, nested_reductions
 from litz_ir.symbols import (
     Simplifier,
@@ -31,6 +31,9 @@ from litz_scheduler.analysis.fusion_candidate import (
 from litz_scheduler.analysis.graph_facts import axis_ranges, named
 from litz_scheduler.analysis.iteration_space import IterationSpace, divided, refine, space_of
 
+Fusible = Pointwise | Reduction | Scan
+"""An operation that can be fused into a candidate."""
+
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
@@ -50,18 +53,28 @@ class Alignment:
     """True where the operation runs over the inner axes too."""
 
 
-def alignments(candidate: FusionCandidate, operation: Pointwise | Reduction) -> Iterator[Alignment]:
-    """Yield the ways to align an operation with a candidate, the best first."""
+def alignments(candidate: FusionCandidate, operation: Fusible) -> Iterator[Alignment]:
+    """Yield the ways to align an operation with a candidate, the best first.
+
+    A scan runs along one inner axis, which is not divided.
+    """
+    scans = isinstance(operation, Scan) or any(node.scans for node in candidate.members)
+    for alignment in _alignments(candidate, operation):
+        if not scans or len(alignment.inner) == 1:
+            yield alignment
+
+
+def _alignments(candidate: FusionCandidate, operation: Fusible) -> Iterator[Alignment]:
     for space in _spaces(candidate, operation):
         found: list[Alignment | None] = []
         if not candidate.inner:
-            if isinstance(operation, Reduction):
+            if isinstance(operation, Reduction | Scan):
                 found.append(_split_group(candidate, space))
                 found.append(_as_read(candidate, space, operation))
                 found.append(_same_outer(candidate, space, inner=sizes_of(space.inner)))
             else:
                 found.append(_same_outer(candidate, space, inner=None))
-        elif isinstance(operation, Reduction):
+        elif isinstance(operation, Reduction | Scan):
             found.append(_both(candidate, space.outer, space.inner))
         else:
             found.append(_whole(candidate, space))
@@ -72,7 +85,7 @@ def alignments(candidate: FusionCandidate, operation: Pointwise | Reduction) -> 
         yield from (alignment for alignment in found if alignment is not None)
 
 
-def _spaces(candidate: FusionCandidate, operation: Pointwise | Reduction) -> Iterator[IterationSpace]:
+def _spaces(candidate: FusionCandidate, operation: Fusible) -> Iterator[IterationSpace]:
     """Yield the operation's iteration space in the candidate's axis order, where that differs, then in its own."""
     space = space_of(operation)
     other = _reordered(space, operation, candidate)
@@ -147,8 +160,10 @@ def _split_group(candidate: FusionCandidate, space: IterationSpace) -> Alignment
     return None
 
 
-def _as_read(candidate: FusionCandidate, space: IterationSpace, operation: Reduction) -> Alignment | None:
-    """Split the axes of a pointwise candidate in the order in which a reduction reads them.
+def _as_read(
+    candidate: FusionCandidate, space: IterationSpace, operation: Reduction | Scan
+) -> Alignment | None:
+    """Split the axes of a pointwise candidate in the order in which a reduction or scan reads them.
 
     A reduction per channel, say, has its outer axes in the middle of the candidate's.
     """

@@ -4,28 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from litz_scheduler.analysis.fusion_candidate import ScheduledNode
+from litz_ir.loops import Axis
+from litz_scheduler.analysis.fusion_candidate import ScheduledNode, position_in_row
 
 
-def phase_for(new_node: ScheduledNode, defined: Mapping[str, ScheduledNode]) -> int | None:
+def phase_for(
+    new_node: ScheduledNode, defined: Mapping[str, ScheduledNode], inner: Sequence[Axis]
+) -> int | None:
     """Return the first phase in which all values that a new member reads of the group are computed.
 
-    Returns ``None`` when it reads such a value at another point than the one computed. ``defined`` gives the member
-    that defines each value of the group.
+    Returns ``None`` when it reads such a value at another point than the one computed. Of the results of a scan it may
+    read any of the same outer point. ``defined`` gives the member that defines each value of the group, ``inner`` the
+    inner axes of the group.
     """
     phase = 0
     for load in new_node.loads:
         producer = defined.get(load.buffer)
         if producer is None:
             continue
-        if load.index != producer.element(load.buffer) or _reads_inside(producer, new_node):
+        written = producer.element(load.buffer)
+        if producer.scans:
+            if position_in_row(written, load.index, inner) is None:
+                return None
+        elif load.index != written:
             return None
-        phase = max(phase, producer.phase + (1 if producer.reduces else 0))
+        if _reads_inside(producer, new_node):
+            return None
+        phase = max(phase, producer.phase + (1 if producer.ends_phase else 0))
     return phase
 
 
 def _reads_inside(producer: ScheduledNode, new_node: ScheduledNode) -> bool:
-    """Return True for a read of a pointwise value over inner axes by a member over outer axes alone.
+    """Return True for a read of a value at points of the inner axes by a member over outer axes alone.
 
     The reader runs once for many points of the value, so it has no single one to read.
     """
@@ -63,6 +73,6 @@ def preserves_versions(members: Sequence[ScheduledNode], roots: Mapping[str, str
             continue
         if node.loop_position > first:
             return False
-        if not node.reduces:
+        if not node.ends_phase:
             overwritten_at.update((value.name, first) for value in node.operation.results)
     return True

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from litz_ir.loops import Axis
+from litz_ir.loops import Axis, UserCombiner
 from litz_ir.plan import Accumulate, CpuLoops, ScanStore, Schedule, TileRequest
+from litz_ir.scalar import HEAVY, OPS, Op, walk
 from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols
 from litz_ir.target import Capabilities
 from litz_scheduler.analysis.cost import estimate, points
@@ -39,7 +40,7 @@ def schedule_nest(
     invariant = options.batch_invariant and _sums(nest)
     if invariant:
         lanes, unroll = _invariant_lanes(nest), _INVARIANT_UNROLL
-    vector = _vector_axis(nest, capabilities, symbols, lanes, has_scratch, invariant)
+    vector = _vector_axis(nest, capabilities, symbols, options, lanes, has_scratch, invariant)
     parallel = _parallel_axes(nest, capabilities, symbols)
     grain = _grain(nest, parallel, traffic, work, symbols, options)
     return CpuLoops(parallel=parallel, vector=vector, unroll=unroll, grain=grain)
@@ -75,6 +76,7 @@ def _vector_axis(
     nest: LoopNest,
     capabilities: Capabilities,
     symbols: SymbolTable,
+    options: SchedulerOptions,
     wanted: Lanes,
     has_scratch: bool,
     strictly: bool,
@@ -86,8 +88,8 @@ def _vector_axis(
     candidates = [axes[-1] for axes in (nest.inner, nest.outer) if axes]
     if has_scratch:
         candidates = [a for a in candidates if a in nest.inner]
-    scans = any(isinstance(s, ScanStore) for p in nest.phases for s in p.statements)
-    if scans:
+    scans = [s for p in nest.phases for s in p.statements if isinstance(s, ScanStore)]
+    if not all(_scans_lanes(scan, options) for scan in scans):
         candidates = [a for a in candidates if a not in nest.inner]
     if wanted != "best":
         chosen = [a for a in candidates if (a in nest.inner) == (wanted == "inner")]
@@ -95,6 +97,25 @@ def _vector_axis(
     scores = {axis.name: _efficiency(nest, axis, lanes, symbols) for axis in candidates}
     best = max(scores, key=lambda name: scores[name], default=None)
     return best if best is not None and scores[best] >= _MIN_EFFICIENCY else None
+
+
+_ANY_ORDER = frozenset(("min", "max", "any", "all", "xor"))
+"""Combiners whose results do not depend on the order of combination; the others are such for integers alone."""
+
+
+def _scans_lanes(scan: ScanStore, options: SchedulerOptions) -> bool:
+    """Return True where lanes may be points of the scan, which combines them in another order than one by one.
+
+    An expensive combiner is cheaper once for each point than once for each step of a vector's lanes.
+    """
+    ordered = options.exact or options.batch_invariant
+    if isinstance(scan.combiner, UserCombiner):
+        return not ordered and not any(
+            isinstance(e, Op) and OPS[e.name].cost > HEAVY for e in walk(*scan.combiner.body)
+        )
+    if not scan.combiner.kind.merges_states or scan.combiner.results != 1:
+        return False
+    return not ordered or scan.combiner.name in _ANY_ORDER or not scan.values[0].dtype.is_float
 
 
 STRIDED, SCATTERED = 0.15, 0.08

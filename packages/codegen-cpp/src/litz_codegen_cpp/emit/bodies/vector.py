@@ -118,6 +118,8 @@ class MemoryEmitter:
                 if stride == 1:
                     suffix, arguments = _form(address, lanes, number)
                     texts.append(f"load{suffix}({arguments})")
+                elif stride == -1 and lanes is None:
+                    texts.append(f"load_reversed({address})")
                 elif stride == 0 and (lanes is None or not lanes.masks):
                     texts.append(spread(f"load_scalar({address})", expr.dtype))
                 else:
@@ -183,6 +185,9 @@ class MemoryEmitter:
                 context.scopes.line(f"store{suffix}({arguments}, {text});")
                 continue
             assert stride is not None
+            if stride == -1 and mode == "set" and lanes is None:
+                context.scopes.line(f"store_reversed({address}, {text});")
+                continue
             step = self.indices.scalar(stride).text
             if mode == "set":
                 form, count = (

@@ -9,7 +9,7 @@ from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
 from litz_codegen_cpp.emit.bodies.index import LANES
 from litz_codegen_cpp.emit.loops.reduction import Accumulator, accumulator
 from litz_codegen_cpp.emit.loops.registers import phase_registers
-from litz_codegen_cpp.emit.loops.scan import ScanWriter
+from litz_codegen_cpp.emit.loops.scan import ScanWriter, scans_lanes
 from litz_codegen_cpp.emit.source.scopes import ActiveLanes, CppValue
 from litz_ir.loops import Axis, UserCombiner
 from litz_ir.plan import Accumulate, Phase, ScanStore, Store, cpu_loops
@@ -63,7 +63,8 @@ def _runs_along(phase: Phase, vector: str | None) -> bool:
     if vector is None or not phase.axes or phase.axes[-1].name != vector:
         return False
     return not any(
-        isinstance(s, ScanStore) or (isinstance(s, Accumulate) and isinstance(s.combiner, UserCombiner))
+        (isinstance(s, ScanStore) and not scans_lanes(s))
+        or (isinstance(s, Accumulate) and isinstance(s.combiner, UserCombiner))
         for s in phase.statements
     )
 
@@ -101,7 +102,12 @@ class PhaseWriter:
                 made.declare()
                 self.accumulators[number] = made
             elif isinstance(statement, ScanStore):
-                self.scans[number] = ScanWriter(self.body, statement, across=self.across)
+                self.scans[number] = ScanWriter(
+                    self.body,
+                    statement,
+                    across=self.across,
+                    along=self.phase.axes[-1].name if self.along else None,
+                )
         with self._not_empty():
             self._nest(self.phase.axes)
         for number, statement in enumerate(self.phase.statements):

@@ -34,17 +34,21 @@ class StateClass:
     """Header that defines the class."""
     collapsed: str = ""
     """Last template argument if the lanes are collapsed in the end."""
+    scan: str = ""
+    """Name of the operation of ``scan.h`` that scans lanes; empty if there is none."""
+    scan_of_bools: str = ""
+    """The same for bools, if it is another one."""
 
 
 STATE_CLASSES: Mapping[str, StateClass] = MappingProxyType(
     {
-        "sum": StateClass("sum_state", counts_bools=True, widens_scans=True, settles=True),
-        "prod": StateClass("prod_state", counts_bools=True, widens_scans=True),
-        "min": StateClass("min_state", of_bools="all_state"),
-        "max": StateClass("max_state", of_bools="any_state"),
-        "any": StateClass("any_state"),
-        "all": StateClass("all_state"),
-        "xor": StateClass("xor_state"),
+        "sum": StateClass("sum_state", counts_bools=True, widens_scans=True, settles=True, scan="scan_sum"),
+        "prod": StateClass("prod_state", counts_bools=True, widens_scans=True, scan="scan_prod"),
+        "min": StateClass("min_state", of_bools="all_state", scan="scan_min", scan_of_bools="scan_all"),
+        "max": StateClass("max_state", of_bools="any_state", scan="scan_max", scan_of_bools="scan_any"),
+        "any": StateClass("any_state", scan="scan_any"),
+        "all": StateClass("all_state", scan="scan_all"),
+        "xor": StateClass("xor_state", scan="scan_xor"),
         "argmin": StateClass("argmin_state"),
         "argmax": StateClass("argmax_state"),
         "welford": StateClass("welford_state", widens_scans=True),
@@ -114,7 +118,7 @@ class _NamedAccumulator:
         self.row = row
         self.registers = registers
         self.across, self.along = across, along
-        self.dtype = _state_dtype(combiner, row, tuple(value.dtype for value in values), scan)
+        self.dtype = state_dtype(combiner, row, tuple(value.dtype for value in values), scan)
         self.operands = (self.dtype, *(i64 for _ in values[1:]))
         self.state = row.of_bools if row.of_bools and self.dtype == b1 else row.name
         self.settles = row.settles and self.dtype.is_float
@@ -174,7 +178,7 @@ class _NamedAccumulator:
         return values
 
 
-def _state_dtype(combiner: NamedCombiner, row: StateClass, values: tuple[DType, ...], scan: bool) -> DType:
+def state_dtype(combiner: NamedCombiner, row: StateClass, values: tuple[DType, ...], scan: bool) -> DType:
     """Return the dtype in which a combiner accumulates values."""
     if row.counts_bools and values[0].is_bool:
         return i64

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from litz_ir.plan import Accumulate, Kernel, Phase, Store, cpu_loops
+from litz_ir.loops import UserCombiner
+from litz_ir.plan import Accumulate, Kernel, Phase, ScanStore, Statement, Store, cpu_loops
 from litz_ir.scalar import OPS, Expr, Op, indirects, indirects_in, walk
 from litz_ir.symbols import Size
 
@@ -47,6 +48,8 @@ def _registers(kernel: Kernel, phases: Sequence[Phase], size: Size, lanes: int) 
     # The lanes of an indirect index are computed for one register only.
     if any(True for node in nodes for _ in indirects(node)) or any(indirects_in(x) for x in _offsets(phases)):
         return 1
+    if any(_scans_by_definition(statement) for phase in phases for statement in phase.statements):
+        return 1
     schedule = cpu_loops(kernel.schedule)
     if schedule.unroll > 1:
         return schedule.unroll
@@ -63,6 +66,11 @@ def _registers(kernel: Kernel, phases: Sequence[Phase], size: Size, lanes: int) 
     while registers > 1 and isinstance(size, int) and size < registers * lanes:
         registers //= 2
     return registers
+
+
+def _scans_by_definition(statement: Statement) -> bool:
+    """Return True for a scan whose steps fill the registers with states of several values."""
+    return isinstance(statement, ScanStore) and isinstance(statement.combiner, UserCombiner)
 
 
 def _offsets(phases: Sequence[Phase]) -> Iterator[Size]:

@@ -7,10 +7,11 @@
 //   vec<R> load_masked(const T* p, mask m)                    p[i] where m, other lanes 0, nothing read there
 //   vec<R> load_strided(const T* p, int64_t stride)           p[i * stride]; any stride, 0 and negative too
 //   vec<R> load_strided_partial(const T* p, int64_t stride, int64_t n)
+//   vec<R> load_reversed(const T* p)                          p[-i]
 //   vec<R> gather(const T* p, vec<int64_t> or vec<int32_t> i)           p[i]
 //   vec<R> gather_masked(const T* p, vec<int64_t> or vec<int32_t> i, mask m)   p[i] where m, other lanes 0
 //   vec<R> gather_partial(const T* p, vec<int64_t> or vec<int32_t> i, int64_t n)
-//   void   store, store_partial, store_masked, store_strided, store_strided_partial, scatter, scatter_masked,
+//   void   store, store_partial, store_masked, store_strided, store_strided_partial, store_reversed, scatter, scatter_masked,
 //          scatter_partial                                    the same arguments, then the value; later lanes win
 //   wide<vec<float>> load_pair(const bf16* p)                 p[0 .. 2 LITZ_LANES)
 //   void   store_pair(bf16* p, vec<float> lo, vec<float> hi)  p[0 .. 2 LITZ_LANES)
@@ -125,6 +126,10 @@ LITZ_FN vec<reg<T>> load_strided_partial(const T* p, int64_t stride, int64_t n) 
   for (int i = 0; i < LITZ_LANES; ++i) lanes[i] = i < n ? ((const stored<T>*)p)[i * stride] : stored<T>(0);
   return element<T>::unpack(raw_load<vec<stored<T>>>(lanes));
 }
+template <class T>
+LITZ_FN vec<reg<T>> load_reversed(const T* p) {
+  return element<T>::unpack(reverse_lanes(raw_load<vec<stored<T>>>(p - (LITZ_LANES - 1))));
+}
 template <class T, class X>
 LITZ_FN vec<reg<T>> gather(const T* p, X at) {
   return element<T>::unpack(raw_gather<vec<stored<T>>>((const stored<T>*)p, at));
@@ -163,6 +168,10 @@ LITZ_FN void store_strided_partial(T* p, int64_t stride, int64_t n, vec<reg<T>> 
 template <class T>
 LITZ_FN void store_strided(T* p, int64_t stride, vec<reg<T>> v) {
   store_strided_partial(p, stride, LITZ_LANES, v);
+}
+template <class T>
+LITZ_FN void store_reversed(T* p, vec<reg<T>> v) {
+  raw_store(p - (LITZ_LANES - 1), reverse_lanes(element<T>::pack(v)));
 }
 template <class T, class X>
 LITZ_FN void scatter_masked(T* p, X at, mask m, vec<reg<T>> v) {

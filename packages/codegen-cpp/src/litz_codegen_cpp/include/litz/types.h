@@ -10,6 +10,8 @@
 //   elem<V>, lane_count<V>          element type and number of lanes of a vector type; of a scalar: itself and 1
 //   lane_mask<V>                    what V < V gives: signed integer lanes as wide as V's
 //   low(v), high(v), join<V>(l, h)  halves of a vector, and back
+//   permute(a, b, indices<...>())   lanes of two registers, those of b numbered on from those of a
+//   reverse_lanes(v)                the lanes in reverse order
 //   lane(v, i), set_lane(v, i, x)   one lane; i may vary at run time
 //   bits_as<To>(from)               the same bits as another type of the same size
 //
@@ -43,6 +45,7 @@ typedef __UINT64_TYPE__ uint64_t;
 
 #define LITZ_FN static inline __attribute__((always_inline))
 #define LITZ_METHOD inline __attribute__((always_inline))
+#define LITZ_INLINE __attribute__((always_inline))
 
 // A unit that calls expensive functions many times has one copy of each, not inlined and private to the unit.
 #ifdef LITZ_OUTLINE_MATH
@@ -240,6 +243,10 @@ template <class V, int... I>
 LITZ_FN V concatenate(half<V> l, half<V> h, indices<I...>) {
   return __builtin_shufflevector(l, h, I...);
 }
+template <class V, int... I>
+LITZ_FN V permute(V a, V b, indices<I...>) {
+  return __builtin_shufflevector(a, b, I...);
+}
 #else
 template <class V, class I>
 LITZ_FN half<V> pick_low(V v, I) {
@@ -260,7 +267,15 @@ LITZ_FN V concatenate(half<V> l, half<V> h, I) {
   __builtin_memcpy(&r, both, sizeof r);
   return r;
 }
+template <class V, int... I>
+LITZ_FN V permute(V a, V b, indices<I...>) {
+  return __builtin_shuffle(a, b, lane_mask<V>{I...});
+}
 #endif
+template <class V, int... I>
+LITZ_FN V reverse_register(V v, indices<I...>) {
+  return permute(v, v, indices<(int(sizeof...(I)) - 1 - I)...>());
+}
 
 template <class V>
 LITZ_FN half<V> low(V v) {
@@ -276,6 +291,12 @@ template <class V>
 LITZ_FN V join(half<V> l, half<V> h) {
   if constexpr (is_wide<V>) return {l, h};
   else return concatenate<V>(l, h, indices_to<lane_count<V>>());
+}
+
+template <class V>
+LITZ_FN V reverse_lanes(V v) {
+  if constexpr (is_wide<V>) return {reverse_lanes(v.hi), reverse_lanes(v.lo)};
+  else return reverse_register(v, indices_to<lane_count<V>>());
 }
 
 template <class V>
