@@ -22,7 +22,7 @@ from litz_codegen_cpp.toolchain.build import (
     compile_source,
 )
 from litz_codegen_cpp.toolchain.compilers import Compiler, find_compiler
-from litz_codegen_cpp.toolchain.isa import Isa, by_name, detect
+from litz_codegen_cpp.toolchain.isa import Isa, by_name, detect, runnable
 from litz_ir.errors import ToolchainError
 from litz_ir.plan import Kernel, Plan
 from litz_ir.target import Capabilities, SourceUnit
@@ -39,6 +39,9 @@ class CpuTarget:
     """
 
     name = "cpu"
+
+    interface = 1
+    """Version of the entry points of libraries and of the table of ``litz/runtime.h`` that they are called with."""
 
     def __init__(
         self,
@@ -71,6 +74,10 @@ class CpuTarget:
         isa = self.isa()
         known = cpu_capabilities(isa.name, isa.vector_bytes, self._threads or thread_count())
         return replace(known, operations=spelled_operations())
+
+    def runs(self) -> tuple[str, ...]:
+        """Return the names of the instruction sets whose libraries this machine runs, best first."""
+        return runnable(detect())
 
     def seconds(self, traffic: int, flops: int, launches: int) -> float:
         """Return the estimated seconds for ``traffic`` bytes and ``flops`` operations, which overlap, after the

@@ -31,12 +31,20 @@ class CudaTarget:
 
     name = "cuda"
 
+    interface = 1
+    """Version of the files of cubins and of the arguments that their kernels are launched with."""
+
     def __init__(self, chip: str | None = None) -> None:
         self.chip = chip or current_chip() or DEFAULT_CHIP
 
     def capabilities(self) -> Capabilities:
         """Return the capabilities of the chip. Raises ``TargetError`` for an unknown chip."""
         return replace(chip_capabilities(self.chip), operations=spelled_operations())
+
+    def runs(self) -> tuple[str, ...]:
+        """Return the chip of the current device, whose cubins alone are sure to have the resources that they need."""
+        chip = current_chip()
+        return () if chip is None else (chip,)
 
     def seconds(self, traffic: int, flops: int, launches: int) -> float:
         """Estimate the run time in seconds: the longer of memory traffic (bytes, at 90% of the nominal bandwidth) and

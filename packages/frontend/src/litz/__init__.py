@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from litz.debugging.bisect import bisect
     from litz.debugging.culprit import Culprit
     from litz.debugging.minify import Minified, minify
+    from litz.deployment.aot_compile import aot_compile
+    from litz.deployment.load import load
+    from litz.deployment.model import LoadedModel
     from litz.explain.difference import Difference
     from litz.explain.explanation import Explanation
     from litz.standalone.artifact import CompiledArtifact
@@ -36,9 +39,11 @@ __all__ = [
     "Culprit",
     "Difference",
     "Explanation",
+    "LoadedModel",
     "Minified",
     "Timing",
     "__version__",
+    "aot_compile",
     "bench",
     "bisect",
     "compile",
@@ -49,6 +54,7 @@ __all__ = [
     "explain",
     "list_mode_options",
     "list_options",
+    "load",
     "mark_step_begin",
     "minify",
     "standalone_compile",
@@ -60,13 +66,16 @@ _LAZY: Mapping[str, str] = MappingProxyType(
         "Culprit": "litz.debugging.culprit",
         "Difference": "litz.explain.difference",
         "Explanation": "litz.explain.explanation",
+        "LoadedModel": "litz.deployment.model",
         "Minified": "litz.debugging.minify",
         "Timing": "litz.timing",
+        "aot_compile": "litz.deployment.aot_compile",
         "bench": "litz.timing",
         "bisect": "litz.debugging.bisect",
         "compile": "litz.standalone.compile_graph",
         "compile_fx": "litz.capture.compile_fx",
         "compile_fx_inner": "litz.capture.compile_fx",
+        "load": "litz.deployment.load",
         "minify": "litz.debugging.minify",
         "standalone_compile": "litz.standalone.compile_graph",
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from litz_ir.plan import Plan, Schedule
 from litz_ir.target import SourceUnit
@@ -106,3 +107,23 @@ class CompiledCapture:
 
     backward: Artifact | None = None
     """The backward graph; ``None`` without gradients."""
+
+
+def unit_data(unit: SourceUnit) -> dict[str, Any]:
+    """Return a unit as JSON data."""
+    return {
+        "name": unit.name, "language": unit.language, "text": unit.text, "kernels": list(unit.kernels),
+        "flags": list(unit.flags), "lines": [list(each) for each in unit.lines],
+    }  # fmt: skip
+
+
+def unit_from(data: dict[str, Any]) -> SourceUnit:
+    """Return the unit of JSON data; raise ``KeyError``, ``TypeError`` or ``ValueError`` for other data."""
+    return SourceUnit(
+        str(data["name"]),
+        str(data["language"]),
+        str(data["text"]),
+        tuple(data["kernels"]),
+        tuple(data["flags"]),
+        tuple((int(first), int(last)) for first, last in data["lines"]),
+    )

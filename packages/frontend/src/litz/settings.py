@@ -77,6 +77,14 @@ class Config:
     """Command of the C++ compiler; ``None`` for ``g++``, or ``clang++`` where that is missing. The environment
     variable ``CXX`` sets it too. Default ``None``, so that no configuration is needed."""
 
+    isa: str | None = None
+    """Name of the instruction set that CPU kernels are compiled for (``avx512``, ``avx2``, ``neon``, ``scalar``);
+    ``None`` for the best that this machine has. Default ``None``; another one serves to compile for other machines."""
+
+    chip: str | None = None
+    """Compute capability of the GPU that kernels are compiled for (``sm_90``); ``None`` for that of the current
+    device. Default ``None``; another one serves to compile for other machines."""
+
     prepack_weights: bool = True
     """Constant folding of frozen parameters in inference: values that depend on nothing but parameters (weights in
     the format that a library reads fastest, scaled by a following batch norm) are computed once and reused until a

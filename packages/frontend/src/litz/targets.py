@@ -39,11 +39,11 @@ class TargetSet:
 
 
 def targets_for(devices: Iterable[str], config: Config) -> TargetSet:
-    """Return the targets of a graph's device kinds, with the compiler that ``config`` names.
+    """Return the targets of a graph's device kinds, with the compiler, instruction set and chip that ``config`` names.
 
     Raises ``TargetError``, which names a kind without an installed target.
     """
-    options = {"compiler": config.compiler}
+    options = {"compiler": config.compiler, "isa": config.isa, "chip": config.chip}
     return TargetSet({kind: made_target(_found(kind), options) for kind in dict.fromkeys(devices)})
 
 

@@ -66,6 +66,16 @@ def step_down(isa: Isa) -> Isa | None:
     return {"avx512": AVX2, "avx2": SCALAR, "neon": SCALAR}.get(isa.name)
 
 
+def runnable(isa: Isa) -> tuple[str, ...]:
+    """Return the names of the sets that a machine with ``isa`` runs, best first, without optional features."""
+    names: list[str] = []
+    each: Isa | None = by_name(isa.name)
+    while each is not None:
+        names.append(each.name)
+        each = step_down(each)
+    return tuple(names)
+
+
 def from_flags(machine: str, flags: Iterable[str]) -> Isa:
     """Return the best set for a CPU of architecture ``machine`` (as ``platform.machine()``) with ``flags``."""
     present = frozenset(flags)

@@ -18,7 +18,7 @@ import torch
 import torch.compiler.config
 from torch.fx import GraphModule
 
-from litz.artifact import AotWrapping, Artifact, AtenFallback, CompiledCapture
+from litz.artifact import AotWrapping, Artifact, AtenFallback, CompiledCapture, unit_data, unit_from
 from litz.cache.key import (
     NOTHING,
     Registered,
@@ -333,23 +333,3 @@ def _facts(known: Capabilities | SchedulerOptions) -> str:
         value = getattr(known, item.name)
         parts.append(f"{item.name}={sorted(map(str, value)) if isinstance(value, frozenset) else value}")
     return " ".join(parts)
-
-
-def unit_data(unit: SourceUnit) -> dict[str, Any]:
-    """Return a unit as JSON data."""
-    return {
-        "name": unit.name, "language": unit.language, "text": unit.text, "kernels": list(unit.kernels),
-        "flags": list(unit.flags), "lines": [list(each) for each in unit.lines],
-    }  # fmt: skip
-
-
-def unit_from(data: dict[str, Any]) -> SourceUnit:
-    """Return the unit of JSON data; raise ``KeyError``, ``TypeError`` or ``ValueError`` for other data."""
-    return SourceUnit(
-        str(data["name"]),
-        str(data["language"]),
-        str(data["text"]),
-        tuple(data["kernels"]),
-        tuple(data["flags"]),
-        tuple((int(first), int(last)) for first, last in data["lines"]),
-    )

@@ -102,7 +102,8 @@ class CompileSession:
     """Nodes of the forward whose saved tensors may have any layout."""
 
     parameters: frozenset[int] = frozenset()
-    """Positions of the captured graph's inputs that are parameters or buffers of modules."""
+    """Positions of the captured graph's inputs that are parameters or buffers of modules; where they are given, the
+    graph was exported, and is not looked up in the cache before it is traced."""
 
     hooks: GraphHooks | None = None
     """Users' passes over FX graphs; ``None`` without some."""
@@ -276,7 +277,7 @@ class CompileSession:
     def _found(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any] | None:
         """Look a plain graph up in the FX graph cache."""
         device = plain_device(gm, inputs)
-        if device is None or torch._dynamo.config.compiled_autograd:
+        if device is None or torch._dynamo.config.compiled_autograd or self.parameters:
             # Compiled autograd inlines AOTAutograd's graphs into its own.
             return None
         self.plain = PlainGraph.of(inputs)
@@ -350,7 +351,7 @@ def _through_aot(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]
     if any(isinstance(each, list | tuple | dict) for each in inputs):
         # Graphs of compiled autograd take a list. The module that unflattens it has no graph of its own.
         return flatten_graph_inputs(gm, inputs, partial(_compile_flat, session))
-    session.parameters = parameter_positions(gm, inputs)
+    session.parameters = session.parameters or parameter_positions(gm, inputs)
     return _compile_flat(session, gm, inputs)
 
 

@@ -42,12 +42,14 @@ def parameter_inputs(gm: GraphModule, positions: frozenset[int]) -> frozenset[st
 
     Only those on the CPU: a write through ``.data`` cannot be detected on other devices. Memory shared by several
     inputs of which one is overwritten is no parameter; neither are the tensors inside a subclass, whose versions do
-    not change when the subclass is written.
+    not change when the subclass is written, and what the graph itself overwrites, which changes in every call.
     """
+    overwritten = {node.args[0] for node in gm.graph.nodes if node.target is torch.ops.aten.copy_.default}
     return frozenset(
         node.name
         for node in gm.graph.nodes
         if node.op == "placeholder"
+        and node not in overwritten
         and _describes_parameter(node.meta.get("desc"), positions)
         and _is_on_cpu(node.meta.get("val"))
     )

@@ -16,7 +16,7 @@ from torch.fx import GraphModule
 from litz.artifact import Artifact, CompiledCapture
 from litz.capture.donated import SavedTensors
 from litz.capture.fx_graph_cache import is_static, saved_names, takes_what_is_saved, wrapping_of
-from litz.capture.runtime_wrappers import gradient_strides, inference_call, training_call
+from litz.capture.runtime_wrappers import gradient_strides, inference_call, training_call, without_autograd
 from litz.host.runtime.load import HostFunction
 
 
@@ -94,7 +94,7 @@ class PlainGraph:
     def without_gradients(self, compiled: CompiledCapture, call: HostFunction) -> Callable[..., Any]:
         """Return a graph without gradients as a function of tensors."""
         call = self.uncast(call)
-        return inference_call(compiled.wrapping, _without_autograd(call) if self.gradients else call)
+        return inference_call(compiled.wrapping, without_autograd(call) if self.gradients else call)
 
     def uncast(self, call: HostFunction) -> HostFunction:
         """Return a call with autocast off where it was on: tracing has inserted the casts."""
@@ -124,13 +124,3 @@ def with_gradients(
     plan = compiled.backward.plan
     forward, backward = saved.watched(forward), saved.guarded(backward, plan)
     return training_call(compiled.wrapping, forward, backward, gradient_strides(compiled, plan))
-
-
-def _without_autograd(call: HostFunction) -> HostFunction:
-    """Return a call that runs without autograd, though arguments need gradients: no result has one."""
-
-    def run(args: list[Any]) -> Sequence[Any]:
-        with torch.no_grad():
-            return call(args)
-
-    return run

@@ -34,6 +34,30 @@ def inference_call(wrapping: AotWrapping, forward: HostFunction) -> Callable[...
     return call
 
 
+def uncast(call: HostFunction) -> HostFunction:
+    """Return a call with autocast off: tracing has inserted the casts of the mode that was on when it traced."""
+
+    def run(args: list[Any]) -> Sequence[Any]:
+        if not torch._C._is_any_autocast_enabled():
+            return call(args)
+        with torch._C._DisableAutocast():
+            return call(args)
+
+    return run
+
+
+def without_autograd(call: HostFunction) -> HostFunction:
+    """Return a call that runs without autograd: the program was compiled without gradients."""
+
+    def run(args: list[Any]) -> Sequence[Any]:
+        if not torch.is_grad_enabled():
+            return call(args)
+        with torch.no_grad():
+            return call(args)
+
+    return run
+
+
 def training_call(
     wrapping: AotWrapping, forward: HostFunction, backward: HostFunction, gradients: Sequence[Strides]
 ) -> Callable[..., Any]:

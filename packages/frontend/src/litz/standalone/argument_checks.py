@@ -20,9 +20,6 @@ from litz_ir.symbols import Size, Symbol, SymbolTable, evaluate, free_symbols
 ArgumentCheck = Callable[[Sequence[Any]], None]
 """Function that raises :class:`ArtifactError` for arguments that a graph was not compiled for."""
 
-_OTHER_SIZE = "compile the graph for this size with dynamic_shapes='from_example_inputs'"
-"""Hint for sizes outside of those that a graph was compiled for."""
-
 _NUMBERS = {"int": int, "float": float, "bool": bool}
 
 
@@ -78,11 +75,34 @@ class _SizedTensor:
         return given.shape == shape and _equal_strides(shape, given.stride(), strides)
 
 
-def argument_check(plan: Plan) -> ArgumentCheck:
-    """Return the check of a plan's arguments: number, dtypes, device kinds, sizes, strides and ranges of symbols."""
+@dataclass(frozen=True, slots=True)
+class Described:
+    """Words for the arguments of a graph, in messages."""
+
+    name: str
+    """Name of the graph."""
+
+    arguments: Sequence[str]
+    """Description of each argument."""
+
+    other_size: str = "compile the graph for this size with dynamic_shapes='from_example_inputs'"
+    """Hint for sizes outside of those that the graph was compiled for."""
+
+    other: str = "compile the graph for such arguments"
+    """Hint for other arguments that do not fit."""
+
+
+def argument_check(plan: Plan, words: Described | None = None, first: int = 0) -> ArgumentCheck:
+    """Return the check of a plan's arguments: number, dtypes, device kinds, sizes, strides and ranges of symbols.
+
+    ``words`` describe them in messages. Those before the argument ``first`` are not passed to the check.
+    """
+    inputs = plan.inputs[first:]
+    if words is None:
+        words = Described(plan.name, [f"{k} ({each.name})" for k, each in enumerate(inputs)])
     fixed: list[_FixedTensor] = []
     sized: list[_SizedTensor] = []
-    for position, each in enumerate(plan.inputs):
+    for position, each in enumerate(inputs):
         if type(each) is Value:
             kind = each.type
             facts = (position, getattr(torch, kind.dtype.torch_name), kind.device.kind)
@@ -95,27 +115,27 @@ def argument_check(plan: Plan) -> ArgumentCheck:
                 fixed.append(_FixedTensor(*facts, torch.Size(shape), strides))
             else:
                 sized.append(_SizedTensor(*facts, kind.shape, kind.layout.strides))
-    numbers = [(k, each) for k, each in enumerate(plan.inputs) if isinstance(each, ScalarInput)]
-    names, count = [each.name for each in plan.inputs], len(plan.inputs)
+    numbers = [(k, each) for k, each in enumerate(inputs) if isinstance(each, ScalarInput)]
+    count = len(inputs)
 
     def check(args: Sequence[Any]) -> None:
         if len(args) != count:
-            raise ArtifactError(f"{plan.name} takes {count} arguments, got {len(args)}")
+            raise ArtifactError(f"{words.name} takes {count} arguments, got {len(args)}")
         for tensor in fixed:
             if not tensor.fits(args[tensor.position]):
-                raise _refused(plan.name, names, tensor, args[tensor.position])
+                raise _refused(words, tensor, args[tensor.position])
         if numbers or sized:
-            symbols = _bound(plan.name, numbers, sized, args)
+            symbols = _bound(words, numbers, sized, args)
+            _check_symbols(words, plan.symbols, symbols, sized)
             for each in sized:
                 if not each.fits(args[each.position], symbols):
-                    raise _refused(plan.name, names, each, args[each.position])
-            _check_symbols(plan.name, plan.symbols, symbols)
+                    raise _refused(words, each, args[each.position])
 
     return check
 
 
 def _bound(
-    name: str,
+    words: Described,
     numbers: Sequence[tuple[int, ScalarInput]],
     sized: Sequence[_SizedTensor],
     args: Sequence[Any],
@@ -123,9 +143,10 @@ def _bound(
     """Return the values of a plan's symbols that its arguments determine."""
     symbols: dict[str, int] = {}
     for position, each in numbers:
+        what = f"argument {words.arguments[position]} of {words.name}"
         if type(args[position]) is not _NUMBERS[each.kind]:
             given = type(args[position]).__name__
-            raise ArtifactError(f"argument {position} of {name} is a number ({each.kind}), got {given}")
+            raise ArtifactError(f"{what} is a number ({each.kind}), got {given}")
         if each.symbol is not None and each.kind == "int":
             symbols[each.symbol] = args[position]
     for tensor in sized:
@@ -134,11 +155,14 @@ def _bound(
         if each.term is not None and free_symbols(each.term) <= symbols.keys():
             expected = evaluate(each.term, symbols)
             if args[position] != expected:
-                raise ArtifactError(f"argument {position} of {name} is {args[position]}, not {expected}")
+                what = f"argument {words.arguments[position]} of {words.name}"
+                raise ArtifactError(f"{what} is {args[position]}, not {expected}")
     return symbols
 
 
-def _check_symbols(name: str, table: SymbolTable, symbols: dict[str, int]) -> None:
+def _check_symbols(
+    words: Described, table: SymbolTable, symbols: dict[str, int], sized: Sequence[_SizedTensor]
+) -> None:
     """Raise :class:`ArtifactError` for sizes that the graph was not compiled for."""
     for info in table:
         value = symbols.get(info.name)
@@ -148,13 +172,26 @@ def _check_symbols(name: str, table: SymbolTable, symbols: dict[str, int]) -> No
         if (low is not None and value < low) or (high is not None and value > high) or value % info.divisor:
             allowed = f"{'any' if low is None else low} to {'any' if high is None else high}"
             multiple = f", multiples of {info.divisor}" if info.divisor > 1 else ""
-            message = f"{name} was compiled for sizes {allowed}{multiple}, got {value}"
-            raise ArtifactError(message, hint=_OTHER_SIZE)
+            where = _place(words, info.name, sized)
+            message = f"{words.name} was compiled for sizes {allowed}{multiple}, got {value}{where}"
+            raise ArtifactError(message, hint=words.other_size)
     for left, right in table.equalities:
         if free_symbols(left) | free_symbols(right) <= symbols.keys():
             if evaluate(left, symbols) != evaluate(right, symbols):
-                message = f"{name} was compiled for sizes with {left} = {right}"
-                raise ArtifactError(message, hint=_OTHER_SIZE)
+                places = [
+                    _place(words, name, sized) for name in sorted(free_symbols(left) | free_symbols(right))
+                ]
+                message = f"{words.name} was compiled for sizes with {left} = {right}{' and'.join(places)}"
+                raise ArtifactError(message, hint=words.other_size)
+
+
+def _place(words: Described, symbol: str, sized: Sequence[_SizedTensor]) -> str:
+    """Return the first dimension that a symbol is the size of, as words."""
+    for tensor in sized:
+        for axis, size in enumerate(tensor.shape):
+            if isinstance(size, Symbol) and size.name == symbol:
+                return f" in dimension {axis} of argument {words.arguments[tensor.position]}"
+    return ""
 
 
 def _equal_strides(shape: Sequence[int], given: Sequence[int], expected: Sequence[int]) -> bool:
@@ -164,9 +201,7 @@ def _equal_strides(shape: Sequence[int], given: Sequence[int], expected: Sequenc
     return all(size == 1 or a == b for size, a, b in zip(shape, given, expected, strict=True))
 
 
-def _refused(
-    name: str, names: Sequence[str], tensor: _FixedTensor | _SizedTensor, given: Any
-) -> ArtifactError:
+def _refused(words: Described, tensor: _FixedTensor | _SizedTensor, given: Any) -> ArtifactError:
     """Return the error about an argument that does not fit."""
     sizes = ", ".join(map(str, tensor.shape))
     strides = ", ".join(map(str, tensor.strides))
@@ -175,6 +210,6 @@ def _refused(
     if isinstance(given, torch.Tensor):
         got = f"{given.dtype} of {tuple(given.shape)} with strides {given.stride()} on {given.device.type}"
     return ArtifactError(
-        f"argument {tensor.position} ({names[tensor.position]}) of {name} is {expected}, got {got}",
-        hint="compile the graph for such arguments",
+        f"argument {words.arguments[tensor.position]} of {words.name} is {expected}, got {got}",
+        hint=words.other,
     )

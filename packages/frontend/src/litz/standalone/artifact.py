@@ -12,6 +12,7 @@ from litz.capture.counters import count_graph
 from litz.configuration import config
 from litz.host.runtime.load import HostFunction
 from litz.loading import loader_of
+from litz.settings import Config
 from litz.standalone.calls import program_call
 from litz.standalone.compiled_program import CompiledProgram
 from litz.standalone.container import Contents, checked_format, from_bytes, read, to_bytes, write
@@ -119,8 +120,9 @@ def _loaded(contents: Contents, where: str) -> CompiledArtifact:
     return CompiledArtifact(call, program, binaries=contents)
 
 
-def capabilities_of(graphs: CompiledCapture) -> tuple[tuple[str, str], ...]:
-    """Return the kinds of devices that graphs run kernels on, each with the name of this machine's.
+def capabilities_of(graphs: CompiledCapture, options: Config | None = None) -> tuple[tuple[str, str], ...]:
+    """Return the kinds of devices that graphs run kernels on, each with the name of the instruction set or chip that
+    ``options`` name: this machine's by default.
 
     Raises ``TargetError`` for a kind without an installed target.
     """
@@ -129,7 +131,7 @@ def capabilities_of(graphs: CompiledCapture) -> tuple[tuple[str, str], ...]:
     kinds |= {
         at.kind for each in artifacts for devices in devices_of(each.units, each.plan) for at in devices
     }
-    targets = targets_for(sorted(kinds), config.current())
+    targets = targets_for(sorted(kinds), options or config.current())
     return tuple((device.kind, known.name) for device, known in targets.capabilities().items())
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
 from litz.capture.donated import SavedTensors
 from litz.capture.plain import with_gradients
-from litz.capture.runtime_wrappers import inference_call
+from litz.capture.runtime_wrappers import inference_call, uncast, without_autograd
 from litz.host.runtime.load import HostFunction
 from litz.standalone.argument_checks import argument_check
 from litz.standalone.compiled_program import CompiledProgram
@@ -27,9 +25,9 @@ def program_call(
     """
     graphs, form = program.graphs, program.form
     if backward is None:
-        function = inference_call(graphs.wrapping, _without_autograd(_uncast(forward)))
+        function = inference_call(graphs.wrapping, without_autograd(uncast(forward)))
     else:
-        function = with_gradients(graphs, _uncast(forward), _uncast(backward), SavedTensors())
+        function = with_gradients(graphs, uncast(forward), uncast(backward), SavedTensors())
     check = argument_check(graphs.forward.plan)
     bound = [program.constants[name] for name in form.bound]
     returned, returns_tuple = form.returned_inputs, form.returns_tuple
@@ -45,27 +43,3 @@ def program_call(
         return tuple(results) if returns_tuple else results[0]
 
     return call
-
-
-def _uncast(call: HostFunction) -> HostFunction:
-    """Return a call with autocast off: tracing has inserted the casts of the mode that was on when it traced."""
-
-    def run(args: list[Any]) -> Sequence[Any]:
-        if not torch._C._is_any_autocast_enabled():
-            return call(args)
-        with torch._C._DisableAutocast():
-            return call(args)
-
-    return run
-
-
-def _without_autograd(call: HostFunction) -> HostFunction:
-    """Return a call that runs without autograd: the program was compiled without gradients."""
-
-    def run(args: list[Any]) -> Sequence[Any]:
-        if not torch.is_grad_enabled():
-            return call(args)
-        with torch.no_grad():
-            return call(args)
-
-    return run

@@ -70,19 +70,36 @@ def compiled_artifact(
     gm: GraphModule, example_inputs: Sequence[Any], chosen: Config, source: DynamicShapes
 ) -> CompiledArtifact:
     """Compile a copy of a graph to an artifact, with these options and sizes from this source."""
-    own = own_copy(gm)
-    parts = CapturedParts(own)
-    session = new_session(own, chosen, (parts.seen.append,))
-    session.compiled, session.specialised = parts.take, source == "from_example_inputs"
-    settings = {name: value for name, value in _SETTINGS.items() if hasattr(functorch_config, name)}
-    with traced_sizes(own, example_inputs, source) as inputs, functorch_config.patch(settings):
-        call = compile_in_session(own, inputs, session)
+    own, session, parts, call = compiled_parts(gm, example_inputs, chosen, source)
     if call is own:
         return CompiledArtifact(
             call, unsaveable="litz could not compile the graph, which runs as it was captured"
         )
     nested = _nested(own)
     return CompiledArtifact(call, unsaveable=nested) if nested else artifact_of(session, parts, call)
+
+
+def compiled_parts(
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    chosen: Config,
+    source: DynamicShapes,
+    parameters: frozenset[int] = frozenset(),
+) -> tuple[GraphModule, CompileSession, CapturedParts, Callable[..., Any]]:
+    """Compile a copy of a graph, and return it, the session, the parts that were compiled, and the call.
+
+    ``parameters`` are the positions of inputs that are parameters and buffers, of a graph that was exported. The call
+    is the copy itself where litz could not compile it.
+    """
+    own = own_copy(gm)
+    parts = CapturedParts(own)
+    session = new_session(own, chosen, (parts.seen.append,))
+    session.compiled, session.specialised = parts.take, source == "from_example_inputs"
+    session.parameters = parameters
+    settings = {name: value for name, value in _SETTINGS.items() if hasattr(functorch_config, name)}
+    with traced_sizes(own, example_inputs, source) as inputs, functorch_config.patch(settings):
+        call = compile_in_session(own, inputs, session)
+    return own, session, parts, call
 
 
 def artifact_of(session: CompileSession, parts: CapturedParts, call: Callable[..., Any]) -> CompiledArtifact:

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from litz.artifact import AotWrapping, Artifact, AtenFallback, CompiledCapture
-from litz.cache.artifacts import unit_data, unit_from
+from litz.artifact import AotWrapping, Artifact, AtenFallback, CompiledCapture, unit_data, unit_from
 from litz.cache.key import versions
 from litz.standalone.compiled_program import CallForm, CompiledProgram
 from litz.standalone.container import Contents

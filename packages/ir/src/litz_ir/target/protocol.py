@@ -99,6 +99,22 @@ class PreparedTarget(Protocol):
 
 
 @runtime_checkable
+class PortableTarget(Protocol):
+    """A target whose binaries run on other machines than the one that built them."""
+
+    interface: int
+    """Version of the interface between binaries and the code that loads them; it changes if one of them does."""
+
+    def runs(self) -> tuple[str, ...]:
+        """Names of the capabilities whose binaries this machine runs, best first."""
+
+
+def interface_of(target: object) -> int:
+    """Version of the interface of a target's binaries; 0 for a target that is not portable."""
+    return target.interface if isinstance(target, PortableTarget) else 0
+
+
+@runtime_checkable
 class SchedulingTarget(Protocol):
     """A target that maps its kernels to the device itself: tile sizes, warps, stages, form."""
 

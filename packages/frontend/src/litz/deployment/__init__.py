@@ -1,0 +1,2 @@
+"""Deployment: exported programs as files that are loaded without a compiler, by ``litz.aot_compile`` and
+``litz.load``."""

@@ -1,0 +1,99 @@
+"""Compilation ahead of time: ``litz.aot_compile`` writes an exported program as a file for deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from torch.export import ExportedProgram
+
+from litz.api import config
+from litz.deployment.exported import FlatProgram, exported, flat_program
+from litz.deployment.package import CompiledFor, WeightsPlace, write_package
+from litz.options import config_from
+from litz.settings import Config
+from litz.standalone.artifact import capabilities_of
+from litz.standalone.compile_graph import compiled_parts
+from litz.targets import targets_for
+from litz_ir.errors import ArtifactError
+
+
+def aot_compile(
+    program: ExportedProgram | Callable[..., Any],
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    options: Mapping[str, Any] | None = None,
+    path: str | Path = "model.litz",
+    weights: WeightsPlace = "archive",
+    isas: Sequence[str] = (),
+    chips: Sequence[str] = (),
+    sign_with: Any = None,
+) -> Path:
+    """Compile an exported program, and write it to a file that :func:`litz.load` loads without a compiler.
+
+    ``program`` is what ``torch.export.export`` returns; a function or module is exported first, with ``args``,
+    ``kwargs`` and ``dynamic_shapes`` as that takes them. ``options`` are those of ``torch.compile``. ``weights``
+    selects their place: ``archive``, ``file`` for a file of safetensors beside ``path``, or ``none``. The program is
+    compiled for each of the instruction sets ``isas`` and the GPUs' ``chips``, by default those of this machine;
+    loading takes the best that its machine runs. ``sign_with`` is an Ed25519 key (:mod:`litz.deployment.signing`).
+    Returns the path. The program is compiled without gradients.
+
+    Raises ``ArtifactError`` for a program that cannot be saved and a path that cannot be written, and ``ConfigError``
+    for unknown options.
+    """
+    if weights not in get_args(WeightsPlace):
+        raise ArtifactError(
+            f"unknown place of weights {weights!r}", hint=f"it is one of {get_args(WeightsPlace)}"
+        )
+    flat = flat_program(exported(program, args, kwargs, dynamic_shapes))
+    chosen = config_from(config.current(), None, options)
+    compiled = [_compiled(flat, each) for each in _machines(flat, chosen, isas, chips)]
+    return write_package(Path(path), flat, compiled, weights, sign_with)
+
+
+def _machines(
+    flat: FlatProgram, chosen: Config, isas: Sequence[str], chips: Sequence[str]
+) -> Iterator[Config]:
+    """Yield the options of each compilation, for the widest instruction set first."""
+    kinds = {
+        value.device.type
+        for node in flat.gm.graph.nodes
+        if isinstance(value := node.meta.get("val"), torch.Tensor)
+    }
+    if chips and kinds <= {"cpu"}:
+        raise ArtifactError("chips are those of GPUs, and the program runs on the CPU", hint="give isas")
+    sets = sorted(isas, key=lambda isa: -_vector_bytes(chosen.replaced({"isa": isa})))
+    for chip, isa in product([*chips] or [chosen.chip], sets or [_name("cpu", chosen)]):
+        yield chosen.replaced({"isa": isa, "chip": chip})
+
+
+def _name(kind: str, chosen: Config) -> str:
+    """Return the name of the instruction set that this machine has, which stands for no more than it says."""
+    return targets_for([kind], chosen).by_kind[kind].capabilities().name
+
+
+def _vector_bytes(chosen: Config) -> int:
+    """Return the bytes of the vectors of an instruction set."""
+    return targets_for(["cpu"], chosen).by_kind["cpu"].capabilities().model.vector_bytes
+
+
+def _compiled(flat: FlatProgram, chosen: Config) -> CompiledFor:
+    """Compile a program for one machine; raise :class:`ArtifactError` where it cannot be saved."""
+    count = sum(node.op == "placeholder" for node in flat.gm.graph.nodes)
+    positions = frozenset(range(len(flat.weights)))
+    with torch.no_grad():
+        own, session, parts, call = compiled_parts(flat.gm, [None] * count, chosen, "from_graph", positions)
+    if call is own:
+        raise ArtifactError("litz could not compile the program", hint="fallback='error' raises the reason")
+    if parts.graphs is None or parts.form is None:
+        raise ArtifactError(f"the program cannot be saved: {parts.why_not}")
+    capabilities = capabilities_of(parts.graphs, chosen)
+    return CompiledFor(
+        parts.graphs.forward, parts.graphs.wrapping, parts.form, parts.constants, dict(capabilities),
+        targets_for([kind for kind, _ in capabilities], chosen), chosen.cuda_graphs, session.cache,
+    )  # fmt: skip
