@@ -10,7 +10,7 @@ from typing import Any, get_args
 import torch
 from torch.export import ExportedProgram
 
-from litz.api import config
+from litz.configuration import config
 from litz.deployment.exported import FlatProgram, exported, flat_program
 from litz.deployment.package import CompiledFor, WeightsPlace, write_package
 from litz.options import config_from
@@ -68,7 +68,8 @@ def _machines(
     if chips and kinds <= {"cpu"}:
         raise ArtifactError("chips are those of GPUs, and the program runs on the CPU", hint="give isas")
     sets = sorted(isas, key=lambda isa: -_vector_bytes(chosen.replaced({"isa": isa})))
-    for chip, isa in product([*chips] or [chosen.chip], sets or [_name("cpu", chosen)]):
+    asked: list[str | None] = [*chips]
+    for chip, isa in product(asked or [chosen.chip], sets or [_name("cpu", chosen)]):
         yield chosen.replaced({"isa": isa, "chip": chip})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from litz.api import config
+from litz.configuration import config
 from litz.deployment.manifest import Manifest, Program
 from litz.targets import TargetSet, targets_for
 from litz_ir.errors import ArtifactError, TargetError

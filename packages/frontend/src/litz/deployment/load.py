@@ -11,10 +11,10 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from litz.api import config
 from litz.artifact import AotWrapping, Artifact, unit_from
 from litz.capture.counters import count_graph
 from litz.capture.runtime_wrappers import inference_call, uncast, without_autograd
+from litz.configuration import config
 from litz.deployment.archive import AGAIN, MANIFEST, SIGNATURE, Archive, open_archive
 from litz.deployment.binaries import Binaries
 from litz.deployment.calls import CallForm, refuse_overlaps
