@@ -35,6 +35,7 @@ def in_a_new_process(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("name", CASES)
 def test_a_new_process_calls_a_model_as_eager_does(name: str, tmp_path: Path) -> None:
     case = CASES[name]
+    pytest.importorskip(case.needs)
     torch.manual_seed(0)
     model = case.make()
     args, kwargs = case.arguments(case.sizes[0])

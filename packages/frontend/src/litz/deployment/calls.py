@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ class CallForm:
         try:
             self._arguments = pytree.treespec_loads(tree.arguments)
             self._results = pytree.treespec_loads(tree.results)
-            positional, keywords = self._arguments.children_specs
+            args, kwargs = _unflattened(self._arguments, range(len(tree.labels)))
         except (NotImplementedError, ValueError, TypeError, KeyError, AttributeError) as error:
             hint = "import the module that defines the containers of its arguments and results first"
             raise ArtifactError(f"the form of calls of {where} cannot be read: {error}", hint=hint) from error
@@ -32,9 +32,9 @@ class CallForm:
         self._leaves = tree.argument_leaves
         self._result_leaves = tree.result_leaves
         self._constant_results = any("value" in leaf for leaf in tree.result_leaves)
-        self._keywords = tuple(keywords.context or ())
-        count = len(positional.children_specs)
-        self._names = tree.names[:count] if len(tree.names) == count + len(self._keywords) else ()
+        self._keywords = tuple(kwargs)
+        named = len(tree.names) == len(args) + len(kwargs)
+        self._names = tree.names[: len(args)] if named else ()
         self.labels = tuple(
             label for label, leaf in zip(tree.labels, tree.argument_leaves, strict=True) if "position" in leaf
         )
@@ -46,8 +46,8 @@ class CallForm:
             args, kwargs = self._arranged(args, kwargs)
         leaves, spec = pytree.tree_flatten((args, kwargs))
         if spec != self._arguments:
-            message = f"{self._where} takes arguments of the form {self._shown(self._arguments)}"
-            raise ArtifactError(f"{message}, got {self._shown(spec)}", hint=_ELSE)
+            message = f"{self._where} takes arguments of the form {_shown(self._arguments)}"
+            raise ArtifactError(f"{message}, got {_shown(spec)}", hint=_ELSE)
         given = []
         for value, leaf, label in zip(leaves, self._leaves, self._labels, strict=True):
             if "position" in leaf:
@@ -83,16 +83,24 @@ class CallForm:
             left = {name: left[name] for name in self._keywords}
         return args, left
 
-    @staticmethod
-    def _shown(spec: pytree.TreeSpec) -> str:
-        """Return the form of arguments as text, one star for each value."""
 
-        class Star:
-            def __repr__(self) -> str:
-                return "*"
+class _Star:
+    """A value in the text of a form."""
 
-        args, kwargs = pytree.tree_unflatten([Star()] * spec.num_leaves, spec)
-        return f"({', '.join([*map(repr, args), *(f'{name}={each!r}' for name, each in kwargs.items())])})"
+    def __repr__(self) -> str:
+        return "*"
+
+
+def _shown(spec: pytree.TreeSpec) -> str:
+    """Return the form of arguments as text, one star for each value."""
+    args, kwargs = _unflattened(spec, [_Star()] * spec.num_leaves)
+    return f"({', '.join([*map(repr, args), *(f'{name}={each!r}' for name, each in kwargs.items())])})"
+
+
+def _unflattened(spec: pytree.TreeSpec, leaves: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return arguments and keyword arguments with these leaves."""
+    args, kwargs = pytree.tree_unflatten(leaves, spec)
+    return tuple(args), dict(kwargs)
 
 
 def _same(given: Any, expected: Any) -> bool:

@@ -35,6 +35,9 @@ _LIFTED: Mapping[InputKind, WeightKind] = {
 _WRITTEN = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION)
 """Results of decomposed programs that are the new contents of inputs."""
 
+_METADATA = torch.ops.aten._assert_tensor_metadata.default
+"""Operator by which an exported program asserts the dtype, device and layout of a tensor."""
+
 _CONSTANTS = (int, float, bool, str, type(None))
 """Types of constants in calls."""
 
@@ -136,6 +139,8 @@ def flat_program(program: ExportedProgram) -> FlatProgram:
             )
     argument_leaves = [_argument_leaf(gm, node, arg) for node, arg in user]
     results = _write_back(gm, program.graph_signature.output_specs, known)
+    for node in gm.graph.find_nodes(op="call_function", target=_METADATA):
+        gm.graph.erase_node(node)  # what it asserts follows from the inputs, which each call checks
     gm.graph.lint()
     gm.recompile()
     assert signature is not None
