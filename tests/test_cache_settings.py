@@ -9,7 +9,7 @@ import torch
 import torch.compiler.config
 
 import litz
-from litz.cache.artifacts import FOLDERS
+from litz.cache.store import FOLDERS
 from litz.commands.main import main
 
 

@@ -16,8 +16,8 @@ from counted_stages import COUNTED_STAGES
 from torch.compiler._cache import CacheArtifactFactory, CacheArtifactManager
 
 import litz
-from litz.cache.artifacts import FOLDERS
 from litz.cache.mega_cache import TYPE, decoded, encoded
+from litz.cache.store import FOLDERS
 from litz.notices import log_once
 
 PROGRAM = (

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import litz
+from litz.environment.variables import quota_bytes
 from litz.notices import log_once
 from litz.options import config_from, variable_notices
 from litz.passes import Passes
@@ -68,6 +69,44 @@ def test_variables_that_name_no_option_are_warned_about(
         record.message.startswith(f"litz: {variable} in the environment names no option")
         and hint in record.message
     )
+
+
+def test_variables_of_the_cache() -> None:
+    for variable in ("LITZ_CACHE", "LITZ_DISABLE_CACHE", "LITZ_FORCE_DISABLE_CACHES"):
+        value = "0" if variable == "LITZ_CACHE" else "1"
+        assert not ConfigHandle({variable: value}).cache
+    assert ConfigHandle({"LITZ_DISABLE_CACHE": "0"}).cache
+    assert not ConfigHandle({"LITZ_DISABLE_CACHE": "1", "LITZ_CACHE": "1"}).cache
+    with pytest.raises(ConfigError, match="LITZ_DISABLE_CACHE takes 0 or 1"):
+        ConfigHandle({"LITZ_DISABLE_CACHE": "perhaps"})
+    layers = ConfigHandle({"LITZ_CACHE_LAYERS": os.pathsep.join(("/image", "", "/nfs"))}).current()
+    assert layers.layer_roots() == (Path("/image"), Path("/nfs"))
+    redis = {"TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE": "1", "TORCHINDUCTOR_REDIS_HOST": "cache"}
+    assert ConfigHandle(redis).cache_remote == "redis://cache:6379"
+    assert ConfigHandle({**redis, "LITZ_CACHE_REMOTE": "file:///c"}).cache_remote == "file:///c"
+    assert not ConfigHandle({**redis, "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE": "0"}).cache_remote
+    assert not variable_notices(redis)
+
+
+def test_secrets_are_neither_shown_nor_saved() -> None:
+    handle = ConfigHandle({"LITZ_CACHE_REMOTE": "redis://:pa55@host", "LITZ_CACHE_REMOTE_KEY": "secret"})
+    assert "pa55" not in repr(handle) + handle.save() and "secret" not in repr(handle) + handle.save()
+    handle.load(handle.save())
+    assert (handle.cache_remote, handle.cache_remote_key) == ("redis://:pa55@host", "secret"), "as they were"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", None), ("12", 12), ("5GB", 5 * 10**9), ("500 MiB", 500 << 20), ("1.5kb", 1500)],
+)
+def test_quotas(text: str, expected: int | None) -> None:
+    assert quota_bytes(Config().replaced({"cache_quota": text}).cache_quota) == expected
+
+
+@pytest.mark.parametrize("text", ["GB", "-1", "5 apples", "1e9"])
+def test_quotas_that_are_no_bytes(text: str) -> None:
+    with pytest.raises(ConfigError, match="takes a number of bytes"):
+        Config().replaced({"cache_quota": text})
 
 
 def test_numbers_are_read_and_checked() -> None:

@@ -17,8 +17,8 @@ import torch
 
 import litz
 import litz_lowering
-from litz.cache.artifacts import FOLDERS, ArtifactCache
-from litz.cache.store import MANIFEST, Store
+from litz.cache.artifacts import ArtifactCache
+from litz.cache.store import FOLDERS, MANIFEST, Store
 from litz.commands.main import main
 from litz.notices import log_once
 from litz.settings import Config

@@ -128,8 +128,13 @@ these work with litz too."""
 _INERT: Mapping[str, str] = MappingProxyType({f"{_PREFIX}FX_GRAPH_CACHE": "1"})
 """Values that change nothing, of the variables for which that is not 0."""
 
-_SILENT = frozenset({"CACHE_DIR", "FORCE_DISABLE_CACHES", "ERROR_ON_CUSTOM_OP_ALIASING", "WINDOWS_TESTS"})
-"""Inductor's variables without a warning: litz follows the first, and the others work with every backend."""
+_SILENT = frozenset(
+    {
+        *("CACHE_DIR", "FX_GRAPH_REMOTE_CACHE", "REDIS_HOST", "REDIS_PORT"),
+        *("FORCE_DISABLE_CACHES", "ERROR_ON_CUSTOM_OP_ALIASING", "WINDOWS_TESTS"),
+    }
+)
+"""Inductor's variables without a warning: litz follows the first four, and the others work with every backend."""
 
 _AUTOGRAD = "AUTOGRAD_"
 """Prefix of AOTAutograd's variables among Inductor's; they work with every backend."""

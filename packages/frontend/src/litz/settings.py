@@ -1,4 +1,4 @@
-"""Options of litz: typed, scoped, and read from the environment in this module alone.
+"""Options of litz: typed and scoped.
 
 ``litz.config`` is the handle. ``litz.config.patch(fallback="error")`` holds inside a ``with`` block, for its thread
 and the tasks started there; ``litz.config.fallback = "error"`` holds for the process. A compilation reads its options
@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args, get_type_hints
 
+import torch.compiler.config
 from platformdirs import user_cache_path
 
+from litz.environment.variables import nearest, quota_bytes, unknown_variables, values_in
 from litz.notices import log_once
 from litz.passes import NO_PASSES, Passes
 from litz_ir.errors import ConfigError
@@ -72,6 +72,24 @@ class Config:
     """Path of the cache folder; ``None`` for the cache folder of the platform. The environment variable
     ``TORCHINDUCTOR_CACHE_DIR`` sets it too, to the folder ``litz`` below its own. Default ``None``, one cache per
     user."""
+
+    cache_layers: str = ""
+    """Paths of cache folders that are only read, after ``cache_dir`` and in this order, with ``os.pathsep`` (a colon)
+    between them: part of a container, or on a file system that machines share (``docs/caches.md``). Default empty."""
+
+    cache_remote: str = field(default="", repr=False)
+    """URL of a cache that machines share, asked last: ``redis://host:port/0``, or one that fsspec knows
+    (``s3://bucket/folder``, ``file:///mnt/cache``). Of Inductor's variables, ``TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE=1``
+    with ``TORCHINDUCTOR_REDIS_HOST`` and ``TORCHINDUCTOR_REDIS_PORT`` set it too. It needs ``cache_remote_key``.
+    Default empty."""
+
+    cache_remote_key: str = field(default="", repr=False)
+    """Secret text that the machines of a remote cache share: entries are signed with it (HMAC-SHA-256), and those of
+    another key are not used. It is never shown or saved. Default empty: no remote cache is used."""
+
+    cache_quota: str = ""
+    """Most bytes of entries in the cache folder, such as ``5GB`` or ``500 MiB``: after a write that exceeds them,
+    entries are deleted, the least recently used first. Default empty: nothing is deleted."""
 
     compiler: str | None = None
     """Command of the C++ compiler; ``None`` for ``g++``, or ``clang++`` where that is missing. The environment
@@ -183,6 +201,15 @@ class Config:
         """Return the folder that ``cache_dir`` names, or the cache folder of the platform for litz."""
         return user_cache_path("litz", appauthor=False) if self.cache_dir is None else Path(self.cache_dir)
 
+    def layer_roots(self) -> tuple[Path, ...]:
+        """Return the folders that ``cache_layers`` names."""
+        return tuple(Path(each) for each in self.cache_layers.split(os.pathsep) if each)
+
+    @property
+    def uses_disk(self) -> bool:
+        """True where graphs are cached: ``cache`` is on, and torch's ``force_disable_caches`` is off."""
+        return self.cache and not torch.compiler.config.force_disable_caches
+
     def in_force(self) -> Config:
         """Return the options as compilations read them; raise :class:`ConfigError` for some that exclude another."""
         if self.numerics == "strict" and self.batch_invariant:
@@ -210,9 +237,8 @@ _TYPES = get_type_hints(Config)
 _PROMISES = ("batch_invariant", "deterministic", "nan_asserts", "size_asserts", "alignment_asserts")
 """Flags of options that promise something about results or inputs."""
 
-_PREFIX = "LITZ_"
-"""Prefix of the environment variables that set options."""
-
+_SECRETS = ("cache_remote", "cache_remote_key")
+"""Options that may contain a password: :meth:`ConfigHandle.save` leaves them out."""
 
 _NO_SUCH_OPTION = (
     "litz.list_options() lists the names; other options of Inductor set nothing here, and can be left out"
@@ -223,8 +249,8 @@ _NO_SUCH_OPTION = (
 def _validate(name: str, value: object) -> None:
     """Raise :class:`ConfigError` for an unknown option or a value of the wrong type."""
     if name not in _TYPES:
-        nearest = _nearest(name)
-        hint = f"did you mean {' or '.join(nearest)}?" if nearest else _NO_SUCH_OPTION
+        near = nearest(name, _TYPES)
+        hint = f"did you mean {' or '.join(near)}?" if near else _NO_SUCH_OPTION
         raise ConfigError(f"unknown option {name!r}", hint=hint)
     expected = _TYPES[name]
     choices = get_args(expected)
@@ -244,69 +270,8 @@ def _validate(name: str, value: object) -> None:
         raise ConfigError(f"option {name!r} takes {text}, got {value!r}")
     if name == "force":
         parse_options(str(value))
-
-
-def _nearest(name: str) -> list[str]:
-    """Return the options that are spelled like a name, the nearest first."""
-    return difflib.get_close_matches(name, _TYPES, n=3, cutoff=0.65)
-
-
-def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """Return a warning for each environment variable ``LITZ_...`` that names no option and so has no effect."""
-    known = {f"{_PREFIX}{name.upper()}" for name in _TYPES}
-    lines = []
-    for variable in sorted(each for each in environment if each.startswith(_PREFIX) and each not in known):
-        nearest = _nearest(variable.removeprefix(_PREFIX).lower())[:1]
-        near = f"did you mean {_PREFIX}{nearest[0].upper()}?" if nearest else ""
-        hint = near or f"options are {', '.join(_TYPES)}"
-        lines.append(f"litz: {variable} in the environment names no option and is ignored: {hint}")
-    return lines
-
-
-def _from_environment(environment: Mapping[str, str]) -> Config:
-    """Read ``LITZ_<OPTION>`` for every option, ``CXX`` for the compiler, ``TORCHINDUCTOR_CACHE_DIR`` for the cache and
-    ``TORCH_COMPILE_DEBUG`` for debug files; raise :class:`ConfigError` for wrong values."""
-    changes: dict[str, Any] = {}
-    inductor = environment.get("TORCHINDUCTOR_CACHE_DIR")
-    if inductor and not _is_default_of_inductor(inductor):
-        changes["cache_dir"] = os.path.join(inductor, "litz")
-    if environment.get("CXX"):
-        changes["compiler"] = environment["CXX"]
-    if environment.get("TORCH_COMPILE_DEBUG") == "1":
-        changes["debug_files"] = True
-    for option in fields(Config):
-        text = environment.get(f"{_PREFIX}{option.name.upper()}")
-        if text is None or text == "":
-            continue
-        if _TYPES[option.name] is bool:
-            if text.lower() not in _BOOLEANS:
-                raise ConfigError(f"LITZ_{option.name.upper()} takes 0 or 1, got {text!r}")
-            changes[option.name] = _BOOLEANS[text.lower()]
-        elif _TYPES[option.name] is float:
-            changes[option.name] = _number(option.name, text)
-        else:
-            changes[option.name] = text
-    return Config().replaced(changes)
-
-
-def _is_default_of_inductor(folder: str) -> bool:
-    """Report whether Inductor chose this folder, and set the variable that names it: below the temporary folder."""
-    parent, name = os.path.split(os.path.normpath(folder))
-    return name.startswith("torchinductor_") and parent == os.path.normpath(tempfile.gettempdir())
-
-
-def _number(name: str, text: str) -> float:
-    """Parse a number from the environment; raise :class:`ConfigError` for other text."""
-    try:
-        return float(text)
-    except ValueError as error:
-        raise ConfigError(f"LITZ_{name.upper()} takes a number, got {text!r}") from error
-
-
-_BOOLEANS = {
-    **dict.fromkeys(("1", "true", "yes", "on"), True),
-    **dict.fromkeys(("0", "false", "no", "off"), False),
-}
+    if name == "cache_quota":
+        quota_bytes(str(value))
 
 
 _DEFAULTS = Config()
@@ -323,9 +288,9 @@ class ConfigHandle:
     _scoped: ContextVar[Mapping[str, Any]]
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        for line in _unknown_variables(environment):
+        for line in unknown_variables(environment, _TYPES):
             log_once(line)
-        object.__setattr__(self, "_default", _from_environment(environment))
+        object.__setattr__(self, "_default", Config().replaced(values_in(environment, _TYPES)))
         object.__setattr__(self, "_scoped", ContextVar[Mapping[str, Any]]("litz_config", default=_NOTHING))
 
     def current(self) -> Config:
@@ -348,16 +313,18 @@ class ConfigHandle:
     def save(self) -> str:
         """Return the options in force that are not at their default, as JSON; :meth:`load` sets them.
 
-        Raises :class:`ConfigError` for passes, which are objects of the program.
+        The URL and the key of a remote cache, which may contain passwords, are left out. Raises :class:`ConfigError`
+        for passes, which are objects of the program.
         """
         current = self.current()
         if current.passes:
             raise ConfigError("passes cannot be saved", hint="litz.config.patch(passes=Passes()) drops them")
-        changed = {name: getattr(current, name) for name in _TYPES if name != "passes"}
+        changed = {name: getattr(current, name) for name in _TYPES if name not in ("passes", *_SECRETS)}
         return json.dumps({name: each for name, each in changed.items() if each != getattr(_DEFAULTS, name)})
 
     def load(self, text: str) -> None:
-        """Set the options that :meth:`save` returned for the process, and all others to their default.
+        """Set the options that :meth:`save` returned for the process, and all others to their default, except those
+        that it leaves out.
 
         Raises :class:`ConfigError` for other text, unknown names and wrong values.
         """
@@ -366,7 +333,8 @@ class ConfigHandle:
         except (TypeError, ValueError) as error:
             hint = "litz.config.save() returns them"
             raise ConfigError(f"{text!r:.60} is no saved options", hint=hint) from error
-        object.__setattr__(self, "_default", _DEFAULTS.replaced(changes))
+        kept = {name: getattr(self._default, name) for name in _SECRETS}
+        object.__setattr__(self, "_default", _DEFAULTS.replaced({**kept, **changes}))
 
     def digest(self) -> str:
         """Return a digest of what :meth:`save` returns, equal for equal options in every process."""

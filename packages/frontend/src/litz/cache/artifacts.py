@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import tempfile
 import weakref
@@ -14,8 +15,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.compiler.config
 from torch.fx import GraphModule
 
 from litz.artifact import AotWrapping, Artifact, AtenFallback, CompiledCapture, unit_data, unit_from
@@ -28,9 +27,8 @@ from litz.cache.key import (
     text_key,
     versions,
 )
-from litz.cache.mega_cache import record
 from litz.cache.name_sets import DEMOTIONS, NameSets
-from litz.cache.store import FOLDERS, Store
+from litz.cache.store import Entries
 from litz.cache.tiles import TileChoices
 from litz.notices import log_once
 from litz.passes import NO_PASSES, Passes
@@ -51,6 +49,9 @@ PLAN, SUMMARY, BINARY, FX_GRAPH_FILE = "plan.json", "summary.json", "unit", "fx_
 _LOWERINGS = "litz.lowering.installed"
 """Module of the lowerings of installed packages, which keys contain; loaded when a cache is opened."""
 
+_LAYERS = "litz.cache.layers"
+"""Module of the tiers of the cache; loaded when a cache is opened."""
+
 _PASSES = "litz.passes.in_force"
 """Module of the passes of a compilation; loaded when a cache is opened, since ``import litz`` does not need it."""
 
@@ -62,13 +63,13 @@ class ArtifactCache:
     Without a folder that can be used, binaries are built in a temporary one that is deleted with the cache.
     """
 
-    graphs: Store | None
+    graphs: Entries | None
     """Plans by graph key; ``None`` without a folder."""
 
-    binaries: Store | None
+    binaries: Entries | None
     """Compiled sources by source key; ``None`` without a folder."""
 
-    fx_graphs: Store | None = None
+    fx_graphs: Entries | None = None
     """Graphs by the key of Dynamo's graph; see :mod:`litz.capture.fx_graph_cache`."""
 
     tiles: TileChoices = field(default_factory=TileChoices)
@@ -120,13 +121,13 @@ class ArtifactCache:
     @staticmethod
     def _opened(config: Config, failures: Failures) -> ArtifactCache:
         """Open the cache that ``config`` names, for a program without passes."""
-        if config.cache and not torch.compiler.config.force_disable_caches:
+        if config.uses_disk:
             try:
-                root = config.cache_root()
-                stores = [Store(root / name, record) for name in FOLDERS]
-                if not all(store.writable for store in stores):
+                tiers = import_module(_LAYERS).opened_tiers(config)
+                if not all(each.writable for each in tiers):
+                    root = config.cache_root()
                     log_once(f"litz: {root} cannot be written: nothing is added to the cache", logging.INFO)
-                graphs, binaries, fx_graphs, tiles, matmuls, demotions = stores
+                graphs, binaries, fx_graphs, tiles, matmuls, demotions = tiers
                 choices = TileChoices(tiles), NameSets(matmuls), NameSets(demotions, DEMOTIONS)
                 return ArtifactCache(graphs, binaries, fx_graphs, *choices, failures)
             except CacheError as error:
@@ -243,10 +244,11 @@ class ArtifactCache:
         if self.graphs is not None and artifact.key:
             self.graphs.drop(artifact.key)
         for path in artifact.binaries:
-            if self.binaries is not None and path.parent.parent == self.binaries.folder:
+            # Of the cache folder or of a layer, not of the temporary folder.
+            if self.binaries is not None and path.parent.parent.name == self.binaries.folder.name:
                 self.binaries.drop(path.parent.name)
 
-    def _refuse(self, store: Store | None, key: str, error: Exception) -> None:
+    def _refuse(self, store: Entries | None, key: str, error: Exception) -> None:
         """Delete an intact entry that cannot be used, with a warning."""
         assert store is not None
         path = store.folder / key
@@ -277,7 +279,7 @@ class ArtifactCache:
         key = _key(unit, builder)
         if key in self.built:
             return self.built[key]
-        find = partial(_found_binary, store, key)
+        find = partial(self._found_binary, store, key)
         found = self.failures.attempt("cache", find, None, "the unit is rebuilt")
         if found is not None:
             return found
@@ -285,10 +287,22 @@ class ArtifactCache:
             path = target.build(unit, Path(workspace))
             store_binary = partial(_stored_binary, store, key, path)
             stored = self.failures.attempt("cache", store_binary, None, "the unit is not cached on disk")
-            if stored is not None:
+            if stored is not None and not _forbids_execution(stored.parent):
                 return stored
             self.built[key] = Path(shutil.copy(path, tempfile.mkdtemp(dir=self._own_folder())))
             return self.built[key]
+
+    def _found_binary(self, store: Entries | None, key: str) -> Path | None:
+        """Return the path of a cached binary, or ``None``; that of a copy where the cache is mounted ``noexec``."""
+        found = store.find(key) if store is not None else None
+        if found is None or not found.files:
+            return None
+        name, data = next(iter(found.files.items()))
+        if not _forbids_execution(found.folder):
+            return found.folder / name
+        copied = self.built[key] = Path(tempfile.mkdtemp(dir=self._own_folder())) / name
+        copied.write_bytes(data)
+        return copied
 
     def _own_folder(self) -> Path:
         """Return a temporary folder that is deleted with this cache."""
@@ -305,20 +319,19 @@ def _key(unit: SourceUnit, builder: Registered) -> str:
     )
 
 
-def _found_binary(store: Store | None, key: str) -> Path | None:
-    """Return the path of a cached binary, or ``None``."""
-    files = store.read(key) if store is not None else None
-    return store.path(key, next(iter(files))) if store is not None and files else None
-
-
-def _stored_binary(store: Store | None, key: str, path: Path) -> Path | None:
+def _stored_binary(store: Entries | None, key: str, path: Path) -> Path | None:
     """Store a binary and return its path; ``None`` where that fails."""
     if store is None:
         return None
     # Another process may store the same source meanwhile, under a unit name of its own.
     name = f"{BINARY}{path.suffix}"
     written = store.write(key, {name: path.read_bytes()})
-    return store.path(key, name) if written else None
+    return store.folder / key / name if written else None
+
+
+def _forbids_execution(folder: Path) -> bool:
+    """Report whether a folder is on a file system that is mounted ``noexec``."""
+    return bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
 
 
 def _remove(folder: Path) -> None:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch.compiler.config
 from torch.compiler._cache import CacheArtifact, CacheArtifactFactory, CacheArtifactManager
 
 from litz.cache.store import FOLDERS, Store
@@ -100,7 +99,7 @@ def register(current: Callable[[], Config]) -> None:
 def _content_of(entry: StoredEntry) -> bytes:
     """Return an entry's files as bytes; nothing for an entry that was deleted or damaged since."""
     try:
-        files = Store(entry.folder).read(entry.key)
+        files = Store(entry.folder, layer=True).read(entry.key)
     except CacheError as error:
         log_once(str(error))
         files = None
@@ -133,7 +132,7 @@ def _put(key: str, content: bytes, config: Config) -> None:
     kind, _, name = key.partition("/")
     if not content:
         return  # it was deleted before the program saved
-    if not config.cache or torch.compiler.config.force_disable_caches:
+    if not config.uses_disk:
         log_once("litz: the cache is off: entries from load_cache_artifacts are not used", logging.INFO)
         return
     try:

@@ -6,7 +6,7 @@ import json
 import logging
 from dataclasses import dataclass, field
 
-from litz.cache.store import Store
+from litz.cache.store import Entries
 
 log = logging.getLogger(__name__)
 
@@ -17,7 +17,7 @@ MATMULS, DEMOTIONS = "matmuls.json", "demotions.json"
 class NameSets:
     """Sets of names by graph key: those of this process and, where there is a ``store``, of earlier ones."""
 
-    store: Store | None = None
+    store: Entries | None = None
     """Folder of the entries; ``None`` to keep them in memory alone."""
 
     file: str = MATMULS

@@ -10,6 +10,7 @@ A folder that cannot be written is only read: it may be part of a container, and
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -18,8 +19,11 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from litz.notices import log_once
 from litz_ir.errors import CacheError
@@ -35,8 +39,49 @@ MANIFEST = "manifest.json"
 Record = Callable[[Path, str, bytes], None]
 """Function called with the folder, the key and the manifest of an entry."""
 
+WRITING, DROPPED = ".writing-", ".dropped-"
+"""Prefixes of the folders of entries that are being written, and deleted."""
+
+_USE_INTERVAL = 3600.0
+"""Seconds within which further uses of an entry do not touch its folder, whose modification time is the last use."""
+
 _FILE_MODE = 0o644
 """Permissions of files, before the umask: others can read an entry if its folder allows that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The checked files of an entry."""
+
+    folder: Path
+    """Folder of the entry, where its files can be used."""
+
+    files: Mapping[str, bytes]
+    """Content of each file, by name."""
+
+
+class Entries(Protocol):
+    """Entries of one kind by key: those of a folder, or those of all tiers of the cache."""
+
+    @property
+    def folder(self) -> Path:
+        """Folder that entries are written to."""
+
+    @property
+    def writable(self) -> bool:
+        """True where entries can be written and deleted."""
+
+    def read(self, key: str) -> Mapping[str, bytes] | None:
+        """Return the files of an entry; ``None`` where it is missing or damaged."""
+
+    def find(self, key: str) -> Entry | None:
+        """Return an entry; ``None`` where it is missing or damaged."""
+
+    def write(self, key: str, files: Mapping[str, bytes]) -> bool:
+        """Add an entry; return False where it cannot be written."""
+
+    def drop(self, key: str) -> None:
+        """Delete an entry, if it exists and can be deleted."""
 
 
 class Store:
@@ -45,19 +90,23 @@ class Store:
     Where it is not ``writable`` nothing is added and nothing deleted.
     """
 
-    def __init__(self, folder: Path, record: Record | None = None) -> None:
+    def __init__(self, folder: Path, record: Record | None = None, *, layer: bool = False) -> None:
         """Open or create the folder; it may be missing from a trusted folder that cannot be written.
 
-        ``record`` is called with each entry that is read or written. Raises :class:`CacheError` where the folder
-        cannot be created, or where others can write to it.
+        ``record`` is called with each entry that is read or written. A ``layer`` is neither created nor written,
+        whatever its permissions. Raises :class:`CacheError` where the folder cannot be created, or where others can
+        write to it.
         """
-        self.folder = folder
+        self.folder: Path = folder
         self.record = record
-        self.writable = False
+        self.writable: bool = False
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not layer:
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             why = distrust(folder.stat())
         except OSError as error:
+            if layer and isinstance(error, FileNotFoundError):
+                return
             if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and _is_trusted(folder.parent):
                 return
             raise CacheError(
@@ -67,41 +116,60 @@ class Store:
             hint = f"chmod 700 {folder}, or set LITZ_CACHE_DIR to a folder of yours"
             raise CacheError(f"the cache folder {folder} cannot be trusted: {why}", hint=hint)
         effective = os.access in os.supports_effective_ids
-        self.writable = os.access(folder, os.W_OK | os.X_OK, effective_ids=effective)
+        self.writable = not layer and os.access(folder, os.W_OK | os.X_OK, effective_ids=effective)
 
-    def read(self, key: str) -> dict[str, bytes] | None:
+    def read(self, key: str) -> Mapping[str, bytes] | None:
         """Return the files of an entry, or ``None`` where it is missing or damaged."""
+        found = self.find(key)
+        return None if found is None else found.files
+
+    def find(self, key: str) -> Entry | None:
+        """Return an entry, or ``None`` where it is missing or damaged."""
         path = self.folder / key
         try:
-            return self._read(key) if (path / MANIFEST).exists() else None
+            return self._find(key) if (path / MANIFEST).exists() else None
         except PermissionError:
             readable = f"chmod -R a+rX {self.folder.parent} makes it readable"
             log_once(f"litz: this user cannot read the cache: {readable}", logging.INFO)
         except (OSError, ValueError, AttributeError) as error:
-            log.warning("cache entry %s is damaged and counts as a cache miss: %s", path, error)
+            if isinstance(error, FileNotFoundError) and not path.exists():
+                return None  # another process deleted it
+            damaged = f"cache entry {path} is damaged and counts as a cache miss: {error}"
+            # It cannot be deleted from a layer, and is met again.
+            log.warning("%s", damaged) if self.writable else log_once(damaged)
             self.drop(key)
         return None
 
-    def _read(self, key: str) -> dict[str, bytes]:
-        """Return the files of an entry; raise ``ValueError`` and others for a damaged one."""
-        entry = self.folder / key
-        for each in (self.folder, entry):
-            _trust(each.stat())
-        manifest = trusted_content(entry / MANIFEST)
+    def _find(self, key: str) -> Entry:
+        """Return an entry; raise ``ValueError`` and others for a damaged one."""
+        path = self.folder / key
+        _trust(self.folder.stat())
+        state = path.lstat()
+        if not stat.S_ISDIR(state.st_mode):
+            raise ValueError("it is a link to another place")
+        _trust(state)
+        manifest = trusted_content(path / MANIFEST, links=False)
         files: dict[str, bytes] = {}
         for name, digest in json.loads(manifest).items():
             if Path(name).name != name:
                 raise ValueError(f"entry names a path: {name!r}")
-            data = files[name] = trusted_content(entry / name)
+            data = files[name] = trusted_content(path / name, links=False)
             if hashlib.sha256(data).hexdigest() != digest:
                 raise ValueError(f"checksum of {name} differs")
         if self.record is not None:
             self.record(self.folder, key, manifest)
-        return files
+        if self.writable and abs(time.time() - state.st_mtime) > _USE_INTERVAL:
+            with contextlib.suppress(OSError):  # the next use is noted instead
+                os.utime(path)
+        return Entry(path, files)
 
     def path(self, key: str, name: str) -> Path:
         """Return the path of a file of an entry."""
         return self.folder / key / name
+
+    def keys(self) -> list[str]:
+        """Return the keys of all entries, sorted."""
+        return sorted(path.parent.name for path in self.folder.glob(f"*/{MANIFEST}"))
 
     def write(self, key: str, files: Mapping[str, bytes]) -> bool:
         """Add an entry; return False where it cannot be written (a full or read-only disk), and log that if
@@ -114,7 +182,7 @@ class Store:
         final = self.folder / key
         unfinished: Path | None = None
         try:
-            unfinished = Path(tempfile.mkdtemp(dir=self.folder, prefix=".writing-"))
+            unfinished = Path(tempfile.mkdtemp(dir=self.folder, prefix=WRITING))
             sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
             manifest = json.dumps(sums).encode()
             for name, data in {**files, MANIFEST: manifest}.items():
@@ -128,13 +196,23 @@ class Store:
             if unfinished is not None:
                 shutil.rmtree(unfinished, ignore_errors=True)
             if not (final / MANIFEST).exists():
-                log.warning("cache entry %s was not written: %s", key, error)
+                log_once(f"litz: the cache {self.folder.parent} cannot be written: {error.strerror or error}")
+                log.debug("cache entry %s was not written: %s", key, error)
                 return False
         return True
 
     def drop(self, key: str) -> None:
-        """Delete an entry, if it exists and can be deleted."""
-        shutil.rmtree(self.folder / key, ignore_errors=True)
+        """Delete an entry, if it exists and can be deleted; at once for other processes."""
+        if not self.writable:
+            return
+        try:
+            doomed = Path(tempfile.mkdtemp(dir=self.folder, prefix=DROPPED))
+        except OSError:  # the disk is full
+            shutil.rmtree(self.folder / key, ignore_errors=True)
+            return
+        with contextlib.suppress(OSError):  # it does not exist
+            os.rename(self.folder / key, doomed / key)
+        shutil.rmtree(doomed, ignore_errors=True)
 
 
 def created(path: str, flags: int) -> int:
@@ -142,9 +220,10 @@ def created(path: str, flags: int) -> int:
     return os.open(path, flags, _FILE_MODE)
 
 
-def trusted_content(path: Path) -> bytes:
-    """Return the content of a trusted file."""
-    with path.open("rb") as file:
+def trusted_content(path: Path, *, links: bool = True) -> bytes:
+    """Return the content of a trusted file; raise ``OSError`` for a link unless ``links`` are followed."""
+    itself = 0 if links else getattr(os, "O_NOFOLLOW", 0)
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | itself), "rb") as file:
         _trust(os.fstat(file.fileno()))
         return file.read()
 

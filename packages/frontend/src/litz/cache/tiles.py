@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from litz.artifact import TunedTiles
-from litz.cache.store import Store
+from litz.cache.store import Entries
 from litz_ir.errors import ParseError
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ _VERSION = 5
 class TileChoices:
     """Tuned schedules by key: those of this process and, where there is a ``store``, of earlier ones."""
 
-    store: Store | None = None
+    store: Entries | None = None
     """Folder of the entries; ``None`` to keep them in memory alone."""
 
     known: dict[str, TunedTiles] = field(default_factory=dict)

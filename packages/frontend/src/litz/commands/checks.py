@@ -202,7 +202,7 @@ def _cache() -> Iterator[Check]:
     """Check that the cache is on, belongs to this user, can be written, and that files in it can be executed."""
     chosen = config.current()
     root = chosen.cache_root()
-    if not chosen.cache or torch.compiler.config.force_disable_caches:
+    if not chosen.uses_disk:
         yield Check("cache", "warning", "off: each process compiles its graphs", "set LITZ_CACHE=1")
         return
     try:

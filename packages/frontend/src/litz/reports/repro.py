@@ -39,7 +39,10 @@ MAX_REPORTS = 50
 _SHOWN = 3
 """Most of the user's lines that a report names for a failure without a node."""
 
-_LEFT_OUT = ("fallback", "cache", "cache_dir", "debug_files", "passes")
+_LEFT_OUT = (
+    *("fallback", "cache", "cache_dir", "cache_layers", "cache_remote", "cache_remote_key", "cache_quota"),
+    *("debug_files", "passes"),
+)
 """Options that a repro sets by itself, and the passes of the program, which have no text: those over AOT graphs have
 run on the graph of the report."""
 
@@ -74,7 +77,7 @@ def write_report(
 
 def _root(config: Config) -> Path:
     """Return the folder of all reports: in the cache, or a temporary one without a cache of this user."""
-    if config.cache:
+    if config.uses_disk:
         root = config.cache_root() / FOLDER
         try:
             root.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,0 +1,1 @@
+"""Options in environment variables."""
