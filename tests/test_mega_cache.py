@@ -114,7 +114,7 @@ def test_files_survive_and_damage_does_not(tmp_path: Path, caplog: pytest.LogCap
         assert loaded(key, damaged, tmp_path / "to") == []
     assert "is damaged and not used" in caplog.text
     files = loaded(key, content, tmp_path / "to")
-    assert files == [f"{key}/{name}" for name in ("manifest.json", "plan.json", "summary.json")]
+    assert files == [f"{key}/{name}" for name in ("key.json", "manifest.json", "plan.json", "summary.json")]
 
 
 @pytest.mark.parametrize("key", ["../x", "graphs/../../x", "graphs/abc", "other/" + "0" * 64, "graphs"])

@@ -43,14 +43,14 @@ from litz_scheduler import SchedulerOptions
 
 log = logging.getLogger(__name__)
 
-PLAN, SUMMARY, BINARY, FX_GRAPH_FILE = "plan.json", "summary.json", "unit", "fx_graph.json"
+PLAN, SUMMARY, PARTS, BINARY, FX_GRAPH_FILE = "plan.json", "summary.json", "key.json", "unit", "fx_graph.json"
 """Names of the files of an entry."""
 
 _LOWERINGS = "litz.lowering.installed"
 """Module of the lowerings of installed packages, which keys contain; loaded when a cache is opened."""
 
-_LAYERS = "litz.cache.layers"
-"""Module of the tiers of the cache; loaded when a cache is opened."""
+_LAYERS, _PARTS = "litz.cache.layers", "litz.cache.key_parts"
+"""Modules of the tiers of the cache, and of the parts of keys; loaded when a cache is opened, and for a miss."""
 
 _PASSES = "litz.passes.in_force"
 """Module of the passes of a compilation; loaded when a cache is opened, since ``import litz`` does not need it."""
@@ -158,12 +158,23 @@ class ArtifactCache:
         ``frozen``, ``donated`` and ``saved`` are as in :func:`litz_lowering.lower`; ``demoted`` names operations as
         :attr:`demotions` does.
         """
-        positions = [
-            f"{what} {[k for k, node in enumerate(gm.graph.nodes) if node.name in names]}"
-            for what, names in (("frozen", frozen), ("donated", donated), ("saved", saved))
-        ]
-        positions += [f"demoted {sorted(demoted)}"] if demoted else []
+        positions = _positions(gm, frozen, donated, saved, demoted)
         return graph_key(gm, config, [*self.facts(targets, options), *positions])
+
+    def key_parts(
+        self, gm: GraphModule, name: str, config: Config, targets: TargetSet, options: SchedulerOptions,
+        *named: Collection[str],
+    ) -> bytes:  # fmt: skip
+        """Return the parts of the key that :meth:`key` makes of the same arguments, as JSON."""
+        capabilities = targets.capabilities().items()
+        facts = {
+            "chip": [f"{device} {_facts(known)}" for device, known in capabilities],
+            "registered": [*registered_with(targets.by_kind.values()).facts, *self.passes_identity.facts],
+            "scheduler": [_facts(options)],
+        }
+        parts = import_module(_PARTS).key_parts(gm, name, config, facts, _positions(gm, *named))
+        text: bytes = parts.data()
+        return text
 
     def uncacheable(self, targets: TargetSet) -> str:
         """Return the reason that graphs cannot be cached at present, logged once; empty where they can.
@@ -205,8 +216,8 @@ class ArtifactCache:
             return None
         return Artifact(key, plan, units, binaries, fallbacks, cached=True, attributes=attributes)
 
-    def write(self, artifact: Artifact) -> None:
-        """Store an artifact; :meth:`binary` stores binaries as they are built."""
+    def write(self, artifact: Artifact, parts: bytes) -> None:
+        """Store an artifact with the parts of its key; :meth:`binary` stores binaries as they are built."""
         if self.graphs is None:
             return
         summary: dict[str, Any] = {
@@ -217,9 +228,8 @@ class ArtifactCache:
             ],
             "attributes": artifact.attributes,
         }
-        self.graphs.write(
-            artifact.key, {PLAN: to_json(artifact.plan).encode(), SUMMARY: json.dumps(summary).encode()}
-        )
+        texts = {PLAN: to_json(artifact.plan).encode(), SUMMARY: json.dumps(summary).encode()}
+        self.graphs.write(artifact.key, {**texts, PARTS: parts})
 
     def lookup_fx_graph(self, capture: str, targets: TargetSet) -> CompiledCapture | None:
         """Return the compiled form that :meth:`store_fx_graph` stored, or ``None``."""
@@ -310,6 +320,16 @@ class ArtifactCache:
             self.scratch = Path(tempfile.mkdtemp(prefix="litz-"))
             weakref.finalize(self, _remove, self.scratch)
         return self.scratch
+
+
+def _positions(gm: GraphModule, *named: Collection[str]) -> list[str]:
+    """Return the nodes that are frozen, donated and saved by position, and those that are demoted, as text."""
+    *kinds, demoted = named
+    positions = [
+        f"{what} {[k for k, node in enumerate(gm.graph.nodes) if node.name in names]}"
+        for what, names in zip(("frozen", "donated", "saved"), kinds)
+    ]
+    return positions + ([f"demoted {sorted(demoted)}"] if demoted else [])
 
 
 def _key(unit: SourceUnit, builder: Registered) -> str:

@@ -131,10 +131,32 @@ def _feed(digest: Any, part: str) -> None:
     digest.update(data)
 
 
+OPTIONS = ("rng", "numerics", "fuse", "prepack_weights", "attention", "deterministic", "fallback")
+"""Options that change compiled code."""
+
+
 def option_facts(config: Config) -> tuple[str, ...]:
-    """Return the options that change compiled code."""
-    switches = (config.fuse, config.prepack_weights, config.attention, config.deterministic)
-    return (config.rng, config.numerics, *map(str, switches), config.fallback)
+    """Return the values of the options that change compiled code."""
+    return tuple(str(getattr(config, name)) for name in OPTIONS)
+
+
+def operations_of(gm: GraphModule) -> Iterator[str]:
+    """Yield the operations of a graph with their arguments as text, without metadata; constants by their name."""
+    devices, numbers = Devices(gpus_of(gm)), {node: number for number, node in enumerate(gm.graph.nodes)}
+    for node in gm.graph.nodes:
+        if node.op != "placeholder":
+            target = str(node.target) if node.op == "get_attr" else _called(node.target)
+            arguments = (
+                _spelled(each, numbers, devices) for each in (node.args, *filter(None, [node.kwargs]))
+            )
+            yield f"{target}{''.join(arguments)}".replace(" ", "")
+
+
+def inputs_of(gm: GraphModule) -> Iterator[str]:
+    """Yield the metadata of a graph's inputs as text."""
+    devices = Devices(gpus_of(gm))
+    for number, node in enumerate(each for each in gm.graph.nodes if each.op == "placeholder"):
+        yield f"{number}:{_value(node.meta.get('val'), devices)}".replace(" ", "/")
 
 
 def _graph(digest: Any, gm: GraphModule, devices: Devices, known: dict[int, str]) -> None:

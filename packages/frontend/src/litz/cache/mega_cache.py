@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 TYPE = "litz"
 """Name of litz's entries among torch's."""
 
-_KEY, _NAME = re.compile(r"[0-9a-f]{64}"), re.compile(r"[a-z_]+\.?[a-z]*")
+KEY, _NAME = re.compile(r"[0-9a-f]{64}"), re.compile(r"[a-z_]+\.?[a-z]*")
 """Forms of the keys of entries, and of the names of their files."""
 
 _LENGTH = 8
@@ -136,7 +136,7 @@ def _put(key: str, content: bytes, config: Config) -> None:
         log_once("litz: the cache is off: entries from load_cache_artifacts are not used", logging.INFO)
         return
     try:
-        if kind not in FOLDERS or not _KEY.fullmatch(name):
+        if kind not in FOLDERS or not KEY.fullmatch(name):
             raise ValueError("it has no key of litz's")
         Store(config.cache_root() / kind).write(name, decoded(content))
     except (ValueError, TypeError) as error:

@@ -9,7 +9,7 @@ from importlib import import_module
 from rich.console import Console
 
 from litz.commands.bench import bench
-from litz.commands.cache import cache
+from litz.commands.cache import add_parsers, cache
 from litz.commands.doctor import doctor
 from litz.commands.explain import explain
 from litz.commands.info import info
@@ -51,7 +51,7 @@ def _dispatch(console: Console, given: argparse.Namespace) -> int:
         case "info":
             return info(console)
         case _:
-            return cache(console, given.action)
+            return cache(console, given)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -85,9 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("info", help="targets, their capabilities, the cache folder")
     kept = commands.add_parser("cache", help="contents of the cache")
     actions = kept.add_subparsers(dest="action", required=True)
-    actions.add_parser("list", help="entries and their sizes")
-    actions.add_parser("clear", help="delete every entry")
-    actions.add_parser("verify", help="read every entry; delete damaged ones")
+    add_parsers(actions)
     return parser
 
 

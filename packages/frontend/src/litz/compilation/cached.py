@@ -113,6 +113,13 @@ class CachedGraph:
         named = (graph.frozen, donated, graph.saved, self._numbered(demoted))
         return stages.cache.key(graph.gm, stages.config, stages.targets, stages.options(), *named)
 
+    def key_parts(self) -> bytes:
+        """Return the parts of the key of the graph's artifact, as JSON."""
+        stages, graph = self.stages, self.stages.captured
+        named = (graph.frozen, graph.donated, graph.saved, self._numbered(stages.demoted))
+        given = (graph.gm, graph.name, stages.config, stages.targets, stages.options())
+        return stages.cache.key_parts(*given, *named)
+
     def store(self, work: Callable[[], object]) -> None:
         """Run ``work``, which writes to the cache; a failure is reported and costs the entry alone."""
         stages = self.stages
@@ -126,7 +133,7 @@ class CachedGraph:
         if lowered.constants:
             find = import_module(_CONSTANTS).attribute_positions
             artifact = replace(artifact, attributes=find(self.stages.captured.gm, lowered.constants) or ())
-        self.store(partial(self.stages.cache.write, artifact))
+        self.store(lambda: self.stages.cache.write(artifact, self.key_parts()))
 
     def demote(self, nodes: frozenset[str]) -> None:
         """Add nodes to the graph's demoted operations, and to their cache entry where there is one."""
