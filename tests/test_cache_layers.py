@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import litz
-import litz.pipeline
+import litz_lowering
 from litz.cache.counts import stats
 from litz.cache.layers import opened_tiers
 from litz.cache.store import FOLDERS, Store
@@ -30,13 +30,13 @@ def lines_anew() -> None:
 def lowered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of graphs that are lowered from now on."""
     names: list[str] = []
-    lower: Callable[..., Any] = litz.pipeline.lower
+    lower: Callable[..., Any] = litz_lowering.lower
 
     def counted(gm: Any, **options: Any) -> Any:
         names.append(options["name"])
         return lower(gm, **options)
 
-    monkeypatch.setattr(litz.pipeline, "lower", counted)
+    monkeypatch.setattr(litz_lowering, "lower", counted)
     return names
 
 
