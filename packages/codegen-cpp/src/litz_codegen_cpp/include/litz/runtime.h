@@ -14,23 +14,14 @@
 //                              every thread of the team calls every kernel, which assigns it a slice, and all wait at
 //                              a barrier before a kernel that depends on other threads
 //
-// The table's layout is shared with litz_codegen_cpp.runtime.load. Nothing writes to it while kernels run: a thread of
-// a team has a copy.
+// runtime_table.h has the table. Nothing writes to it while kernels run: a thread of a team has a copy.
 #ifndef LITZ_RUNTIME_H
 #define LITZ_RUNTIME_H
 #include "types.h"
 
 extern "C" {
-struct litz_runtime {
-  void (*gomp_parallel)(void (*)(void*), void*, unsigned, unsigned);  // null: everything runs serially
-  int (*thread_num)(void);
-  int (*num_threads_in_region)(void);
-  int (*max_threads)(void);
-  void (*barrier)(void);  // null: every kernel has a region of its own
-  int64_t threads;        // the most to use; 0 asks max_threads at every region
-  int64_t slot, slots;    // within a team: which of how many threads calls; slots is 0 outside
-  int64_t* useful;        // not null: kernels do nothing but raise this to the number of threads they would use
-};
+#include "runtime_table.h"
+
 typedef int64_t (*litz_kernel)(litz_runtime*, void**, const int64_t*);
 }
 
@@ -128,7 +119,8 @@ struct kernel_run {
 }  // namespace litz
 
 // Where waits[k] is not 0, kernel k begins when all kernels before it have ended; else it is independent of them.
-extern "C" int64_t litz_segment(litz_runtime* rt, int64_t count, const litz_kernel* kernels, void*** buffers,
+// Weak, since units that are linked into one library all have it.
+extern "C" __attribute__((weak)) int64_t litz_segment(litz_runtime* rt, int64_t count, const litz_kernel* kernels, void*** buffers,
                                 const int64_t* const* symbols, const uint8_t* waits) {
   litz::kernel_run run = {rt, count, kernels, buffers, symbols, waits, 0};
   if (count > 1 && rt->gomp_parallel && rt->barrier) {

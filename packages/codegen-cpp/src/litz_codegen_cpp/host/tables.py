@@ -1,0 +1,104 @@
+"""The data that a host object exports: inputs, outputs, symbols, sizes and functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from litz_codegen_cpp.host.state import State
+from litz_codegen_cpp.host.terms import terms_text
+from litz_codegen_cpp.host.text import array_text, block, dtype_number, int64_text, string_text
+from litz_codegen_cpp.host.writer import PlanWriter
+from litz_codegen_cpp.runtime.call import OUT_OF_MEMORY
+from litz_codegen_cpp.toolchain.isa import Isa
+from litz_ir.faults import BY_CODE
+from litz_ir.loops import Ref, TensorType
+from litz_ir.plan import Plan, written_buffers
+from litz_ir.symbols import Symbol
+
+_KINDS = ("int", "float", "bool")
+"""Kinds of symbols in the order of their numbers."""
+_NO_LIMIT = 2**63 - 1
+
+
+def table_text(writer: PlanWriter, state: State, isa: Isa) -> str:
+    """Return the arrays, the functions and the exported table of a program."""
+    plan = writer.plan
+    inputs = [(name, writer.given_types.get(name)) for name in writer.given]
+    outputs = [(each.name, writer.type(each.name)) for each in plan.outputs if isinstance(each, Ref)]
+    symbols = [info.name for info in plan.symbols]
+    written = written_buffers(
+        plan, lambda target: False
+    )  # the routines of host programs write to no argument
+    texts = [_sizes_function(writer, [type_ for _, type_ in (*inputs, *outputs)]), _violated_function(writer)]
+    rows, first = [], 0
+    for k, (name, type_) in enumerate((*inputs, *outputs)):
+        shape = () if type_ is None else type_.shape
+        numbers = [str(symbols.index(n.name)) if isinstance(n, Symbol) else "-1" for n in shape]
+        texts.append(array_text("const int32_t", f"dimensions{k}", numbers))
+        dtype = -1 if type_ is None else dtype_number(type_.dtype)
+        flag = int(k < len(inputs) and name in written)
+        rows.append(f"{{{string_text(name)}, {dtype}, {len(shape)}, {first}, {flag}, dimensions{k}}}")
+        first += 2 * len(shape)
+    positions = [k for k, (name, _) in enumerate(inputs) if name in state.read]
+    equalities = [string_text(f"{left} = {right}") for left, right in plan.symbols.equalities]
+    steps = writer.shared.steps
+    faults = [(fault.code, fault.message) for fault in BY_CODE.values()]
+    faults.append((OUT_OF_MEMORY, "no memory for the scratch of a kernel"))
+    texts += [
+        array_text("const litz_host_tensor", "input_table", rows[: len(inputs)]),
+        array_text("const litz_host_tensor", "output_table", rows[len(inputs) :]),
+        array_text("const litz_host_symbol", "symbol_table", _symbol_rows(plan)),
+        array_text("const char* const", "equality_table", equalities),
+        array_text("const int32_t", "prepared_table", [str(k) for k in positions]),
+        array_text("const char* const", "step_table", [string_text(name) for name in steps]),
+        array_text(
+            "const litz_host_fault",
+            "fault_table",
+            [f"{{{code}, {string_text(text)}}}" for code, text in faults],
+        ),
+    ]
+    counts = (
+        len(inputs), len(outputs), len(symbols), len(equalities), first, len(positions), len(steps), len(faults),
+    )  # fmt: skip
+    fields = [
+        "LITZ_HOST_ABI", "sizeof(litz_host_program_table)", string_text(plan.name), string_text(isa.name),
+        string_text(" ".join(sorted(isa.features))), *map(str, counts), "input_table", "output_table", "symbol_table",
+        "equality_table", "prepared_table", "step_table", "fault_table", "sizes", "violated", "state_bytes",
+        "prepare_bytes", "plan0_bytes", "prepare", "plan0",
+    ]  # fmt: skip
+    export = (
+        'extern "C" __attribute__((visibility("default"))) const litz_host_program_table litz_host_program'
+    )
+    return "\n\n".join((*texts, f"{export} = {{{', '.join(fields)}}};"))
+
+
+def written_inputs(plan: Plan) -> frozenset[str]:
+    """Return the inputs that a run overwrites; routines of host programs write to no argument."""
+    return written_buffers(plan, lambda target: False)
+
+
+def _sizes_function(writer: PlanWriter, types: Sequence[TensorType | None]) -> str:
+    lines = writer.symbol_lines()
+    at = 0
+    for type_ in types:
+        for size in () if type_ is None else (*type_.shape, *type_.layout.strides):
+            lines.append(f"sizes[{at}] = {terms_text((size,), writer.names)};")
+            at += 1
+    return block("static void sizes(const int64_t* symbols, int64_t* sizes)", lines)
+
+
+def _violated_function(writer: PlanWriter) -> str:
+    lines = writer.symbol_lines()
+    for k, (left, right) in enumerate(writer.plan.symbols.equalities):
+        lines.append(f"if ({writer.term(left)} != {writer.term(right)}) return {k};")
+    return block("static int64_t violated(const int64_t* symbols)", [*lines, "return -1;"])
+
+
+def _symbol_rows(plan: Plan) -> list[str]:
+    rows = []
+    for info in plan.symbols:
+        low = -_NO_LIMIT - 1 if info.low is None else max(info.low, -_NO_LIMIT - 1)
+        high = _NO_LIMIT if info.high is None else min(info.high, _NO_LIMIT)
+        limits = f"{int64_text(low)}, {int64_text(high)}, {info.divisor}"
+        rows.append(f"{{{string_text(info.name)}, {_KINDS.index(info.kind)}, {limits}}}")
+    return rows

@@ -1,0 +1,285 @@
+"""liblitz_runtime: models that it opens and runs, and files that it refuses before anything of them runs."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from c_runtime import CODES, Failure, Model, Runtime, model_bytes, safetensors, stored_zip
+
+from litz_codegen_cpp.host import build_host, build_runtime, emit_host
+from litz_codegen_cpp.toolchain.compilers import find_compiler
+from litz_codegen_cpp.toolchain.isa import Isa, detect
+from litz_ir import from_text
+from litz_ir.errors import CompilerNotFound
+
+SCALED_SOFTMAX = """
+plan scaled_softmax on cpu "any" (%x: f32[n, 64] fixed, %w: f32[64] fixed) -> (%o, %y) {
+  symbols { n: int from 1 to 1000 }
+  storage s0: n*256
+  storage s1: n*256
+  buffer %x: f32[n, 64] fixed
+  buffer %w: f32[64] fixed
+  buffer %y: f32[n, 64] fixed in s0
+  buffer %o: f32[n, 64] fixed in s1
+  kernel scale(in %x: f32, in %w: f32, out %o: f32) {
+    symbols { n: int from 0 }
+    schedule cpu_loops parallel(i0) vector i1
+    outer [i0: n, i1: 64]
+    phase [] { %o[i0*64 + i1] = %x[i0*64 + i1] * %w[i1]; }
+  }
+  kernel softmax(in %x: f32, out %o: f32) {
+    symbols { n: int from 0 }
+    schedule cpu_loops parallel(i0) vector r0
+    outer [i0: n]
+    scratch %e: f32[64]
+    phase [r0: 64] { $m: f32 = reduce.max { %x[i0*64 + r0] }; }
+    phase [r0: 64] { let t0 = exp(%x[i0*64 + r0] - $m); $z: f32 = reduce.sum { t0 }; %e[r0] = t0; }
+    phase [r0: 64] { %o[i0*64 + r0] = %e[r0] / $z; }
+  }
+  allocate s0
+  launch scale(%x, %w, %y; n)
+  allocate s1
+  launch softmax(%y, %o; n)
+}
+"""
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(1, keepdims=True))
+    return np.asarray(e / e.sum(1, keepdims=True))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runtime, bytes, Isa, np.ndarray]:
+    """The runtime, built without warnings, the host object of the plan above, its set and its weight."""
+    folder = tmp_path_factory.mktemp("c")
+    try:
+        compiler = find_compiler()
+        runtime = Runtime(build_runtime(folder, flags=("-Wall", "-Wextra", "-Werror")))
+    except CompilerNotFound as error:
+        pytest.skip(str(error))
+    isa = detect()
+    unit = emit_host(from_text(SCALED_SOFTMAX), isa, weights=["w"])
+    host = build_host(unit, folder, isa=isa, compiler=compiler)
+    return runtime, host.read_bytes(), isa, np.linspace(0.5, 2, 64, dtype=np.float32)
+
+
+@pytest.fixture
+def model(built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path) -> Iterator[Model]:
+    runtime, host, isa, weight = built
+    path = tmp_path / "model.litz"
+    path.write_bytes(model_bytes(host, isa.name, ["x"], {"scale": (1, weight)}))
+    opened = runtime.open(path, threads=3)
+    yield opened
+    opened.close()
+
+
+def archive(built: tuple[Runtime, bytes, Isa, np.ndarray], **changes: object) -> bytes:
+    _, host, isa, weight = built
+    return model_bytes(host, isa.name, ["x"], {"scale": (1, weight)}, **changes)
+
+
+def refused(runtime: Runtime, path: Path, data: bytes, **options: object) -> Failure:
+    path.write_bytes(data)
+    with pytest.raises(Failure) as caught:
+        runtime.open(path, **options)
+    assert str(caught.value)
+    return caught.value
+
+
+def test_a_program_runs_for_any_size(model: Model, built: tuple[Runtime, bytes, Isa, np.ndarray]) -> None:
+    for n in (1, 7, 900):
+        x = np.random.default_rng(n).standard_normal((n, 64), dtype=np.float32)
+        o, y = model(x)
+        np.testing.assert_array_equal(y, x * built[3])
+        np.testing.assert_allclose(o, softmax(x * built[3]), rtol=2e-6)
+
+
+def test_a_model_describes_itself(model: Model) -> None:
+    library = model.runtime.library
+    assert library.litz_entry_count(model.handle) == 1
+    assert library.litz_input_count(model.entry) == 1
+    assert library.litz_input_name(model.entry, 0) == b"x"
+    assert library.litz_input_name(model.entry, 1) is None
+    assert library.litz_entry_isa(model.entry) == detect().name.encode()
+    layout = model.layout(0, model.symbols_of([np.empty((5, 64), np.float32)]))
+    assert (layout.rank, list(layout.shape[:2]), list(layout.strides[:2]), layout.bytes) == (
+        2,
+        [5, 64],
+        [64, 1],
+        1280,
+    )
+
+
+@pytest.mark.parametrize("shape", [(0, 64), (1001, 64), (3, 63)])
+def test_sizes_are_checked(model: Model, shape: tuple[int, int]) -> None:
+    with pytest.raises(Failure) as caught:
+        model(np.zeros(shape, np.float32))
+    assert caught.value.code == CODES["ARGUMENT"]
+
+
+def test_threads_share_a_model(model: Model) -> None:
+    inputs = [np.random.default_rng(k).standard_normal((400 + k, 64), dtype=np.float32) for k in range(4)]
+    wanted = [model(x)[0] for x in inputs]
+    wrong: list[int] = []
+
+    def work(k: int) -> None:
+        for _ in range(50):
+            if not np.array_equal(model(inputs[k])[0], wanted[k]):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_weights_of_another_file_or_of_the_caller(
+    built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path
+) -> None:
+    runtime, _, _, weight = built
+    path, x = tmp_path / "model.litz", np.ones((2, 64), np.float32)
+    path.write_bytes(archive(built))
+    (tmp_path / "other.safetensors").write_bytes(safetensors({"scale": weight * 2}))
+    other = runtime.open(path, weights_path=str(tmp_path / "other.safetensors").encode())
+    np.testing.assert_array_equal(other(x)[1], x * weight * 2)
+    other.close()
+    tripled = weight * 3
+    given = runtime.open(path, weights={"scale": tripled})
+    np.testing.assert_array_equal(given(x)[1], x * tripled)
+    given.close()
+
+
+def test_weights_beside_the_model(built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path) -> None:
+    runtime, host, isa, weight = built
+    path, x = tmp_path / "model.litz", np.ones((2, 64), np.float32)
+    data = model_bytes(host, isa.name, ["x"], {"scale": (1, weight)}, beside=True)
+    failure = refused(runtime, path, data)
+    assert failure.code == CODES["IO"] and "weights.safetensors" in str(failure)
+    (tmp_path / "weights.safetensors").write_bytes(safetensors({"scale": weight}))
+    model = runtime.open(path)
+    np.testing.assert_array_equal(model(x)[1], x * weight)
+    model.close()
+
+
+@pytest.mark.parametrize(
+    ("tensor", "words"),
+    [
+        (np.ones(63, np.float32), "another shape"),
+        (np.ones(64, np.float64), "F64"),
+        (None, "missing"),
+    ],
+)
+def test_weights_that_do_not_fit(
+    built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path, tensor: np.ndarray | None, words: str
+) -> None:
+    runtime, host, isa, weight = built
+    path = tmp_path / "weights.safetensors"
+    path.write_bytes(safetensors({"other": weight} if tensor is None else {"scale": tensor}))
+    failure = refused(runtime, tmp_path / "m.litz", archive(built), weights_path=str(path).encode())
+    assert failure.code == CODES["WEIGHTS"] and words in str(failure)
+
+
+def test_a_newer_format_is_named(built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path) -> None:
+    failure = refused(built[0], tmp_path / "m.litz", archive(built, version=2))
+    assert failure.code == CODES["VERSION"] and "version 2" in str(failure)
+
+
+def test_another_instruction_set_is_named(
+    built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path
+) -> None:
+    _, host, _, weight = built
+    failure = refused(built[0], tmp_path / "m.litz", model_bytes(host, "sve2", ["x"], {"scale": (1, weight)}))
+    assert failure.code == CODES["ISA"] and "sve2" in str(failure)
+
+
+def test_a_program_that_needs_torch_names_the_call(
+    built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path
+) -> None:
+    point = {
+        "inputs": [],
+        "calls": ["aten.sort.stable"],
+        "programs": [{"device": "cpu", "isa": "scalar", "host": None}],
+    }
+    failure = refused(built[0], tmp_path / "m.litz", archive(built, entry_points={"forward": point}))
+    assert failure.code == CODES["UNSUPPORTED"] and "aten.sort.stable" in str(failure)
+
+
+def test_truncated_files_are_refused(built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path) -> None:
+    whole = archive(built)
+    for length in (0, 1, 21, 22, 100, len(whole) // 2, len(whole) - 1):
+        assert refused(built[0], tmp_path / "m.litz", whole[:length]).code == CODES["FORMAT"]
+
+
+def test_flipped_bytes_are_found_before_anything_runs(
+    built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path
+) -> None:
+    """Bytes of the program, the manifest and the directory; of the weights where they are to be checked."""
+    runtime, host, _, _ = built
+    whole = archive(built)
+    program, manifest, weights = whole.index(b"\x7fELF"), whole.index(b'{"format'), whole.index(b'{"scale"')
+    directory = whole.index(b"PK\x01\x02")
+    places = [
+        program,
+        program + len(host) // 2,
+        program + len(host) - 1,
+        manifest + 30,
+        manifest + 200,
+        directory + 4,
+    ]
+    for place in (*places, directory + 10, weights + 300):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0x10
+        failure = None
+        (tmp_path / "m.litz").write_bytes(damaged)
+        try:
+            runtime.open(tmp_path / "m.litz", verify_weights=1).close()
+        except Failure as error:
+            failure = error
+        if place != directory + 4:  # the version of the program that made an entry, which means nothing
+            assert failure is not None and failure.code in (CODES["CHECKSUM"], CODES["FORMAT"]), place
+
+
+def test_a_program_under_another_sum_is_not_loaded(
+    built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path
+) -> None:
+    """Not even its constructors run: the object is no ELF file, so loading it would be another error."""
+    runtime, _, isa, weight = built
+    data = model_bytes(b"not a program", isa.name, ["x"], {"scale": (1, weight)}, files={})
+    assert refused(runtime, tmp_path / "m.litz", data).code == CODES["FORMAT"]
+    files = {"forward.host.so": {"sha256": "0" * 64, "bytes": 13}}
+    data = model_bytes(b"not a program", isa.name, ["x"], {"scale": (1, weight)}, files=files)
+    assert refused(runtime, tmp_path / "m.litz", data).code == CODES["CHECKSUM"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b"[" * 100,
+        b'{"format": "litz model"',
+        b'{"format": "\\u0000"}',
+        b'{"a": 1} x',
+        b"nul",
+        b'{"a" 1}',
+    ],
+)
+def test_manifests_that_are_no_json(
+    built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path, text: bytes
+) -> None:
+    assert refused(built[0], tmp_path / "m.litz", stored_zip({"manifest.json": text})).code == CODES["FORMAT"]
+
+
+def test_files_that_cannot_be_opened(built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path) -> None:
+    for path in (tmp_path / "absent.litz", tmp_path):
+        with pytest.raises(Failure) as caught:
+            built[0].open(path)
+        assert caught.value.code == CODES["IO"]
