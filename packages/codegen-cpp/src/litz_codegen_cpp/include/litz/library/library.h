@@ -4,6 +4,11 @@
 //   int64_t largest({a, b, ...})
 //   numbers({a, b, ...}).values            an array as an expression
 //   void    copy(to, from, int64_t bytes)
+//
+//   void    litz_multiply(rt, const litz_product*, char* scratch)      out = alpha * left @ right + beta * bias
+//   int64_t litz_product_scratch(rt, litz_product, bool packed)        bytes of its scratch; pointers are not read
+//   int64_t litz_packed_bytes(n, k)                                    bytes of a right matrix of k rows and n columns in
+//   void    litz_pack(rt, n, k, right, row, column, packed)            the form that products read most quickly
 #ifndef LITZ_LIBRARY_H
 #define LITZ_LIBRARY_H
 #include <litz/arithmetic.h>
@@ -32,5 +37,28 @@ LITZ_FN void copy(void* to, const void* from, int64_t bytes) {
 }
 
 }  // namespace litz
+
+extern "C" {
+
+// A product of float matrices, or of `batch` of them; strides are in elements.
+struct litz_product {
+  int64_t batch, m, n, k;
+  const void* left;
+  int64_t left_batch, left_row, left_column;
+  const void* right;
+  int64_t right_batch, right_row, right_column;
+  const void* bias;  // may be null
+  int64_t bias_batch, bias_row, bias_column;
+  void* out;
+  int64_t out_batch, out_row, out_column;
+  float alpha, beta;
+  const void* packed;  // not null: the right matrix by litz_pack, the same for the whole batch
+};
+
+void litz_multiply(litz_runtime* rt, const litz_product* product, char* scratch);
+int64_t litz_product_scratch(const litz_runtime* rt, litz_product product, bool packed);
+int64_t litz_packed_bytes(int64_t n, int64_t k);
+void litz_pack(litz_runtime* rt, int64_t n, int64_t k, const void* right, int64_t row, int64_t column, void* packed);
+}
 
 #endif

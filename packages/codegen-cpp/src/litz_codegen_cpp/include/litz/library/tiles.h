@@ -1,0 +1,77 @@
+// Products of rows of one matrix with panels of another: the inner loops of matmuls, convolutions and attention.
+//
+// The right matrix is packed: panels of PANEL columns, each with all its rows one after another, the last panel padded
+// with zeros. Rows of the left matrix are read where they lie. A row is a number of *segments*, contiguous runs of
+// elements that may lie anywhere: one after another for a matrix, one for each tap of a filter for a convolution.
+#ifndef LITZ_LIBRARY_TILES_H
+#define LITZ_LIBRARY_TILES_H
+#include <litz/float_ops.h>
+#include <litz/memory.h>
+
+#include "library.h"
+
+namespace litz {
+
+constexpr int VECTORS = 2;
+constexpr int64_t PANEL = VECTORS * LITZ_LANES;
+// Accumulators, a row of a panel and a broadcast element fill the registers: 32 of them, or 16.
+#if defined(LITZ_AVX512) || defined(__aarch64__)
+constexpr int MOST_ROWS = 14;
+#else
+constexpr int MOST_ROWS = 6;
+#endif
+constexpr int64_t DEPTH = 512;  // summed elements of a block: a panel of so many rows stays in the L2 cache
+constexpr int64_t CHUNK = 240;  // rows of a block, for the same reason
+
+// Writes the start of each of `count` rows from row `m` on in a segment.
+typedef void (*row_pointers)(const void* self, int64_t m, int64_t segment, int count, const float** rows);
+
+struct tile_job {
+  const void* rows;
+  row_pointers pointers;
+  int64_t taps, chunks;        // segments of a row are taps * chunks
+  int64_t length, last;        // elements of a segment, and of the last one of each tap
+  int64_t n, k;                // columns of the right matrix, and its rows: elements of all segments
+  const float* packed;
+  float* out;
+  int64_t out_row, out_column;
+  const float* bias;           // may be null
+  int64_t bias_row, bias_column;
+  float alpha, beta;           // alpha * product + beta * bias
+  const float* left;           // not null: rows are copied from here, block by block, before they are multiplied
+  int64_t left_row, left_column;
+};
+
+// Multiplies rows [begin, end) by panels [first, last). `copies` has room for CHUNK rows where `left` is given.
+void multiply_tiles(const tile_job& job, int64_t begin, int64_t end, int64_t first, int64_t last, float* copies);
+
+LITZ_FN int64_t panels(int64_t n) { return (n + PANEL - 1) / PANEL; }
+LITZ_FN int64_t copied_row(int64_t length) { return length + 16; }  // rows a power of two apart share cache lines
+
+// The division of `k` elements into segments of at most DEPTH.
+LITZ_FN void divide_depth(int64_t k, int64_t& chunks, int64_t& length, int64_t& last) {
+  chunks = k <= DEPTH ? 1 : (k + DEPTH - 1) / DEPTH;
+  length = (k + chunks - 1) / chunks;
+  last = k - (chunks - 1) * length;
+}
+
+// One panel of a matrix: `columns` of its columns, of element strides `row` and `column`.
+void pack_panel(const float* b, int64_t row, int64_t column, int64_t k, int64_t columns, float* packed);
+
+// The number of cells, rows by columns, in which `threads` share a product.
+struct grid {
+  int64_t rows, columns;
+};
+grid divide_among(int64_t m, int64_t n, int64_t threads);
+
+LITZ_FN int64_t cell_begin(int64_t size, int64_t cells, int64_t cell) { return size * cell / cells; }
+
+// Threads that are worth using for so many multiplications.
+LITZ_FN int64_t useful_threads(const litz_runtime* rt, double multiplications) {
+  const int64_t wanted = int64_t(multiplications / 100000) + 1, threads = slot_count(rt, 0, int64_t(1) << 30, 1);
+  return wanted < threads ? wanted : threads;
+}
+
+}  // namespace litz
+
+#endif
