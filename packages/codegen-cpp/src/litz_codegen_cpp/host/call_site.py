@@ -41,7 +41,9 @@ class Routine:
     """Returns the bytes of a result that only routines read, as C++; ``None`` where results have their type's."""
 
 
-def bound_arguments(step: CallStep, names: tuple[str, ...], defaults: Mapping[str, Argument]) -> dict[str, Argument]:
+def bound_arguments(
+    step: CallStep, names: tuple[str, ...], defaults: Mapping[str, Argument]
+) -> dict[str, Argument]:
     """Return the arguments of a call by name; ``names`` are those of its positions.
 
     Raises :class:`KeyError` for an argument that is neither passed nor has a default.

@@ -102,8 +102,13 @@ def _emit(site: CallSite, step: CallStep) -> tuple[list[str], str | None]:
         f"{site.data(result)}, {_strides(site, out.layout.strides)}",
         f"{operands.alpha!r}f, {operands.beta!r}f, {packed or 'nullptr'}",
     ]
-    lines = [f"const litz_product product = {{{', '.join(fields)}}};", "litz_multiply(rt, &product, scratch);"]
-    shape = f"litz_product{{{site.term(batch)}, {m}, {n}, {k}, nullptr, {_strides(site, left.layout.strides)}}}"
+    lines = [
+        f"const litz_product product = {{{', '.join(fields)}}};",
+        "litz_multiply(rt, &product, scratch);",
+    ]
+    shape = (
+        f"litz_product{{{site.term(batch)}, {m}, {n}, {k}, nullptr, {_strides(site, left.layout.strides)}}}"
+    )
     return lines, f"litz_product_scratch(rt, {shape}, {'true' if packed else 'false'})"
 
 

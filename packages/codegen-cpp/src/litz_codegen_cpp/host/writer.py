@@ -239,7 +239,8 @@ class PlanWriter:
 
     def symbols_array(self, step: RegionStep) -> str:
         """Return the values of a subplan's symbols as an array."""
-        return f"numbers({{{', '.join(self.subplan_symbols(step)) or '0'}}}).values"
+        values = self.subplan_symbols(step) or ["0"]
+        return f"numbers<{len(values)}>{{{{{', '.join(values)}}}}}.values"
 
     def subplan_symbols(self, step: RegionStep) -> list[str]:
         """Return the value of each symbol of a subplan: that of an argument, or of the same symbol here."""

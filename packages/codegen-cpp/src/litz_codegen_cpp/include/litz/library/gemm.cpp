@@ -1,5 +1,5 @@
 // Matmuls of float, as blocks of rows by panels of packed columns (Goto and van de Geijn, 2008).
-#include "tiles.h"
+#include <litz/library/tiles.h>
 
 namespace litz {
 
@@ -78,15 +78,6 @@ static void copied_pointers(const void* self, int64_t m, int64_t, int count, con
   for (int r = 0; r < count; ++r) rows[r] = copies->start + (m - copies->first + r) * copies->row;
 }
 
-static void copy_rows(const tile_job& job, int64_t begin, int64_t end, int64_t at, int64_t length, float* to) {
-  for (int64_t m = begin; m < end; ++m, to += copied_row(job.length)) {
-    const float* from = job.left + m * job.left_row + at * job.left_column;
-    if (job.left_column == 1) __builtin_memcpy(to, from, length * int64_t(sizeof(float)));
-    else
-      for (int64_t k = 0; k < length; ++k) to[k] = from[k * job.left_column];
-  }
-}
-
 static void multiply_block(const tile_job& job, int64_t begin, int64_t end, int64_t segment, int64_t stop, int64_t at,
                            int64_t first, int64_t last) {
   const int64_t count = (end - begin + MOST_ROWS - 1) / MOST_ROWS;
@@ -101,7 +92,9 @@ static void multiply_block(const tile_job& job, int64_t begin, int64_t end, int6
 
 void multiply_tiles(const tile_job& job, int64_t begin, int64_t end, int64_t first, int64_t last, float* copies) {
   const int64_t segments = job.taps * job.chunks;
-  const int64_t together = job.left ? 1 : job.length >= DEPTH ? 1 : job.chunks > 1 ? 1 : DEPTH / (job.length + 1) + 1;
+  // Taps of a block, of nearly equal blocks.
+  const int64_t blocks = job.k / (DEPTH + DEPTH / 2) + 1;
+  const int64_t together = job.copy || job.chunks > 1 ? 1 : (job.taps + blocks - 1) / blocks;
   for (int64_t m = begin; m < end; m += CHUNK) {
     const int64_t until = m + CHUNK < end ? m + CHUNK : end;
     int64_t at = 0;
@@ -109,12 +102,13 @@ void multiply_tiles(const tile_job& job, int64_t begin, int64_t end, int64_t fir
       const int64_t stop = segment + together < segments ? segment + together : segments;
       int64_t length = 0;
       for (int64_t s = segment; s < stop; ++s) length += (s + 1) % job.chunks ? job.length : job.last;
-      if (job.left) {
-        copy_rows(job, m, until, at, length, copies);
+      if (job.copy) {
+        job.copy(job.rows, m, until, at, length, copied_row(job.length), copies);
         const copied_rows source = {copies, m, copied_row(job.length)};
         tile_job own = job;
         own.rows = &source;
         own.pointers = copied_pointers;
+        own.copy = nullptr;
         multiply_block(own, m, until, segment, stop, at, first, last);
       } else {
         multiply_block(job, m, until, segment, stop, at, first, last);
@@ -159,10 +153,23 @@ grid divide_among(int64_t m, int64_t n, int64_t threads) {
   return best;
 }
 
+struct matrix_rows {
+  const float* start;
+  int64_t row, column, length;
+};
 static void matrix_pointers(const void* self, int64_t m, int64_t segment, int count, const float** rows) {
-  const auto* job = (const tile_job*)self;
-  const float* at = job->left + m * job->left_row + segment * job->length;
-  for (int r = 0; r < count; ++r) rows[r] = at + r * job->left_row;
+  const auto* of = (const matrix_rows*)self;
+  const float* at = of->start + m * of->row + segment * of->length;
+  for (int r = 0; r < count; ++r) rows[r] = at + r * of->row;
+}
+static void copy_matrix(const void* self, int64_t begin, int64_t end, int64_t at, int64_t length, int64_t step, float* to) {
+  const auto* of = (const matrix_rows*)self;
+  for (int64_t m = begin; m < end; ++m, to += step) {
+    const float* from = of->start + m * of->row + at * of->column;
+    if (of->column == 1) __builtin_memcpy(to, from, length * int64_t(sizeof(float)));
+    else
+      for (int64_t k = 0; k < length; ++k) to[k] = from[k * of->column];
+  }
 }
 
 static bool reads_in_place(const litz_product& of) {
@@ -234,15 +241,10 @@ extern "C" void litz_multiply(litz_runtime* rt, const litz_product* given, char*
       job.bias_column = of.bias_column;
       job.alpha = of.alpha;
       job.beta = of.beta;
-      job.left = (const float*)of.left + batch * of.left_batch;
-      job.left_row = of.left_row;
-      job.left_column = of.left_column;
-      const tile_job source = job;
-      if (reads_in_place(of)) {
-        job.rows = &source;
-        job.pointers = matrix_pointers;
-        job.left = nullptr;
-      }
+      const matrix_rows left = {(const float*)of.left + batch * of.left_batch, of.left_row, of.left_column, job.length};
+      job.rows = &left;
+      job.pointers = matrix_pointers;
+      job.copy = reads_in_place(of) ? nullptr : copy_matrix;
       multiply_tiles(job, cell_begin(of.m, cells.rows, row), cell_begin(of.m, cells.rows, row + 1),
                      cell_begin(wide, cells.columns, column), cell_begin(wide, cells.columns, column + 1),
                      (float*)(scratch + item * copies));

@@ -2,13 +2,14 @@
 //
 //   int64_t aligned(int64_t bytes)         the next multiple of the alignment of memory
 //   int64_t largest({a, b, ...})
-//   numbers({a, b, ...}).values            an array as an expression
+//   numbers<2>{{a, b}}.values              an array as an expression
 //   void    copy(to, from, int64_t bytes)
 //
 //   void    litz_multiply(rt, const litz_product*, char* scratch)      out = alpha * left @ right + beta * bias
 //   int64_t litz_product_scratch(rt, litz_product, bool packed)        bytes of its scratch; pointers are not read
 //   int64_t litz_packed_bytes(n, k)                                    bytes of a right matrix of k rows and n columns in
 //   void    litz_pack(rt, n, k, right, row, column, packed)            the form that products read most quickly
+//   void    litz_convolve, litz_attend                                 and likewise their scratch, and packed weights
 #ifndef LITZ_LIBRARY_H
 #define LITZ_LIBRARY_H
 #include <litz/arithmetic.h>
@@ -29,8 +30,6 @@ template <int N>
 struct numbers {
   int64_t values[N];
 };
-template <class... I>
-numbers(I...) -> numbers<sizeof...(I)>;
 
 LITZ_FN void copy(void* to, const void* from, int64_t bytes) {
   if (bytes > 0) __builtin_memcpy(to, from, bytes);
@@ -55,10 +54,45 @@ struct litz_product {
   const void* packed;  // not null: the right matrix by litz_pack, the same for the whole batch
 };
 
+// A convolution of float, in two dimensions; strides are in elements and have the order batch, channel, row, column.
+struct litz_convolution {
+  int64_t images, channels, rows, columns;
+  int64_t out_channels, out_rows, out_columns;
+  int64_t taps[2], stride[2], padding[2], dilation[2], groups;
+  const void* in;
+  int64_t in_strides[4];
+  const void* weight;  // out channels, channels of a group, rows, columns; or by litz_pack_convolution
+  int64_t weight_strides[4];
+  bool packed;
+  const void* bias;  // may be null
+  void* out;
+  int64_t out_strides[4];
+  int32_t activation;  // 0 none, 1 hardswish, 2 silu, 3 sigmoid
+};
+
+// Attention: softmax(scale * query @ key^T + mask) @ value; strides have the order batch, head, row, column.
+struct litz_attention {
+  int64_t batch, heads, queries, keys, width;
+  const void *query, *key, *value, *mask;  // the mask may be null
+  int64_t query_strides[4], key_strides[4], value_strides[4], mask_strides[4];
+  void *out, *logsumexp;  // the latter may be null
+  int64_t out_strides[4], logsumexp_strides[3];
+  float scale;
+  bool causal;
+};
+
 void litz_multiply(litz_runtime* rt, const litz_product* product, char* scratch);
 int64_t litz_product_scratch(const litz_runtime* rt, litz_product product, bool packed);
 int64_t litz_packed_bytes(int64_t n, int64_t k);
 void litz_pack(litz_runtime* rt, int64_t n, int64_t k, const void* right, int64_t row, int64_t column, void* packed);
+void litz_convolve(litz_runtime* rt, const litz_convolution* convolution, char* scratch);
+int64_t litz_convolution_scratch(const litz_runtime* rt, litz_convolution convolution);
+int64_t litz_packed_convolution_bytes(int64_t out_channels, int64_t group_channels, int64_t taps, int64_t groups);
+void litz_pack_convolution(int64_t out_channels, int64_t group_channels, int64_t rows, int64_t columns, int64_t groups,
+                           const void* weight, litz::numbers<4> strides, const void* scale, int64_t scale_stride, void* packed);
+void litz_attend(litz_runtime* rt, const litz_attention* attention, char* scratch);
+int64_t litz_attention_scratch(const litz_runtime* rt, int64_t batch, int64_t heads, int64_t queries, int64_t keys,
+                               int64_t width);
 }
 
 #endif

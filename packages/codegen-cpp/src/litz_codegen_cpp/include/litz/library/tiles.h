@@ -8,7 +8,7 @@
 #include <litz/float_ops.h>
 #include <litz/memory.h>
 
-#include "library.h"
+#include <litz/library/library.h>
 
 namespace litz {
 
@@ -26,6 +26,9 @@ constexpr int64_t CHUNK = 240;  // rows of a block, for the same reason
 // Writes the start of each of `count` rows from row `m` on in a segment.
 typedef void (*row_pointers)(const void* self, int64_t m, int64_t segment, int count, const float** rows);
 
+// Writes elements [at, at + length) of rows [begin, end) to rows of `step` elements.
+typedef void (*row_copier)(const void* self, int64_t begin, int64_t end, int64_t at, int64_t length, int64_t step, float* to);
+
 struct tile_job {
   const void* rows;
   row_pointers pointers;
@@ -38,11 +41,11 @@ struct tile_job {
   const float* bias;           // may be null
   int64_t bias_row, bias_column;
   float alpha, beta;           // alpha * product + beta * bias
-  const float* left;           // not null: rows are copied from here, block by block, before they are multiplied
-  int64_t left_row, left_column;
+  row_copier copy;             // not null: rows are copied, block by block, and not read by `pointers`
 };
 
-// Multiplies rows [begin, end) by panels [first, last). `copies` has room for CHUNK rows where `left` is given.
+// Multiplies rows [begin, end) by panels [first, last). `copies` has room for CHUNK rows where
+// `copy` is given.
 void multiply_tiles(const tile_job& job, int64_t begin, int64_t end, int64_t first, int64_t last, float* copies);
 
 LITZ_FN int64_t panels(int64_t n) { return (n + PANEL - 1) / PANEL; }
