@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from c_runtime import CODES, Failure, Model, Runtime, model_bytes, safetensors, stored_zip
 
-from litz_codegen_cpp.host import build_host, build_runtime, emit_host
-from litz_codegen_cpp.toolchain.compilers import find_compiler
+from litz_codegen_cpp.host import build_runtime
+from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_cpp.toolchain.isa import Isa, detect
 from litz_ir import from_text
 from litz_ir.errors import CompilerNotFound
@@ -59,13 +59,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runtime, bytes, Isa
     """The runtime, built without warnings, the host object of the plan above, its set and its weight."""
     folder = tmp_path_factory.mktemp("c")
     try:
-        compiler = find_compiler()
         runtime = Runtime(build_runtime(folder, flags=("-Wall", "-Wextra", "-Werror")))
     except CompilerNotFound as error:
         pytest.skip(str(error))
     isa = detect()
-    unit = emit_host(from_text(SCALED_SOFTMAX), isa, weights=["w"])
-    host = build_host(unit, folder, isa=isa, compiler=compiler)
+    target = CpuTarget()
+    host = target.build(target.emit_host(from_text(SCALED_SOFTMAX), ["w"]), folder)
     return runtime, host.read_bytes(), isa, np.linspace(0.5, 2, 64, dtype=np.float32)
 
 

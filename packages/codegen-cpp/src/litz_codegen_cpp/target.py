@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 from litz_codegen_cpp.capabilities import cpu_capabilities, thread_count
@@ -28,6 +29,9 @@ from litz_ir.plan import Kernel, Plan
 from litz_ir.target import Capabilities, SourceUnit
 
 __all__ = ["CpuTarget"]
+
+_HOST = "litz_codegen_cpp.host"
+"""The package of host programs; loaded where one is asked for, since compiling a graph needs none."""
 
 
 class CpuTarget:
@@ -94,6 +98,15 @@ class CpuTarget:
         chosen = (self._compiler,) if isinstance(self._compiler, str) else ()
         flags = (isa.name, command_fingerprint(isa, self._options), *chosen)
         return emit_plan(plan, isa.lanes, flags, self._threads or thread_count())
+
+    def emit_host(self, plan: Plan, weights: Sequence[str] = ()) -> SourceUnit:
+        """Return the C++ unit of a program that needs neither Python nor torch (:func:`litz_codegen_cpp.host.emit_host`);
+        raises ``CodegenError``, which names the calls that keep the plan from one."""
+        isa = self.isa()
+        chosen = (self._compiler,) if isinstance(self._compiler, str) else ()
+        flags = (command_fingerprint(isa, self._options), *chosen)
+        unit: SourceUnit = import_module(_HOST).emit_host(plan, isa, weights, flags)
+        return unit
 
     def build(self, unit: SourceUnit, folder: Path) -> Path:
         """Compile a unit into a shared library in ``folder``, named after its contents; raises ``ToolchainError``."""

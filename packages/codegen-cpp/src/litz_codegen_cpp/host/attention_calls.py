@@ -78,5 +78,5 @@ def _strides(site: CallSite, strides: Sequence[Size]) -> str:
     return f"{{{', '.join(site.term(stride) for stride in strides)}}}"
 
 
-ATTENTION = {_TARGET: Routine(_refuses, _emit)}
+ATTENTION = {_TARGET: Routine(_refuses, _emit, "attention")}
 """The routines by name."""

@@ -37,6 +37,8 @@ class Routine:
     """Returns the reason against a call; empty for one that the library runs."""
     emit: Callable[[CallSite, CallStep], tuple[list[str], str | None]]
     """Returns the lines of a call, and the bytes of scratch that it takes, as C++."""
+    header: str
+    """The header of ``litz/library`` that has the routine, without its suffix."""
     result_bytes: Callable[[Plan, CallStep], str] | None = None
     """Returns the bytes of a result that only routines read, as C++; ``None`` where results have their type's."""
 

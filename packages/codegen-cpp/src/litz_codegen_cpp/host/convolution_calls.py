@@ -159,8 +159,8 @@ def _prepacked_bytes(plan: Plan, step: CallStep) -> str:
 
 
 CONVOLUTIONS = {
-    "aten.convolution.default": Routine(_refuses, _emit),
-    "convolution": Routine(_refuses, _emit),
-    "prepack_convolution": Routine(_refuses, _emit_prepack, _prepacked_bytes),
+    "aten.convolution.default": Routine(_refuses, _emit, "convolution"),
+    "convolution": Routine(_refuses, _emit, "convolution"),
+    "prepack_convolution": Routine(_refuses, _emit_prepack, "convolution", _prepacked_bytes),
 }
 """The routines by name."""

@@ -123,5 +123,5 @@ def _strides(site: CallSite, strides: Sequence[Size]) -> str:
     return ", ".join(site.term(stride) for stride in (*(0 for _ in range(3 - len(strides))), *strides))
 
 
-MATMULS = {target: Routine(_refuses, _emit) for target in _NAMES}
+MATMULS = {target: Routine(_refuses, _emit, "gemm") for target in _NAMES}
 """The routines by name."""

@@ -15,19 +15,16 @@ from litz_codegen_cpp.toolchain.isa import Isa
 from litz_ir.plan import Plan, kernels_in, plans_in
 from litz_ir.target import SourceUnit
 
-LIBRARY = "library"
-"""The flag of a unit that is linked with the library of routines."""
 
-
-def emit_host(plan: Plan, isa: Isa, weights: Collection[str] = ()) -> SourceUnit:
+def emit_host(plan: Plan, isa: Isa, weights: Collection[str] = (), flags: tuple[str, ...] = ()) -> SourceUnit:
     """Return the C++ unit of a program: all kernels of ``plan``, its steps, and the exported table.
 
     ``weights`` names inputs that are the same tensors in each call: what depends on them alone is computed, and
-    matrices among them are packed, when a model is opened. The unit has the flag :data:`LIBRARY` where the plan calls
-    routines. Raises :class:`CodegenError`, which names the calls and the reasons, for a plan that needs torch or Python
+    matrices among them are packed, when a model is opened. ``flags`` identify the build of the unit. Raises
+    :class:`CodegenError`, which names the calls and the reasons, for a plan that needs torch or Python
     (:func:`litz_codegen_cpp.host.refusals`).
     """
-    require_runnable(plan)
+    require_runnable(plan, weights)
     kernels = {kernel.name: kernel for kernel in kernels_in(plan)}
     shared = Shared(kernels)
     functions = []
@@ -37,8 +34,9 @@ def emit_host(plan: Plan, isa: Isa, weights: Collection[str] = ()) -> SourceUnit
     state = plan_state(plan, weights, opaque_results(plan))
     outer = PlanWriter(plan, "plan0", shared, state)
     steps = outer.write()
+    headers = ["library/library", *(f"library/{name}" for name in sorted(shared.headers)), "host_program"]
     texts = [
-        "#include <litz/library/library.h>\n#include <litz_host.h>\n",
+        "\n".join(f"#include <litz/{name}.h>" for name in headers),
         unit_text([emit_kernel(kernel, isa.lanes) for kernel in kernels.values()]),
         *functions,
         _state_function(state),
@@ -46,8 +44,7 @@ def emit_host(plan: Plan, isa: Isa, weights: Collection[str] = ()) -> SourceUnit
         _prepare_functions(outer, state),
         table_text(outer, state, isa),
     ]
-    flags = (isa.name, *((LIBRARY,) if shared.routines else ()))
-    return SourceUnit("host", "c++", "\n\n".join(texts) + "\n", tuple(kernels), flags)
+    return SourceUnit("host", "c++", "\n\n".join(texts) + "\n", tuple(kernels), (isa.name, *flags))
 
 
 def _inner_plans(plan: Plan) -> list[Plan]:

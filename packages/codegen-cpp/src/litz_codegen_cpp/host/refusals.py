@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from litz_codegen_cpp.host.routines import ROUTINES
 from litz_ir.errors import CodegenError
 from litz_ir.loops import ObjectInput, Ref, ScalarInput
 from litz_ir.origin import UNKNOWN, Origin
-from litz_ir.plan import CallStep, CheckStep, DefineStep, Plan, RegionStep, plans_in
+from litz_ir.plan import CallStep, CheckStep, DefineStep, Plan, RegionStep, plans_in, written_buffers
 from litz_ir.scalar import Expr
 
 REGIONS = ("frozen", "invoke")
@@ -28,18 +28,23 @@ class Refusal:
     """Source of the operation in the user's program."""
 
 
-def refusals(plan: Plan) -> tuple[Refusal, ...]:
-    """Return what a host program of ``plan`` cannot have, each call once; nothing for a plan that it can run."""
+def refusals(plan: Plan, weights: Collection[str] = ()) -> tuple[Refusal, ...]:
+    """Return what a host program of ``plan`` cannot have, each call once; nothing for a plan that it can run.
+
+    ``weights`` are as in :func:`~litz_codegen_cpp.host.emit_host`.
+    """
     found: dict[tuple[str, str], Refusal] = {}
+    for name in sorted(written_buffers(plan, lambda target: False) & set(weights)):
+        found[name, ""] = Refusal(name, "a call overwrites the weight, and calls share their weights")
     for each in plans_in(plan):
         for refusal in _refused(each):
             found.setdefault((refusal.call, refusal.reason), refusal)
     return tuple(found.values())
 
 
-def require_runnable(plan: Plan) -> None:
+def require_runnable(plan: Plan, weights: Collection[str] = ()) -> None:
     """Raise :class:`CodegenError`, which names every refusal, unless a host program can run ``plan``."""
-    found = refusals(plan)
+    found = refusals(plan, weights)
     if found:
         raise CodegenError(
             "no host program: " + "; ".join(f"{each.call}: {each.reason}" for each in found),

@@ -33,8 +33,8 @@ class Shared:
     """The C++ function of each plan that is written."""
     steps: list[str] = field(default_factory=list)
     """The launches and calls of all plans; an error code has the position in this list."""
-    routines: bool = False
-    """True once a plan calls a routine of the library."""
+    headers: set[str] = field(default_factory=set)
+    """The headers of the routines that are called."""
 
 
 class PlanWriter:
@@ -220,7 +220,7 @@ class PlanWriter:
 
     def call(self, step: CallStep) -> None:
         """Write the call of a routine."""
-        self.shared.routines = True
+        self.shared.headers.add(ROUTINES[step.target].header)
         position = len(self.shared.steps)
         self.shared.steps.append(step.target)
         lines, scratch = ROUTINES[step.target].emit(self, step)

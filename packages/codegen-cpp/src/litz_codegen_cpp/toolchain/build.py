@@ -63,24 +63,16 @@ class StepDowns:
         self._known[compiler, isa] = instead
 
 
-def compile_command(
-    compiler: Compiler, isa: Isa, options: BuildOptions, out: Path, extra: tuple[str, ...] = ()
-) -> tuple[str, ...]:
-    """Return the command that reads a unit from standard input and writes the library ``out``.
-
-    ``extra`` has further arguments: ``-c`` for an object file instead, folders of headers, objects to link.
-    """
+def compile_command(compiler: Compiler, isa: Isa, options: BuildOptions, out: Path) -> tuple[str, ...]:
+    """Return the command that reads a unit from standard input and writes the library ``out``."""
     return (
         *compiler.command,
         *_flags(isa, options),
         f"-I{INCLUDE}",
         "-o",
         str(out),
-        *(argument for argument in extra if argument.startswith("-")),
         "-xc++",
         "-",
-        "-xnone",
-        *(argument for argument in extra if not argument.startswith("-")),
         *_LIBRARIES[compiler.kind],
     )
 
@@ -105,11 +97,10 @@ def compile_source(
     out: Path,
     options: BuildOptions = BuildOptions(),
     step_downs: StepDowns | None = None,
-    extra: tuple[str, ...] = (),
 ) -> Path:
     """Compile ``source`` to the shared library ``out``, which is written atomically, and return ``out``.
 
-    ``extra`` has further arguments, as for :func:`compile_command`. After an internal error of the compiler (GCC 12 has one for some units at -O2), the unit is compiled again at -O1.
+    After an internal error of the compiler (GCC 12 has one for some units at -O2), the unit is compiled again at -O1.
     When the compiler rejects the unit, the next simpler instruction set is tried and ``step_downs`` remembers it, so
     sources must take the number of lanes from ``LITZ_LANES``. Raises :class:`CompileFailed` with the compiler's
     output.
@@ -122,14 +113,14 @@ def compile_source(
     temporary = Path(name)
     try:
         try:
-            _run(source, compile_command(compiler, usable, options, temporary, extra), options.timeout_s)
+            _run(source, compile_command(compiler, usable, options, temporary), options.timeout_s)
         except CompileFailed as failure:
             simpler = usable if _crashed(failure) else step_down(usable)
             if simpler is None or not failure.output:
                 raise
             again = replace(options, optimize="-O1") if simpler is usable else options
             try:
-                _run(source, compile_command(compiler, simpler, again, temporary, extra), options.timeout_s)
+                _run(source, compile_command(compiler, simpler, again, temporary), options.timeout_s)
             except CompileFailed:
                 raise failure from None
             step_downs.remember(compiler, isa, simpler)
@@ -212,8 +203,8 @@ def _excerpt(source: str, output: str) -> str:
 
 @cache
 def _headers_digest() -> str:
-    """Return a digest of all headers, and of the sources of routines."""
+    """Return a digest of all headers."""
     digest = hashlib.sha256()
-    for path in sorted((INCLUDE / "litz").rglob("*.*")):
+    for path in sorted((INCLUDE / "litz").rglob("*.h")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()

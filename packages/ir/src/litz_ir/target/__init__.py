@@ -6,6 +6,7 @@ from litz_ir.target.device_model import DeviceModel
 from litz_ir.target.protocol import (
     ByteRange,
     FailureCallback,
+    HostTarget,
     KernelModule,
     LazyModule,
     PortableTarget,
@@ -29,6 +30,7 @@ __all__ = [
     "BufferArgument",
     "BufferFunction",
     "ByteRange",
+    "HostTarget",
     "LaunchFunction",
     "Launcher",
     "LazyModule",

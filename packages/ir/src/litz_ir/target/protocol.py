@@ -115,6 +115,18 @@ def interface_of(target: object) -> int:
 
 
 @runtime_checkable
+class HostTarget(Protocol):
+    """A target that can write a whole program, its steps included, for a loader without Python."""
+
+    def emit_host(self, plan: Plan, weights: Sequence[str] = ()) -> SourceUnit:
+        """The unit of the program, which ``build`` makes a shared object of.
+
+        ``weights`` names inputs that are the same tensors in each call. Raises ``CodegenError``, which names the calls
+        that keep the plan from such a program.
+        """
+
+
+@runtime_checkable
 class SchedulingTarget(Protocol):
     """A target that maps its kernels to the device itself: tile sizes, warps, stages, form."""
 

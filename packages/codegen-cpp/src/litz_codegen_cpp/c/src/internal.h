@@ -3,7 +3,7 @@
 #define LITZ_INTERNAL_H
 
 #include <litz.h>
-#include <litz_host.h>
+#include <litz/host_program.h>
 
 /* --- error.c: every failure is noted once, where it is found */
 litz_code litz_fail(litz_error* error, litz_code code, const char* format, ...)

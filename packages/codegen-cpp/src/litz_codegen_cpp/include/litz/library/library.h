@@ -1,4 +1,4 @@
-// What host programs use: memory, and the routines of the library, which is compiled once for an instruction set.
+// What host programs use: memory, and the arguments of routines, which are in the headers beside this one.
 //
 //   int64_t aligned(int64_t bytes)         the next multiple of the alignment of memory
 //   int64_t largest({a, b, ...})
@@ -34,10 +34,6 @@ struct numbers {
 LITZ_FN void copy(void* to, const void* from, int64_t bytes) {
   if (bytes > 0) __builtin_memcpy(to, from, bytes);
 }
-
-}  // namespace litz
-
-extern "C" {
 
 // A product of float matrices, or of `batch` of them; strides are in elements.
 struct litz_product {
@@ -81,18 +77,6 @@ struct litz_attention {
   bool causal;
 };
 
-void litz_multiply(litz_runtime* rt, const litz_product* product, char* scratch);
-int64_t litz_product_scratch(const litz_runtime* rt, litz_product product, bool packed);
-int64_t litz_packed_bytes(int64_t n, int64_t k);
-void litz_pack(litz_runtime* rt, int64_t n, int64_t k, const void* right, int64_t row, int64_t column, void* packed);
-void litz_convolve(litz_runtime* rt, const litz_convolution* convolution, char* scratch);
-int64_t litz_convolution_scratch(const litz_runtime* rt, litz_convolution convolution);
-int64_t litz_packed_convolution_bytes(int64_t out_channels, int64_t group_channels, int64_t taps, int64_t groups);
-void litz_pack_convolution(int64_t out_channels, int64_t group_channels, int64_t rows, int64_t columns, int64_t groups,
-                           const void* weight, litz::numbers<4> strides, const void* scale, int64_t scale_stride, void* packed);
-void litz_attend(litz_runtime* rt, const litz_attention* attention, char* scratch);
-int64_t litz_attention_scratch(const litz_runtime* rt, int64_t batch, int64_t heads, int64_t queries, int64_t keys,
-                               int64_t width);
-}
+}  // namespace litz
 
 #endif

@@ -46,7 +46,7 @@ struct tile_job {
 
 // Multiplies rows [begin, end) by panels [first, last). `copies` has room for CHUNK rows where
 // `copy` is given.
-void multiply_tiles(const tile_job& job, int64_t begin, int64_t end, int64_t first, int64_t last, float* copies);
+static void multiply_tiles(const tile_job& job, int64_t begin, int64_t end, int64_t first, int64_t last, float* copies);
 
 LITZ_FN int64_t panels(int64_t n) { return (n + PANEL - 1) / PANEL; }
 LITZ_FN int64_t copied_row(int64_t length) { return length + 16; }  // rows a power of two apart share cache lines
@@ -59,13 +59,13 @@ LITZ_FN void divide_depth(int64_t k, int64_t& chunks, int64_t& length, int64_t& 
 }
 
 // One panel of a matrix: `columns` of its columns, of element strides `row` and `column`.
-void pack_panel(const float* b, int64_t row, int64_t column, int64_t k, int64_t columns, float* packed);
+static void pack_panel(const float* b, int64_t row, int64_t column, int64_t k, int64_t columns, float* packed);
 
 // The number of cells, rows by columns, in which `threads` share a product.
 struct grid {
   int64_t rows, columns;
 };
-grid divide_among(int64_t m, int64_t n, int64_t threads);
+static grid divide_among(int64_t m, int64_t n, int64_t threads);
 
 LITZ_FN int64_t cell_begin(int64_t size, int64_t cells, int64_t cell) { return size * cell / cells; }
 

@@ -1,5 +1,7 @@
 // Attention of float, a block of keys at a time, with sums that are rescaled when a maximum grows (Dao et al., 2022).
-#include <litz/library/tiles.h>
+#ifndef LITZ_LIBRARY_ATTENTION_H
+#define LITZ_LIBRARY_ATTENTION_H
+#include <litz/library/gemm.h>
 #include <litz/math_exp.h>
 #include <litz/math_log.h>
 
@@ -159,11 +161,7 @@ static int64_t slots_of(const litz_runtime* rt, const litz_attention& of) {
   return items < threads ? items : threads;
 }
 
-}  // namespace litz
-
-using namespace litz;
-
-extern "C" int64_t litz_attention_scratch(const litz_runtime* rt, int64_t batch, int64_t heads, int64_t queries, int64_t keys,
+static int64_t litz_attention_scratch(const litz_runtime* rt, int64_t batch, int64_t heads, int64_t queries, int64_t keys,
                                           int64_t width) {
   litz_attention of = {};
   of.batch = batch;
@@ -174,7 +172,7 @@ extern "C" int64_t litz_attention_scratch(const litz_runtime* rt, int64_t batch,
   return slots_of(rt, of) * place_memory(of, nullptr, nullptr);
 }
 
-extern "C" void litz_attend(litz_runtime* rt, const litz_attention* given, char* scratch) {
+static void litz_attend(litz_runtime* rt, const litz_attention* given, char* scratch) {
   const litz_attention of = *given;
   const int64_t blocks = (of.queries + QUERIES - 1) / QUERIES, items = of.batch * of.heads * blocks, slots = slots_of(rt, of);
   parallel_for(rt, 0, slots, 1, [&](int64_t begin, int64_t end) {
@@ -196,3 +194,7 @@ extern "C" void litz_attend(litz_runtime* rt, const litz_attention* given, char*
     }
   });
 }
+
+}  // namespace litz
+
+#endif

@@ -1,5 +1,7 @@
 // Convolutions of float: products of rows of pixels, read tap by tap where they lie, with packed filters.
-#include <litz/library/tiles.h>
+#ifndef LITZ_LIBRARY_CONVOLUTION_H
+#define LITZ_LIBRARY_CONVOLUTION_H
+#include <litz/library/gemm.h>
 #include <litz/math_exp.h>
 
 namespace litz {
@@ -202,16 +204,12 @@ static void convolve_cell(const litz_convolution& of, const division& by, const 
       for (int64_t c = first * PANEL; c < stop; ++c) activate(job.out + m * job.out_row + c * job.out_column, 1, of.activation);
 }
 
-}  // namespace litz
-
-using namespace litz;
-
-extern "C" int64_t litz_packed_convolution_bytes(int64_t out_channels, int64_t group_channels, int64_t taps, int64_t groups) {
+static int64_t litz_packed_convolution_bytes(int64_t out_channels, int64_t group_channels, int64_t taps, int64_t groups) {
   if (group_channels == 1 && out_channels == groups && groups > 1) return taps * groups * int64_t(sizeof(float));
   return groups * litz_packed_bytes(out_channels / groups, taps * group_channels);
 }
 
-extern "C" void litz_pack_convolution(int64_t out_channels, int64_t group_channels, int64_t rows, int64_t columns,
+static void litz_pack_convolution(int64_t out_channels, int64_t group_channels, int64_t rows, int64_t columns,
                                       int64_t groups, const void* weight, numbers<4> strides, const void* scale,
                                       int64_t scale_stride, void* packed) {
   const int64_t each = out_channels / groups, taps = rows * columns, depth = taps * group_channels;
@@ -231,7 +229,7 @@ extern "C" void litz_pack_convolution(int64_t out_channels, int64_t group_channe
   }
 }
 
-extern "C" int64_t litz_convolution_scratch(const litz_runtime* rt, litz_convolution of) {
+static int64_t litz_convolution_scratch(const litz_runtime* rt, litz_convolution of) {
   const int64_t packed = of.packed ? 0 : aligned(litz_packed_convolution_bytes(of.out_channels, of.channels / of.groups,
                                                                               of.taps[0] * of.taps[1], of.groups));
   if (is_depthwise(of)) {
@@ -258,7 +256,7 @@ static void convolve_depthwise(litz_runtime* rt, const litz_convolution& of, con
   });
 }
 
-extern "C" void litz_convolve(litz_runtime* rt, const litz_convolution* given, char* scratch) {
+static void litz_convolve(litz_runtime* rt, const litz_convolution* given, char* scratch) {
   litz_convolution of = *given;
   if (of.images <= 0 || of.out_rows <= 0 || of.out_columns <= 0 || of.out_channels <= 0) return;
   const float* filters = (const float*)of.weight;
@@ -280,3 +278,7 @@ extern "C" void litz_convolve(litz_runtime* rt, const litz_convolution* given, c
     for (int64_t item = begin; item < end; ++item) convolve_cell(of, by, filters, item, (float*)(scratch + item * by.copies));
   });
 }
+
+}  // namespace litz
+
+#endif

@@ -1,4 +1,6 @@
 // Matmuls of float, as blocks of rows by panels of packed columns (Goto and van de Geijn, 2008).
+#ifndef LITZ_LIBRARY_GEMM_H
+#define LITZ_LIBRARY_GEMM_H
 #include <litz/library/tiles.h>
 
 namespace litz {
@@ -90,7 +92,7 @@ static void multiply_block(const tile_job& job, int64_t begin, int64_t end, int6
   }
 }
 
-void multiply_tiles(const tile_job& job, int64_t begin, int64_t end, int64_t first, int64_t last, float* copies) {
+static void multiply_tiles(const tile_job& job, int64_t begin, int64_t end, int64_t first, int64_t last, float* copies) {
   const int64_t segments = job.taps * job.chunks;
   // Taps of a block, of nearly equal blocks.
   const int64_t blocks = job.k / (DEPTH + DEPTH / 2) + 1;
@@ -119,7 +121,7 @@ void multiply_tiles(const tile_job& job, int64_t begin, int64_t end, int64_t fir
   }
 }
 
-void pack_panel(const float* b, int64_t row, int64_t column, int64_t k, int64_t columns, float* packed) {
+static void pack_panel(const float* b, int64_t row, int64_t column, int64_t k, int64_t columns, float* packed) {
   constexpr int64_t ROWS = 16;
   for (int64_t at = 0; at < k; at += ROWS) {
     const int64_t end = at + ROWS < k ? at + ROWS : k;
@@ -136,7 +138,7 @@ void pack_panel(const float* b, int64_t row, int64_t column, int64_t k, int64_t 
   }
 }
 
-grid divide_among(int64_t m, int64_t n, int64_t threads) {
+static grid divide_among(int64_t m, int64_t n, int64_t threads) {
   const int64_t tall = (m + MOST_ROWS - 1) / MOST_ROWS, wide = panels(n);
   grid best = {1, 1};
   int64_t least = -1;
@@ -188,25 +190,21 @@ static int64_t copies_bytes(const litz_product& of) {
   return aligned((of.m < CHUNK ? of.m : CHUNK) * copied_row(length) * int64_t(sizeof(float)));
 }
 
-}  // namespace litz
+static int64_t litz_packed_bytes(int64_t n, int64_t k) { return panels(n) * PANEL * k * int64_t(sizeof(float)); }
 
-using namespace litz;
-
-extern "C" int64_t litz_packed_bytes(int64_t n, int64_t k) { return panels(n) * PANEL * k * int64_t(sizeof(float)); }
-
-extern "C" void litz_pack(litz_runtime* rt, int64_t n, int64_t k, const void* b, int64_t row, int64_t column, void* packed) {
+static void litz_pack(litz_runtime* rt, int64_t n, int64_t k, const void* b, int64_t row, int64_t column, void* packed) {
   parallel_for(rt, 0, panels(n), 65536 / (k * PANEL + 1) + 1, [&](int64_t begin, int64_t end) {
     for (int64_t panel = begin; panel < end; ++panel)
       pack_panel((const float*)b + panel * PANEL * column, row, column, k, n - panel * PANEL, (float*)packed + panel * k * PANEL);
   });
 }
 
-extern "C" int64_t litz_product_scratch(const litz_runtime* rt, litz_product of, bool packed) {
+static int64_t litz_product_scratch(const litz_runtime* rt, litz_product of, bool packed) {
   const grid cells = cells_of(rt, of);
   return (packed ? 0 : of.batch * litz_packed_bytes(of.n, of.k)) + of.batch * cells.rows * cells.columns * copies_bytes(of);
 }
 
-extern "C" void litz_multiply(litz_runtime* rt, const litz_product* given, char* scratch) {
+static void litz_multiply(litz_runtime* rt, const litz_product* given, char* scratch) {
   const litz_product of = *given;
   if (of.batch <= 0 || of.m <= 0 || of.n <= 0) return;
   const float* packed = (const float*)of.packed;
@@ -251,3 +249,7 @@ extern "C" void litz_multiply(litz_runtime* rt, const litz_product* given, char*
     }
   });
 }
+
+}  // namespace litz
+
+#endif

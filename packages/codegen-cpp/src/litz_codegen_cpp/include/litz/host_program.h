@@ -8,8 +8,8 @@
  * and the bits of a double for a float. `inputs` has the address of the first element of each input, `outputs` likewise.
  * Memory is aligned to LITZ_HOST_ALIGNMENT.
  */
-#ifndef LITZ_HOST_H
-#define LITZ_HOST_H
+#ifndef LITZ_HOST_PROGRAM_H
+#define LITZ_HOST_PROGRAM_H
 
 #define LITZ_HOST_ABI 1u
 #define LITZ_HOST_SYMBOL "litz_host_program"
@@ -17,7 +17,7 @@
 /* A result of run and prepare: 0, or the position of the step that failed times this, plus its error code. */
 #define LITZ_HOST_STEP 256
 
-#include <litz/runtime_table.h>
+#include "runtime_table.h"
 
 typedef struct litz_host_tensor {
   const char* name;
