@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import tempfile
@@ -26,12 +27,14 @@ from litz.deployment.manifest import FORMAT, FORWARD, VERSION, Weight, tree_data
 from litz.deployment.saved_weights import written_weights
 from litz.standalone.compiled_program import CallForm
 from litz.targets import TargetSet
-from litz_ir.errors import ArtifactError
+from litz_ir.errors import ArtifactError, CodegenError
 from litz_ir.loops import Ref, ScalarInput, Value
 from litz_ir.plan import CallStep, Plan, plans_in
 from litz_ir.serial import to_json
 from litz_ir.symbols import Size, Symbol
-from litz_ir.target import interface_of
+from litz_ir.target import HostTarget, interface_of
+
+log = logging.getLogger(__name__)
 
 WeightsPlace = Literal["archive", "file", "none"]
 """Places of weights: a member of the archive, a file beside it, or no file: they are given when the model is loaded."""
@@ -91,7 +94,7 @@ def write_package(
     entry = {
         **_entry_point(flat, compiled[0]),
         "constants": {name: _PLAN_CONSTANT + name for name in constants},
-        "programs": [_program(each, members) for each in compiled],
+        "programs": [_program(each, members, len(flat.weights)) for each in compiled],
     }
     tensors = {name: tensor for name, (_, tensor) in flat.weights.items()}
     described = [weight for weight, _ in flat.weights.values()]
@@ -157,8 +160,8 @@ def _manifest(members: Mapping[str, Member], entry: Mapping[str, Any], weights: 
     return json.dumps(document, indent=1).encode()
 
 
-def _program(compiled: CompiledFor, members: dict[str, Member]) -> dict[str, Any]:
-    """Return the description of a program for one machine, after adding its members."""
+def _program(compiled: CompiledFor, members: dict[str, Member], weights: int) -> dict[str, Any]:
+    """Return the description of a program for one machine, after adding its members; its first inputs are weights."""
     artifact, kind = compiled.artifact, compiled.artifact.plan.device.kind
     name = "-".join((FORWARD, *dict.fromkeys((compiled.capabilities[kind], *compiled.capabilities.values()))))
     plan, sources = f"{name}.plan.json", f"{name}.sources.json"
@@ -177,8 +180,24 @@ def _program(compiled: CompiledFor, members: dict[str, Member]) -> dict[str, Any
         "plan": plan,
         "sources": sources,
         "binaries": binaries,
-        "host": None,
+        "host": _host_program(compiled, name, members, weights),
     }
+
+
+def _host_program(compiled: CompiledFor, name: str, members: dict[str, Member], weights: int) -> str | None:
+    """Return the name of the host program, after adding it; ``None`` where the program needs Python or torch."""
+    plan = compiled.artifact.plan
+    target = compiled.targets.by_kind[plan.device.kind]
+    if not isinstance(target, HostTarget) or len(compiled.capabilities) > 1:
+        return None
+    try:
+        unit = target.emit_host(plan, [each.name for each in plan.inputs[:weights]])
+    except CodegenError as error:
+        log.debug("litz: %s has no host program: %s", name, error.message)
+        return None
+    member = f"{name}.host.so"
+    members[member] = (Part(compiled.cache.binary(unit, target).read_bytes()),)
+    return member
 
 
 def _entry_point(flat: FlatProgram, compiled: CompiledFor) -> dict[str, Any]:

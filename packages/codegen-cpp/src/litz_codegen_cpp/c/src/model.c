@@ -143,6 +143,12 @@ static litz_code bind_weights(opening* of, litz_entry* entry, const json* about)
       code = malformed(of, "a weight has no name, or is no input of its program");
     else code = bind_weight(of, entry, name, position, sizes);
   }
+  /* Tensors that the program contains: its last inputs, by their names in the program. */
+  listed = json_member(about, "constants");
+  for (const json* each = listed ? listed->first : NULL; each && !code; each = each->next)
+    for (size_t i = 0; i < count && !code; ++i)
+      if (each->key && each->kind == JSON_STRING && program->inputs[i].dtype >= 0 && !strcmp(program->inputs[i].name, each->key))
+        code = bind_weight(of, entry, each->text, i, sizes);
   free(sizes);
   free(symbols);
   return code;

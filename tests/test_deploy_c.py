@@ -1,0 +1,162 @@
+"""Programs in C and Rust that run a model of ``litz.aot_compile``, in processes without Python and torch."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from deployed_models import Block
+from torch import nn
+
+import litz
+from litz_codegen_cpp.host import build_runtime
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
+HEADERS = ROOT / "packages/codegen-cpp/src/litz_codegen_cpp/c/include"
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the runtime, the model of the example, its input and eager's results."""
+    found = tmp_path_factory.mktemp("deployed")
+    build_runtime(found)
+    subprocess.run([sys.executable, EXAMPLES / "deploy_c/write_model.py", found], check=True)
+    return found
+
+
+@pytest.fixture(scope="module")
+def program(folder: Path) -> Path:
+    """The example in C."""
+    source = EXAMPLES / "deploy_c/mlp.c"
+    flags = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-O2", f"-I{HEADERS}", "-pthread")
+    link = (f"-L{folder}", "-llitz_runtime", "-Wl,-rpath,$ORIGIN")
+    subprocess.run(["cc", *flags, source, "-o", folder / "mlp", *link], check=True)
+    return folder / "mlp"
+
+
+def run(program: Path, *arguments: object, given: bytes) -> subprocess.CompletedProcess[bytes]:
+    command = [str(program), *map(str, arguments)]
+    return subprocess.run(command, input=given, capture_output=True, timeout=60, env={}, check=False)
+
+
+def test_the_example_in_c_agrees_with_eager(folder: Path, program: Path) -> None:
+    done = run(program, folder / "model.litz", 5, 4, given=(folder / "input.bin").read_bytes())
+    assert done.returncode == 0, done.stderr
+    expected = np.fromfile(folder / "expected.bin", np.float32)
+    np.testing.assert_allclose(np.frombuffer(done.stdout, np.float32), expected, rtol=1e-5, atol=1e-6)
+    one = run(program, folder / "model.litz", 1, 1, given=(folder / "input.bin").read_bytes())
+    np.testing.assert_allclose(np.frombuffer(one.stdout, np.float32), expected[:10], rtol=1e-5, atol=1e-6)
+
+
+def test_no_torch_and_no_python_is_linked(folder: Path, program: Path, tmp_path: Path) -> None:
+    host = tmp_path / "host.so"
+    host.write_bytes(host_of(folder / "model.litz"))
+    for each in (program, folder / "liblitz_runtime.so", host):
+        linked = subprocess.run(["ldd", each], capture_output=True, text=True, check=True).stdout
+        assert not any(word in linked for word in ("torch", "python", "c10", "gomp", "stdc++")), linked
+
+
+def test_errors_are_a_code_and_a_message(folder: Path, program: Path, tmp_path: Path) -> None:
+    given, damaged = (folder / "input.bin").read_bytes(), tmp_path / "damaged.litz"
+    too_large = run(program, folder / "model.litz", 257, 1, given=given)
+    assert too_large.returncode == 1 and b"error 8" in too_large.stderr and b"256" in too_large.stderr
+    data = bytearray((folder / "model.litz").read_bytes())
+    place = data.index(host_of(folder / "model.litz"))
+    data[place + 5000] ^= 1
+    damaged.write_bytes(data)
+    assert b"error 3" in run(program, damaged, 5, 1, given=given).stderr
+    damaged.write_bytes(data[: len(data) // 2])
+    assert b"error 2" in run(program, damaged, 5, 1, given=given).stderr
+
+
+def test_the_example_in_rust_agrees_with_eager(folder: Path) -> None:
+    rustc = shutil.which("rustc")
+    if rustc is None:
+        pytest.skip("there is no rustc")
+    out = folder / "mlp-rust"
+    flags = ("--edition=2021", "-O", "-Dwarnings", f"-Lnative={folder}", "-Clink-arg=-Wl,-rpath,$ORIGIN")
+    subprocess.run([rustc, *flags, EXAMPLES / "deploy_rust/mlp.rs", "-o", out], check=True)
+    done = run(out, folder / "model.litz", 5, given=(folder / "input.bin").read_bytes())
+    assert done.returncode == 0, done.stderr
+    expected = np.fromfile(folder / "expected.bin", np.float32)
+    np.testing.assert_allclose(np.frombuffer(done.stdout, np.float32), expected, rtol=1e-5, atol=1e-6)
+    refused = run(out, folder / "input.bin", 5, given=b"")
+    assert refused.returncode == 1 and b"error 2" in refused.stderr
+
+
+def host_of(path: Path) -> bytes:
+    """The host object of a model's only program."""
+    import zipfile
+
+    with zipfile.ZipFile(path) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith(".host.so"))
+        return archive.read(name)
+
+
+class SmallCnn(nn.Module):
+    """Convolutions with groups, strides and batch norms, pooling, and a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.BatchNorm2d(16), nn.Hardswish(),
+            nn.Conv2d(16, 32, 3, stride=2, padding=1, groups=2), nn.BatchNorm2d(32), nn.SiLU(),
+            nn.Conv2d(32, 40, 1, bias=False), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(640, 10),
+        )  # fmt: skip
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layers(x)
+        return out
+
+
+class FixedTable(nn.Module):
+    """A table of constants, which is no parameter."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0]) + 1
+
+
+MODELS = {
+    "block": (lambda: Block(64, 4), (2, 60, 64)),
+    "cnn": (SmallCnn, (2, 3, 32, 32)),
+    "constants": (FixedTable, (3, 8)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_agree_with_eager(folder: Path, program: Path, tmp_path: Path, name: str) -> None:
+    """The program of the example runs any model of one input and one output; its batch is then ignored."""
+    make, shape = MODELS[name]
+    torch.manual_seed(1)
+    model = make().eval()
+    x = torch.randn(shape)
+    with torch.no_grad():
+        for each in model.modules():
+            if isinstance(each, nn.BatchNorm2d):
+                each.running_mean.uniform_(-1, 1)
+                each.running_var.uniform_(0.5, 2)
+        litz.aot_compile(model, (x,), path=tmp_path / "model.litz")
+        expected = model(x).numpy()
+    done = run(program, tmp_path / "model.litz", 0, 2, given=x.numpy().tobytes())
+    assert done.returncode == 0, done.stderr
+    got = np.frombuffer(done.stdout, np.float32).reshape(expected.shape)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_program_with_calls_of_torch_names_them(program: Path, tmp_path: Path) -> None:
+    class Sorted(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.inv(x) + 1
+
+    litz.aot_compile(Sorted(), (torch.eye(4),), path=tmp_path / "model.litz")
+    done = run(program, tmp_path / "model.litz", 0, 1, given=b"")
+    assert done.returncode == 1 and b"error 6" in done.stderr and b"aten." in done.stderr
