@@ -178,7 +178,7 @@ def test_weights_beside_the_model(built: tuple[Runtime, bytes, Isa, np.ndarray],
 def test_weights_that_do_not_fit(
     built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path, tensor: np.ndarray | None, words: str
 ) -> None:
-    runtime, host, isa, weight = built
+    runtime, _, _, weight = built
     path = tmp_path / "weights.safetensors"
     path.write_bytes(safetensors({"other": weight} if tensor is None else {"scale": tensor}))
     failure = refused(runtime, tmp_path / "m.litz", archive(built), weights_path=str(path).encode())

@@ -22,7 +22,11 @@ LARGE = st.integers(1, 70) | st.sampled_from([1, 14, 15, 32, 33, 241, 300, 600])
 
 MATMUL = """
 plan matmul on cpu "any" (%a: f32[m, k] {left} fixed, %b: f32[k, n] {right} fixed, %c: f32[n] fixed) -> (%o) {{
-  symbols {{ m: int from 1; k: int from 1; n: int from 1 }}
+  symbols {{
+    m: int from 1
+    k: int from 1
+    n: int from 1
+  }}
   buffer %a: f32[m, k] {left} fixed
   buffer %b: f32[k, n] {right} fixed
   buffer %c: f32[n] fixed
@@ -42,7 +46,10 @@ plan convolution on cpu "any" (%x: f32[{x}] {xs} fixed, %w: f32[{w}] fixed, %b: 
 ATTENTION = """
 plan attention on cpu "any" (%q: f32[2, 3, t, {d}] fixed, %k: f32[2, 3, s, {d}] fixed, %v: f32[2, 3, s, {d}] fixed,
     %mask: f32[t, s] fixed) -> (%o, %l) {{
-  symbols {{ t: int from 1; s: int from 1 }}
+  symbols {{
+    t: int from 1
+    s: int from 1
+  }}
   buffer %q: f32[2, 3, t, {d}] fixed
   buffer %k: f32[2, 3, s, {d}] fixed
   buffer %v: f32[2, 3, s, {d}] fixed
@@ -103,7 +110,7 @@ def test_matmuls(runtime: Runtime, tmp_path: Path, isa: str, order: str) -> None
 def test_packed_weights_give_the_same_results(runtime: Runtime, tmp_path: Path) -> None:
     a, b, c = random(37, 700), random(700, 45, seed=1), random(45, seed=2)
     text = MATMUL.replace("[k, n]", "[700, 45]").replace("[m, k]", "[m, 700]").replace("[m, n]", "[m, 45]")
-    text = text.replace("f32[n]", "f32[45]").replace("; k: int from 1; n: int from 1", "")
+    text = text.replace("f32[n]", "f32[45]").replace("    k: int from 1\n    n: int from 1\n", "")
     text = text.format(left="", right="", out="")
     found = []
     for weights in ({}, {"b": (1, b), "c": (2, c)}):
@@ -129,7 +136,7 @@ CASES = {
 
 def convolved(x: Array, w: Array, b: Array, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
     """A convolution as sums over taps, in f64."""
-    n, c, h, width = x.shape
+    n, _, h, width = x.shape
     o, each, taps, across = w.shape
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2))
     rows = (h + 2 * padding[0] - dilation[0] * (taps - 1) - 1) // stride[0] + 1
@@ -147,8 +154,13 @@ def convolved(x: Array, w: Array, b: Array, stride: Any, padding: Any, dilation:
     return out
 
 
-@pytest.mark.parametrize("last", [True, False], ids=["channels_last", "channels_first"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "last"),
+    [
+        *((case, True) for case in CASES),
+        *((case, False) for case in ("plain", "groups", "depthwise", "strides")),
+    ],
+)
 def test_convolutions(runtime: Runtime, tmp_path: Path, case: str, last: bool) -> None:
     shape, filters, stride, padding, dilation, groups = CASES[case]
     x, w, b = random(*shape), random(*filters, seed=1), random(filters[0], seed=2)
@@ -162,7 +174,8 @@ def test_convolutions(runtime: Runtime, tmp_path: Path, case: str, last: bool) -
     sizes = {"x": shape, "w": filters, "y": expected.shape}
     text = CONVOLUTION.format(
         **{name: ", ".join(map(str, size)) for name, size in sizes.items()}, o=filters[0], groups=groups,
-        xs=layout(*shape), ys=layout(*expected.shape), stride=list(stride), padding=list(padding), dilation=list(dilation),
+        xs=layout(*shape), ys=layout(*expected.shape), stride=list(stride), padding=list(padding),
+        dilation=list(dilation),
     )  # fmt: skip
     model = opened(runtime, text, tmp_path, detect().name, {"w": (1, w)})
     np.testing.assert_allclose(model(x, b)[0], expected, rtol=1e-4, atol=1e-4)

@@ -100,8 +100,10 @@ class CpuTarget:
         return emit_plan(plan, isa.lanes, flags, self._threads or thread_count())
 
     def emit_host(self, plan: Plan, weights: Sequence[str] = ()) -> SourceUnit:
-        """Return the C++ unit of a program that needs neither Python nor torch (:func:`litz_codegen_cpp.host.emit_host`);
-        raises ``CodegenError``, which names the calls that keep the plan from one."""
+        """Return the C++ unit of a program that needs neither Python nor torch.
+
+        Raises ``CodegenError``, which names the calls that keep the plan from one (``litz_codegen_cpp.host``).
+        """
         isa = self.isa()
         chosen = (self._compiler,) if isinstance(self._compiler, str) else ()
         flags = (command_fingerprint(isa, self._options), *chosen)

@@ -97,9 +97,8 @@ def _emit(site: CallSite, step: CallStep) -> tuple[list[str], str | None]:
         packed, data = line is not None, line or data
     sizes = f"{_four(site, in_type.shape, 1)}, {_out_sizes(site, out)}"
     taps = _two(tuple(weight.shape[2:]), 1, dimensions)
-    numbers = [
-        _two(found["stride"], 1, dimensions), _two(found["padding"], 0, dimensions), _two(found["dilation"], 1, dimensions),
-    ]  # fmt: skip
+    without_row = (("stride", 1), ("padding", 0), ("dilation", 1))
+    numbers = [_two(found[name], one, dimensions) for name, one in without_row]
     activation = _ACTIVATIONS.index(str(found.get("activation", "none")))
     fields = [
         sizes,

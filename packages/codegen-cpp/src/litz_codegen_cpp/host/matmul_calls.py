@@ -63,7 +63,7 @@ def _refuses(plan: Plan, step: CallStep) -> str:
     types = tensor_types(plan, step)
     ranks = (len(types[operands.left].shape), len(types[operands.right].shape))
     if ranks not in ((2, 2), (3, 3)):
-        return f"the C runtime multiplies matrices and batches of them, not tensors of {ranks[0]} and {ranks[1]} dimensions"
+        return f"the C runtime multiplies matrices and batches of them, not tensors of {ranks} dimensions"
     return not_f32(plan, step)
 
 

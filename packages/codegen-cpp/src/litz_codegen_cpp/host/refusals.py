@@ -72,9 +72,9 @@ def _refused(plan: Plan) -> Iterator[Refusal]:
                 yield Refusal(f"region.{step.kind}", "host programs have no such region", step.origin)
             case CheckStep():
                 yield Refusal("check", "host programs evaluate no assertions about values", step.origin)
-            case DefineStep() if isinstance(step.source, Expr):
+            case DefineStep(source=Expr()):
                 yield Refusal(step.symbol, "its value is known only when values have been computed")
-            case DefineStep() if step.symbol not in bound and not _is_input(plan, step.source[1]):
+            case DefineStep(source=(_, str() as of, _)) if step.symbol not in bound and not _is_input(plan, of):
                 yield Refusal(step.symbol, "it is the size of a call's result")
 
 

@@ -103,7 +103,7 @@ def direct_outputs(plan: Plan) -> dict[str, int]:
     placements = dict(plan.buffers)
     given = {each.name for each in (*plan.inputs, *plan.constants)}
     users: dict[str, list[str]] = {}
-    for name, placement in plan.buffers:
+    for name, _ in plan.buffers:
         root = memory_root(name, placements)
         storage = placements[root].storage if root in placements else None
         users.setdefault(storage or root, []).append(name)
