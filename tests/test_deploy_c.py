@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -124,7 +125,7 @@ class FixedTable(nn.Module):
         return x * torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0]) + 1
 
 
-MODELS = {
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "block": (lambda: Block(64, 4), (2, 60, 64)),
     "cnn": (SmallCnn, (2, 3, 32, 32)),
     "constants": (FixedTable, (3, 8)),
@@ -141,8 +142,8 @@ def test_models_agree_with_eager(folder: Path, program: Path, tmp_path: Path, na
     with torch.no_grad():
         for each in model.modules():
             if isinstance(each, nn.BatchNorm2d):
-                each.running_mean.uniform_(-1, 1)
-                each.running_var.uniform_(0.5, 2)
+                each.running_mean = torch.rand(each.num_features) - 0.5
+                each.running_var = torch.rand(each.num_features) + 0.5
         litz.aot_compile(model, (x,), path=tmp_path / "model.litz")
         expected = model(x).numpy()
     done = run(program, tmp_path / "model.litz", 0, 2, given=x.numpy().tobytes())

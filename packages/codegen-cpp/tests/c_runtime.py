@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from litz_ir import from_text
+from litz_ir.plan import Plan
+
 Array = np.ndarray[Any, Any]
 SAFETENSORS = {
     "float32": "F32",
@@ -40,6 +43,13 @@ CODES = {
         )
     )
 }
+
+
+def plan_of(text: str) -> Plan:
+    """The plan of a text."""
+    plan = from_text(text)
+    assert isinstance(plan, Plan)
+    return plan
 
 
 def safetensors(tensors: Mapping[str, Array]) -> bytes:
@@ -85,16 +95,16 @@ def model_bytes(
     inputs: Sequence[str],
     weights: Mapping[str, tuple[int, Array]] | None = None,
     *,
-    beside: bool = False,
+    sidecar: bool = False,
     **changes: Any,
 ) -> bytes:
     """A model of one entry point, ``forward``; ``changes`` replace parts of the manifest.
 
-    ``weights`` has the position and value of each. Those ``beside`` the model are not stored in it.
+    ``weights`` has the position and value of each. With ``sidecar`` they are not stored in it.
     """
     members = {"forward.host.so": host}
     tensors = {name: tensor for name, (_, tensor) in (weights or {}).items()}
-    if tensors and not beside:
+    if tensors and not sidecar:
         members["weights.safetensors"] = safetensors(tensors)
     files = {
         name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}

@@ -5,15 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from c_runtime import CODES, Failure, Model, Runtime, model_bytes, safetensors, stored_zip
+from c_runtime import CODES, Failure, Model, Runtime, model_bytes, plan_of, safetensors, stored_zip
 
 from litz_codegen_cpp.host import build_runtime
 from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_cpp.toolchain.isa import Isa, detect
-from litz_ir import from_text
 from litz_ir.errors import CompilerNotFound
 
 SCALED_SOFTMAX = """
@@ -63,7 +63,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runtime, bytes, Isa
         pytest.skip(str(error))
     isa = detect()
     target = CpuTarget()
-    host = target.build(target.emit_host(from_text(SCALED_SOFTMAX), ["w"]), folder)
+    host = target.build(target.emit_host(plan_of(SCALED_SOFTMAX), ["w"]), folder)
     return runtime, host.read_bytes(), isa, np.linspace(0.5, 2, 64, dtype=np.float32)
 
 
@@ -77,7 +77,7 @@ def model(built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path) -> Iter
     opened.close()
 
 
-def archive(built: tuple[Runtime, bytes, Isa, np.ndarray], **changes: object) -> bytes:
+def archive(built: tuple[Runtime, bytes, Isa, np.ndarray], **changes: Any) -> bytes:
     _, host, isa, weight = built
     return model_bytes(host, isa.name, ["x"], {"scale": (1, weight)}, **changes)
 
@@ -155,10 +155,12 @@ def test_weights_of_another_file_or_of_the_caller(
     given.close()
 
 
-def test_weights_beside_the_model(built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path) -> None:
+def test_weights_in_a_file_next_to_the_model(
+    built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path
+) -> None:
     runtime, host, isa, weight = built
     path, x = tmp_path / "model.litz", np.ones((2, 64), np.float32)
-    data = model_bytes(host, isa.name, ["x"], {"scale": (1, weight)}, beside=True)
+    data = model_bytes(host, isa.name, ["x"], {"scale": (1, weight)}, sidecar=True)
     failure = refused(runtime, path, data)
     assert failure.code == CODES["IO"] and "weights.safetensors" in str(failure)
     (tmp_path / "weights.safetensors").write_bytes(safetensors({"scale": weight}))

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from c_runtime import Model, Runtime, model_bytes
+from c_runtime import Model, Runtime, model_bytes, plan_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from litz_codegen_cpp.host import build_runtime, refusals
 from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_cpp.toolchain.isa import detect, runnable
-from litz_ir import from_text
 from litz_ir.errors import CodegenError, CompilerNotFound
 
 Array = np.ndarray[Any, Any]
@@ -73,7 +72,7 @@ def opened(
     runtime: Runtime, text: str, folder: Path, isa: str, weights: dict[str, tuple[int, Array]]
 ) -> Model:
     """The model of a plan for an instruction set."""
-    plan, target = from_text(text), CpuTarget(isa)
+    plan, target = plan_of(text), CpuTarget(isa)
     names = [item.name for item in plan.inputs]
     host = target.build(target.emit_host(plan, list(weights)), folder).read_bytes()
     path = folder / "model.litz"
@@ -107,7 +106,7 @@ def test_matmuls(runtime: Runtime, tmp_path: Path, isa: str, order: str) -> None
     model.close()
 
 
-def test_packed_weights_give_the_same_results(runtime: Runtime, tmp_path: Path) -> None:
+def test_prepacked_weights_give_the_same_results(runtime: Runtime, tmp_path: Path) -> None:
     a, b, c = random(37, 700), random(700, 45, seed=1), random(45, seed=2)
     text = MATMUL.replace("[k, n]", "[700, 45]").replace("[m, k]", "[m, 700]").replace("[m, n]", "[m, 45]")
     text = text.replace("f32[n]", "f32[45]").replace("    k: int from 1\n    n: int from 1\n", "")
@@ -118,7 +117,7 @@ def test_packed_weights_give_the_same_results(runtime: Runtime, tmp_path: Path) 
         model = opened(runtime, text, tmp_path / str(len(weights)), detect().name, weights)
         found.append(model(*((a,) if weights else (a, b, c)))[0])
         model.close()
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(found[0], found[1])
 
 
 CASES = {
@@ -215,7 +214,7 @@ def test_attention(runtime: Runtime, tmp_path: Path, width: int, causal: bool, m
     ],
 )
 def test_calls_that_the_runtime_lacks_are_named(text: str, call: str, words: str) -> None:
-    plan = from_text(text.format(left="", right="", out=""))
+    plan = plan_of(text.format(left="", right="", out=""))
     (refusal,) = refusals(plan)
     assert refusal.call == call and words in refusal.reason
     with pytest.raises(CodegenError, match=call):

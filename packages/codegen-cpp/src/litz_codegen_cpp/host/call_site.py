@@ -1,4 +1,4 @@
-"""What the table of routines and the writer of host programs agree on."""
+"""The interface of the table of routines and the writer of host programs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class CallSite(Protocol):
     def data(self, name: str) -> str:
         """Return the first element of a buffer, as a ``char*``."""
 
-    def packed(self, name: str, form: str, nbytes: str, fill: Callable[[str], str]) -> str | None:
-        """Return the pointer to the packed form of a buffer, which ``fill(pointer)`` writes once, when the model is
+    def prepacked(self, name: str, form: str, nbytes: str, fill: Callable[[str], str]) -> str | None:
+        """Return the pointer to the prepacked form of a buffer, which ``fill(pointer)`` writes once, when the model is
         opened; ``None`` for a buffer that is no constant."""
 
 

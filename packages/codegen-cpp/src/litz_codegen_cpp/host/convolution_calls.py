@@ -1,4 +1,4 @@
-"""Calls of convolutions, in one or two dimensions, and of the packing of their weights."""
+"""Calls of convolutions, in one or two dimensions, and of the prepacking of their weights."""
 
 from __future__ import annotations
 
@@ -63,18 +63,20 @@ def _four(site: CallSite, sizes: Sequence[Size], one: Size) -> str:
     return ", ".join(site.term(size) for size in (*sizes[:2], *rows, *sizes[2:]))
 
 
-def _packed_bytes(shape: Sequence[Size], groups: Argument) -> str:
+def _prepacked_bytes(shape: Sequence[Size], groups: Argument) -> str:
     taps = 1
     for size in shape[2:]:
         assert isinstance(size, int)
         taps *= size
-    return f"litz_packed_convolution_bytes({shape[0]}, {shape[1]}, {taps}, {groups})"
+    return f"litz_prepacked_convolution_bytes({shape[0]}, {shape[1]}, {taps}, {groups})"
 
 
-def _pack_line(site: CallSite, weight: TensorType, data: str, groups: Argument, scale: str, to: str) -> str:
+def _prepack_line(
+    site: CallSite, weight: TensorType, data: str, groups: Argument, scale: str, to: str
+) -> str:
     sizes = _four(site, weight.shape, 1)
     strides = _four(site, weight.layout.strides, 0)
-    return f"litz_pack_convolution({sizes}, {groups}, {data}, numbers<4>{{{{{strides}}}}}, {scale}, {to});"
+    return f"litz_prepack_convolution({sizes}, {groups}, {data}, numbers<4>{{{{{strides}}}}}, {scale}, {to});"
 
 
 def _emit(site: CallSite, step: CallStep) -> tuple[list[str], str | None]:
@@ -85,16 +87,16 @@ def _emit(site: CallSite, step: CallStep) -> tuple[list[str], str | None]:
         return [], None
     in_type, weight, out = site.type(inside.name), site.type(filters.name), site.type(result)
     groups, dimensions = found["groups"], len(weight.shape) - 2
-    data, packed = site.data(filters.name), step.target == "convolution"
-    if not packed:
+    data, prepacked = site.data(filters.name), step.target == "convolution"
+    if not prepacked:
         form = f"convolution {groups}"
-        line = site.packed(
+        line = site.prepacked(
             filters.name,
             form,
-            _packed_bytes(weight.shape, groups),
-            lambda to: _pack_line(site, weight, data, groups, "nullptr, 0", to),
+            _prepacked_bytes(weight.shape, groups),
+            lambda to: _prepack_line(site, weight, data, groups, "nullptr, 0", to),
         )
-        packed, data = line is not None, line or data
+        prepacked, data = line is not None, line or data
     sizes = f"{_four(site, in_type.shape, 1)}, {_out_sizes(site, out)}"
     taps = _two(tuple(weight.shape[2:]), 1, dimensions)
     without_row = (("stride", 1), ("padding", 0), ("dilation", 1))
@@ -104,14 +106,14 @@ def _emit(site: CallSite, step: CallStep) -> tuple[list[str], str | None]:
         sizes,
         f"{{{taps}}}, {', '.join(f'{{{each}}}' for each in numbers)}, {groups}",
         f"{site.data(inside.name)}, {{{_four(site, in_type.layout.strides, 0)}}}",
-        f"{data}, {{{_four(site, weight.layout.strides, 0)}}}, {'true' if packed else 'false'}",
+        f"{data}, {{{_four(site, weight.layout.strides, 0)}}}, {'true' if prepacked else 'false'}",
         site.data(bias.name) if isinstance(bias, Ref) else "nullptr",
         f"{site.data(result)}, {{{_out_strides(site, out)}}}, {activation}",
     ]
     bare = [
         *fields[:2],
         f"nullptr, {{{_four(site, in_type.layout.strides, 0)}}}",
-        f"nullptr, {{}}, {'true' if packed else 'false'}",
+        f"nullptr, {{}}, {'true' if prepacked else 'false'}",
         "nullptr",
         f"nullptr, {{{_out_strides(site, out)}}}",
     ]
@@ -144,22 +146,22 @@ def _emit_prepack(site: CallSite, step: CallStep) -> tuple[list[str], str | None
     factor = "nullptr, 0"
     if isinstance(scale, Ref):
         factor = f"{site.data(scale.name)}, {site.term(site.type(scale.name).layout.strides[0])}"
-    line = _pack_line(
+    line = _prepack_line(
         site, site.type(filters.name), site.data(filters.name), found["groups"], factor, site.data(result)
     )
     return [line], None
 
 
-def _prepacked_bytes(plan: Plan, step: CallStep) -> str:
+def _result_bytes(plan: Plan, step: CallStep) -> str:
     found = _bound(step)
     weight = found["weight"]
     assert isinstance(weight, Ref)
-    return _packed_bytes(tensor_types(plan, step)[weight.name].shape, found["groups"])
+    return _prepacked_bytes(tensor_types(plan, step)[weight.name].shape, found["groups"])
 
 
 CONVOLUTIONS = {
     "aten.convolution.default": Routine(_refuses, _emit, "convolution"),
     "convolution": Routine(_refuses, _emit, "convolution"),
-    "prepack_convolution": Routine(_refuses, _emit_prepack, "convolution", _prepacked_bytes),
+    "prepack_convolution": Routine(_refuses, _emit_prepack, "convolution", _result_bytes),
 }
 """The routines by name."""

@@ -1,4 +1,4 @@
-"""Calls of matmuls: products of matrices, or of batches of them, with an addend."""
+"""Calls of matmuls: one or a batch of them, with a bias."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class _Operands:
     transposed: bool
     """True if the right matrix has a row for each column of the result."""
     bias: str | None
-    """Name of the addend."""
+    """Name of the bias."""
     alpha: float
     """Factor of the product."""
     beta: float
-    """Factor of the addend."""
+    """Factor of the bias."""
 
 
 def _operands(step: CallStep) -> _Operands | None:
@@ -82,13 +82,13 @@ def _emit(site: CallSite, step: CallStep) -> tuple[list[str], str | None]:
     m, n, k = site.term(rows), site.term(columns), site.term(depth)
     strides = [site.term(stride) for stride in right_strides[-2:]]
     data = site.data(operands.right)
-    packed = None
+    prepacked = None
     if len(right.shape) == 2 and all(isinstance(size, int) for size in right.shape):
-        packed = site.packed(
+        prepacked = site.prepacked(
             operands.right,
-            f"packed {' '.join(strides)}",
-            f"litz_packed_bytes({n}, {k})",
-            lambda to: f"litz_pack(rt, {n}, {k}, {data}, {', '.join(strides)}, {to});",
+            f"prepacked {' '.join(strides)}",
+            f"litz_prepacked_bytes({n}, {k})",
+            lambda to: f"litz_prepack(rt, {n}, {k}, {data}, {', '.join(strides)}, {to});",
         )
     bias = "nullptr, 0, 0, 0"
     if operands.bias is not None:
@@ -100,7 +100,7 @@ def _emit(site: CallSite, step: CallStep) -> tuple[list[str], str | None]:
         f"{data}, {_strides(site, right_strides)}",
         bias,
         f"{site.data(result)}, {_strides(site, out.layout.strides)}",
-        f"{operands.alpha!r}f, {operands.beta!r}f, {packed or 'nullptr'}",
+        f"{operands.alpha!r}f, {operands.beta!r}f, {prepacked or 'nullptr'}",
     ]
     lines = [
         f"const litz_product product = {{{', '.join(fields)}}};",
@@ -109,7 +109,7 @@ def _emit(site: CallSite, step: CallStep) -> tuple[list[str], str | None]:
     shape = (
         f"litz_product{{{site.term(batch)}, {m}, {n}, {k}, nullptr, {_strides(site, left.layout.strides)}}}"
     )
-    return lines, f"litz_product_scratch(rt, {shape}, {'true' if packed else 'false'})"
+    return lines, f"litz_product_scratch(rt, {shape}, {'true' if prepacked else 'false'})"
 
 
 def broadcast_strides(type_: TensorType, shape: Sequence[Size]) -> tuple[Size, ...]:

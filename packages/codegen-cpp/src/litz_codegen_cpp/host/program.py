@@ -10,7 +10,7 @@ from litz_codegen_cpp.host.refusals import require_runnable
 from litz_codegen_cpp.host.state import State, plan_state
 from litz_codegen_cpp.host.tables import table_text
 from litz_codegen_cpp.host.text import block
-from litz_codegen_cpp.host.writer import PlanWriter, Shared, opaque_results
+from litz_codegen_cpp.host.writer import PlanWriter, Shared, prepacked_results
 from litz_codegen_cpp.toolchain.isa import Isa
 from litz_ir.plan import Plan, kernels_in, plans_in
 from litz_ir.target import SourceUnit
@@ -20,7 +20,7 @@ def emit_host(plan: Plan, isa: Isa, weights: Collection[str] = (), flags: tuple[
     """Return the C++ unit of a program: all kernels of ``plan``, its steps, and the exported table.
 
     ``weights`` names inputs that are the same tensors in each call: what depends on them alone is computed, and
-    matrices among them are packed, when a model is opened. ``flags`` identify the build of the unit. Raises
+    matrices among them are prepacked, when a model is opened. ``flags`` identify the build of the unit. Raises
     :class:`CodegenError`, which names the calls and the reasons, for a plan that needs torch or Python
     (:func:`litz_codegen_cpp.host.refusals`).
     """
@@ -31,7 +31,7 @@ def emit_host(plan: Plan, isa: Isa, weights: Collection[str] = (), flags: tuple[
     for number, subplan in reversed([*enumerate(_inner_plans(plan), 1)]):
         shared.functions[subplan.name] = f"plan{number}"
         functions.append(PlanWriter(subplan, f"plan{number}", shared).write())
-    state = plan_state(plan, weights, opaque_results(plan))
+    state = plan_state(plan, weights, prepacked_results(plan))
     outer = PlanWriter(plan, "plan0", shared, state)
     steps = outer.write()
     headers = ["library/library", *(f"library/{name}" for name in sorted(shared.headers)), "host_program"]

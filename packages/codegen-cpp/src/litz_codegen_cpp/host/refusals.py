@@ -1,4 +1,4 @@
-"""What a plan needs that a program without Python and torch cannot have, each with its reason."""
+"""Refusals: needs of a plan that a program without Python and torch cannot meet, each with its reason."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def _refused(plan: Plan) -> Iterator[Refusal]:
                 yield Refusal("check", "host programs evaluate no assertions about values", step.origin)
             case DefineStep(source=Expr()):
                 yield Refusal(step.symbol, "its value is known only when values have been computed")
-            case DefineStep(source=(_, str() as of, _)) if step.symbol not in bound and not _is_input(plan, of):
+            case DefineStep(source=(_, str() as of, _)) if step.symbol not in bound and not _is_input(
+                plan, of
+            ):
                 yield Refusal(step.symbol, "it is the size of a call's result")
 
 

@@ -27,9 +27,9 @@ class State:
     regions: list[RegionStep] = field(default_factory=list)
     """The regions whose results are kept."""
     fills: list[str] = field(default_factory=list)
-    """Lines that pack weights, after the regions."""
-    parts: dict[str, int] = field(default_factory=dict)
-    """Number of the part of each packed weight."""
+    """Lines that prepack weights, after the regions."""
+    numbers: dict[str, int] = field(default_factory=dict)
+    """Number of the part of each prepacked weight."""
     read: set[str] = field(default_factory=set)
     """Inputs that are read when the state is computed."""
 
@@ -46,13 +46,13 @@ class State:
         lines = [f"int64_t part[{len(self.sizes) + 1}];", "state_memory(rt, part);"]
         return lines + [f"char* const q{k} = (char*)state + part[{k}];" for k in range(len(self.sizes))]
 
-    def packed(self, key: str, nbytes: str, fill: Callable[[str], str]) -> str:
-        """Return the variable of a packed weight, which ``fill`` writes; each ``key`` once."""
-        if key not in self.parts:
-            self.parts[key] = len(self.sizes)
+    def prepacked(self, key: str, nbytes: str, fill: Callable[[str], str]) -> str:
+        """Return the variable of a prepacked weight, which ``fill`` writes; each ``key`` once."""
+        if key not in self.numbers:
+            self.numbers[key] = len(self.sizes)
             self.sizes.append(nbytes)
-            self.fills.append(fill(f"q{self.parts[key]}"))
-        return f"q{self.parts[key]}"
+            self.fills.append(fill(f"q{self.numbers[key]}"))
+        return f"q{self.numbers[key]}"
 
     def mark_read(self, name: str) -> None:
         """Note that the memory of a buffer is read when the state is computed."""
@@ -61,10 +61,10 @@ class State:
             self.read.add(root)
 
 
-def plan_state(plan: Plan, weights: Collection[str], opaque: Mapping[str, str]) -> State:
+def plan_state(plan: Plan, weights: Collection[str], prepacked_sizes: Mapping[str, str]) -> State:
     """Return the state of a program whose inputs ``weights`` are the same in each call.
 
-    ``opaque`` has the bytes of results in a form of their own. A region whose sizes depend on symbols is computed in
+    ``prepacked_sizes`` has the bytes of results in a form of their own. A region whose sizes depend on symbols is computed in
     each call.
     """
     state = State(plan, set(weights))
@@ -76,12 +76,12 @@ def plan_state(plan: Plan, weights: Collection[str], opaque: Mapping[str, str]) 
         ):
             continue
         sizes = {name: buffer_bytes(plan, name) for name in step.results}
-        if any(free_symbols(size) for name, size in sizes.items() if name not in opaque):
+        if any(free_symbols(size) for name, size in sizes.items() if name not in prepacked_sizes):
             continue
         state.regions.append(step)
         for name, size in sizes.items():
             state.names[name] = len(state.sizes)
-            state.sizes.append(opaque.get(name) or term_text(size, {}))
+            state.sizes.append(prepacked_sizes.get(name) or term_text(size, {}))
             state.constants.add(name)
         for argument in step.arguments:
             if isinstance(argument, Ref):

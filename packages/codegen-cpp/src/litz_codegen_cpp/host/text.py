@@ -1,4 +1,4 @@
-"""Pieces of C++ text: strings, tables and lines."""
+"""Fragments of C++ text: strings, tables and lines."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ SIGNATURE = (
 
 @dataclass(slots=True)
 class Shared:
-    """What the plans of one program have in common."""
+    """State of the emission that the plans of one program share."""
 
     kernels: Mapping[str, Kernel]
     """The kernels of all plans by name."""
@@ -57,7 +57,7 @@ class PlanWriter:
             item.name: item.type for item in (*plan.inputs, *plan.constants) if not isinstance(item, ScalarInput)
             and hasattr(item, "type")
         }  # fmt: skip
-        self.opaque = opaque_results(plan)
+        self.prepacked_results = prepacked_results(plan)
         self.memory = plan_memory(plan, () if state is None else state.names)
         self.pending: list[Launch] = []
 
@@ -111,7 +111,9 @@ class PlanWriter:
         """Return the function that places slots and scratch, and the one that returns the bytes of both."""
         lines = [*self.symbol_lines(), "int64_t end = 0, scratch = 0;"]
         for k, slot in enumerate(self.memory.slots):
-            sizes = dict.fromkeys(self.opaque.get(o.name) or self.term(o.nbytes) for o in slot.owners)
+            sizes = dict.fromkeys(
+                self.prepacked_results.get(o.name) or self.term(o.nbytes) for o in slot.owners
+            )
             lines.append(f"at[{k}] = end;")
             lines.append(f"end += aligned(largest({{{', '.join(sizes)}}}));")
         lines.append(f"at[{len(self.memory.slots)}] = end;")
@@ -169,13 +171,13 @@ class PlanWriter:
         """Report whether a buffer has the same elements in each call."""
         return self.state is not None and memory_root(name, self.placements) in self.state.constants
 
-    def packed(self, name: str, form: str, nbytes: str, fill: Callable[[str], str]) -> str | None:
-        """Return the pointer to the packed form of a buffer, which ``fill(pointer)`` writes once, when the model is
+    def prepacked(self, name: str, form: str, nbytes: str, fill: Callable[[str], str]) -> str | None:
+        """Return the pointer to the prepacked form of a buffer, which ``fill(pointer)`` writes once, when the model is
         opened; ``None`` for a buffer that is no constant."""
         if self.state is None or not self.constant(name):
             return None
         self.state.mark_read(name)
-        return self.state.packed(f"{name} {form}", nbytes, fill)
+        return self.state.prepacked(f"{name} {form}", nbytes, fill)
 
     # --- steps ----------------------------------------------------------------------------------------------
 
@@ -286,8 +288,8 @@ class PlanWriter:
             self.lines.append(f"copy(outputs[{position}], {self.data(output.name)}, {end} - {offset});")
 
 
-def opaque_results(plan: Plan) -> dict[str, str]:
-    """Return the bytes, as C++, of results in a form that only routines read: packed weights."""
+def prepacked_results(plan: Plan) -> dict[str, str]:
+    """Return the bytes, as C++, of results in a form that only routines read: prepacked weights."""
     found: dict[str, str] = {}
     for step in plan.steps:
         if isinstance(step, CallStep) and step.target in ROUTINES:
@@ -296,7 +298,7 @@ def opaque_results(plan: Plan) -> dict[str, str]:
                 found[step.results[0]] = size(plan, step)
         elif isinstance(step, RegionStep):
             subplan = plan.subplan(step.plans[0])
-            inner = opaque_results(subplan)
+            inner = prepacked_results(subplan)
             for name, output in zip(step.results, subplan.outputs, strict=True):
                 if isinstance(output, Ref) and output.name in inner:
                     found[name] = inner[output.name]

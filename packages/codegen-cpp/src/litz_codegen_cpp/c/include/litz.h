@@ -90,7 +90,7 @@ typedef struct litz_symbol {
   int64_t divisor;
 } litz_symbol;
 
-/* Opens a model and prepares its programs: weights that are folded or packed are computed here, once.
+/* Opens a model and prepares its programs: what depends on weights alone is computed here, once.
  * `options` may be null. Writes the model, or null, to `*model`. */
 LITZ_API litz_code litz_open(const char* path, const litz_options* options, litz_model** model, litz_error* error);
 /* Closes a model, which may be null. No call may be running. */

@@ -28,7 +28,7 @@ static void copy_strided(const void* self, int64_t begin, int64_t end, int64_t a
 
 // The memory that one thread has.
 struct attention_memory {
-  float *keys, *values;  // packed
+  float *keys, *values;  // prepacked
   float *scores, *sums;  // of a block of queries: KEYS and `width` columns
   float *query;          // a block of queries whose elements are not adjacent
   float *most, *total;   // of each row: the maximum so far, and the sum of exponentials
@@ -41,8 +41,8 @@ static int64_t place_memory(const litz_attention& of, char* start, attention_mem
     return at;
   };
   attention_memory all;
-  all.keys = take(litz_packed_bytes(of.keys, of.width) / int64_t(sizeof(float)));
-  all.values = take(litz_packed_bytes(of.width, of.keys) / int64_t(sizeof(float)));
+  all.keys = take(litz_prepacked_bytes(of.keys, of.width) / int64_t(sizeof(float)));
+  all.values = take(litz_prepacked_bytes(of.width, of.keys) / int64_t(sizeof(float)));
   all.scores = take(QUERIES * KEYS);
   all.sums = take(QUERIES * of.width);
   all.query = take(QUERIES * copied_row(of.width));
@@ -52,9 +52,9 @@ static int64_t place_memory(const litz_attention& of, char* start, attention_mem
   return end;
 }
 
-static void pack_matrix(const float* b, int64_t row, int64_t column, int64_t k, int64_t n, float* packed) {
+static void prepack_matrix(const float* b, int64_t row, int64_t column, int64_t k, int64_t n, float* prepacked) {
   for (int64_t panel = 0; panel < panels(n); ++panel)
-    pack_panel(b + panel * PANEL * column, row, column, k, n - panel * PANEL, packed + panel * PANEL * k);
+    prepack_panel(b + panel * PANEL * column, row, column, k, n - panel * PANEL, prepacked + panel * PANEL * k);
 }
 
 // Scores of a row become exponentials; returns the factor by which its earlier sums shrink.
@@ -89,7 +89,7 @@ static void attend_block(const litz_attention& of, const attention_memory& in, c
   divide_depth(of.width, scores.chunks, scores.length, scores.last);
   scores.n = keys;
   scores.k = of.width;
-  scores.packed = in.keys + key * of.width;
+  scores.prepacked = in.keys + key * of.width;
   scores.out = in.scores;
   scores.out_row = KEYS;
   scores.out_column = 1;
@@ -115,7 +115,7 @@ static void attend_block(const litz_attention& of, const attention_memory& in, c
   sums.length = sums.last = keys;
   sums.n = of.width;
   sums.k = of.keys;
-  sums.packed = in.values + key * PANEL;
+  sums.prepacked = in.values + key * PANEL;
   sums.out = in.sums;
   sums.out_row = of.width;
   sums.out_column = 1;
@@ -179,15 +179,15 @@ static void litz_attend(litz_runtime* rt, const litz_attention* given, char* scr
     for (int64_t slot = begin; slot < end; ++slot) {
       attention_memory in;
       place_memory(of, scratch + slot * place_memory(of, nullptr, nullptr), &in);
-      int64_t packed = -1;
+      int64_t prepacked = -1;
       for (int64_t item = cell_begin(items, slots, slot); item < cell_begin(items, slots, slot + 1); ++item) {
         const int64_t pair = item / blocks, batch = pair / of.heads, head = pair % of.heads;
-        if (pair != packed) {
+        if (pair != prepacked) {
           const float* key = (const float*)of.key + batch * of.key_strides[0] + head * of.key_strides[1];
           const float* value = (const float*)of.value + batch * of.value_strides[0] + head * of.value_strides[1];
-          pack_matrix(key, of.key_strides[3], of.key_strides[2], of.width, of.keys, in.keys);
-          pack_matrix(value, of.value_strides[2], of.value_strides[3], of.keys, of.width, in.values);
-          packed = pair;
+          prepack_matrix(key, of.key_strides[3], of.key_strides[2], of.width, of.keys, in.keys);
+          prepack_matrix(value, of.value_strides[2], of.value_strides[3], of.keys, of.width, in.values);
+          prepacked = pair;
         }
         attend_rows(of, in, batch, head, item % blocks * QUERIES);
       }

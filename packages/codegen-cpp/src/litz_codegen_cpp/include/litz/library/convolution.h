@@ -1,4 +1,4 @@
-// Convolutions of float: products of rows of pixels, read tap by tap where they lie, with packed filters.
+// Convolutions of float: products of rows of pixels, read tap by tap where they lie, with prepacked filters.
 #ifndef LITZ_LIBRARY_CONVOLUTION_H
 #define LITZ_LIBRARY_CONVOLUTION_H
 #include <litz/library/gemm.h>
@@ -185,7 +185,7 @@ static void convolve_cell(const litz_convolution& of, const division& by, const 
   job.rows = &in;
   job.n = columns;
   job.k = taps * channels;
-  job.packed = filters + group * panels(columns) * PANEL * job.k;
+  job.prepacked = filters + group * panels(columns) * PANEL * job.k;
   job.out = (float*)of.out + batch * of.out_strides[0] + group * columns * of.out_strides[1];
   job.out_row = of.out_strides[3];
   job.out_column = of.out_strides[1];
@@ -204,19 +204,19 @@ static void convolve_cell(const litz_convolution& of, const division& by, const 
       for (int64_t c = first * PANEL; c < stop; ++c) activate(job.out + m * job.out_row + c * job.out_column, 1, of.activation);
 }
 
-static int64_t litz_packed_convolution_bytes(int64_t out_channels, int64_t group_channels, int64_t taps, int64_t groups) {
+static int64_t litz_prepacked_convolution_bytes(int64_t out_channels, int64_t group_channels, int64_t taps, int64_t groups) {
   if (group_channels == 1 && out_channels == groups && groups > 1) return taps * groups * int64_t(sizeof(float));
-  return groups * litz_packed_bytes(out_channels / groups, taps * group_channels);
+  return groups * litz_prepacked_bytes(out_channels / groups, taps * group_channels);
 }
 
-static void litz_pack_convolution(int64_t out_channels, int64_t group_channels, int64_t rows, int64_t columns,
+static void litz_prepack_convolution(int64_t out_channels, int64_t group_channels, int64_t rows, int64_t columns,
                                       int64_t groups, const void* weight, numbers<4> strides, const void* scale,
-                                      int64_t scale_stride, void* packed) {
+                                      int64_t scale_stride, void* prepacked) {
   const int64_t each = out_channels / groups, taps = rows * columns, depth = taps * group_channels;
   const bool depthwise = group_channels == 1 && out_channels == groups && groups > 1;
   const int64_t* step = strides.values;
-  float* to = (float*)packed;
-  if (!depthwise) __builtin_memset(packed, 0, litz_packed_convolution_bytes(out_channels, group_channels, taps, groups));
+  float* to = (float*)prepacked;
+  if (!depthwise) __builtin_memset(prepacked, 0, litz_prepacked_convolution_bytes(out_channels, group_channels, taps, groups));
   for (int64_t out = 0; out < out_channels; ++out) {
     const float factor = scale ? ((const float*)scale)[out * scale_stride] : 1;
     const int64_t group = out / each, column = out % each;
@@ -230,14 +230,14 @@ static void litz_pack_convolution(int64_t out_channels, int64_t group_channels, 
 }
 
 static int64_t litz_convolution_scratch(const litz_runtime* rt, litz_convolution of) {
-  const int64_t packed = of.packed ? 0 : aligned(litz_packed_convolution_bytes(of.out_channels, of.channels / of.groups,
+  const int64_t prepacked = of.prepacked ? 0 : aligned(litz_prepacked_convolution_bytes(of.out_channels, of.channels / of.groups,
                                                                               of.taps[0] * of.taps[1], of.groups));
   if (is_depthwise(of)) {
     const int64_t out = of.out_strides[1] == 1 ? 0 : of.images * of.out_rows * of.out_columns * of.channels * int64_t(sizeof(float));
-    return packed + copy_bytes(of) + aligned(out);
+    return prepacked + copy_bytes(of) + aligned(out);
   }
   const division by = division_of(rt, of);
-  return packed + copy_bytes(of) + by.batches * by.cells.rows * by.cells.columns * by.copies;
+  return prepacked + copy_bytes(of) + by.batches * by.cells.rows * by.cells.columns * by.copies;
 }
 
 static void convolve_depthwise(litz_runtime* rt, const litz_convolution& of, const float* filter, float* temporary) {
@@ -260,12 +260,12 @@ static void litz_convolve(litz_runtime* rt, const litz_convolution* given, char*
   litz_convolution of = *given;
   if (of.images <= 0 || of.out_rows <= 0 || of.out_columns <= 0 || of.out_channels <= 0) return;
   const float* filters = (const float*)of.weight;
-  if (!of.packed) {
+  if (!of.prepacked) {
     const int64_t* s = of.weight_strides;
-    litz_pack_convolution(of.out_channels, of.channels / of.groups, of.taps[0], of.taps[1], of.groups, of.weight,
+    litz_prepack_convolution(of.out_channels, of.channels / of.groups, of.taps[0], of.taps[1], of.groups, of.weight,
                           numbers<4>{{s[0], s[1], s[2], s[3]}}, nullptr, 0, scratch);
     filters = (const float*)scratch;
-    scratch += aligned(litz_packed_convolution_bytes(of.out_channels, of.channels / of.groups, of.taps[0] * of.taps[1], of.groups));
+    scratch += aligned(litz_prepacked_convolution_bytes(of.out_channels, of.channels / of.groups, of.taps[0] * of.taps[1], of.groups));
   }
   if (is_copied(of)) {
     const int64_t bytes = copy_bytes(of);

@@ -1,4 +1,4 @@
-// Matmuls of float, as blocks of rows by panels of packed columns (Goto and van de Geijn, 2008).
+// Matmuls of float, as blocks of rows by panels of prepacked columns (Goto and van de Geijn, 2008).
 #ifndef LITZ_LIBRARY_GEMM_H
 #define LITZ_LIBRARY_GEMM_H
 #include <litz/library/tiles.h>
@@ -84,7 +84,7 @@ static void multiply_block(const tile_job& job, int64_t begin, int64_t end, int6
                            int64_t first, int64_t last) {
   const int64_t count = (end - begin + MOST_ROWS - 1) / MOST_ROWS;
   for (int64_t panel = first; panel < last; ++panel) {
-    const float* b = job.packed + (panel * job.k + at) * PANEL;
+    const float* b = job.prepacked + (panel * job.k + at) * PANEL;
     for (int64_t tile = 0; tile < count; ++tile) {  // of nearly equal heights, since flat ones wait for sums
       const int64_t m = begin + cell_begin(end - begin, count, tile), until = begin + cell_begin(end - begin, count, tile + 1);
       tile_of<MOST_ROWS>(int(until - m))(job, m, segment, stop, panel, b);
@@ -121,20 +121,20 @@ static void multiply_tiles(const tile_job& job, int64_t begin, int64_t end, int6
   }
 }
 
-static void pack_panel(const float* b, int64_t row, int64_t column, int64_t k, int64_t columns, float* packed) {
+static void prepack_panel(const float* b, int64_t row, int64_t column, int64_t k, int64_t columns, float* prepacked) {
   constexpr int64_t ROWS = 16;
   for (int64_t at = 0; at < k; at += ROWS) {
     const int64_t end = at + ROWS < k ? at + ROWS : k;
     if (column == 1) {
       for (int64_t i = at; i < end; ++i)
         for (int64_t v = 0; v < PANEL; v += LITZ_LANES)
-          store(packed + i * PANEL + v, columns - v >= LITZ_LANES ? load(b + i * row + v)
+          store(prepacked + i * PANEL + v, columns - v >= LITZ_LANES ? load(b + i * row + v)
                                         : columns > v             ? load_partial(b + i * row + v, columns - v)
                                                                   : broadcast<float>(0));
       continue;
     }
     for (int64_t j = 0; j < PANEL; ++j)
-      for (int64_t i = at; i < end; ++i) packed[i * PANEL + j] = j < columns ? b[i * row + j * column] : 0;
+      for (int64_t i = at; i < end; ++i) prepacked[i * PANEL + j] = j < columns ? b[i * row + j * column] : 0;
   }
 }
 
@@ -190,35 +190,35 @@ static int64_t copies_bytes(const litz_product& of) {
   return aligned((of.m < CHUNK ? of.m : CHUNK) * copied_row(length) * int64_t(sizeof(float)));
 }
 
-static int64_t litz_packed_bytes(int64_t n, int64_t k) { return panels(n) * PANEL * k * int64_t(sizeof(float)); }
+static int64_t litz_prepacked_bytes(int64_t n, int64_t k) { return panels(n) * PANEL * k * int64_t(sizeof(float)); }
 
-static void litz_pack(litz_runtime* rt, int64_t n, int64_t k, const void* b, int64_t row, int64_t column, void* packed) {
+static void litz_prepack(litz_runtime* rt, int64_t n, int64_t k, const void* b, int64_t row, int64_t column, void* prepacked) {
   parallel_for(rt, 0, panels(n), 65536 / (k * PANEL + 1) + 1, [&](int64_t begin, int64_t end) {
     for (int64_t panel = begin; panel < end; ++panel)
-      pack_panel((const float*)b + panel * PANEL * column, row, column, k, n - panel * PANEL, (float*)packed + panel * k * PANEL);
+      prepack_panel((const float*)b + panel * PANEL * column, row, column, k, n - panel * PANEL, (float*)prepacked + panel * k * PANEL);
   });
 }
 
-static int64_t litz_product_scratch(const litz_runtime* rt, litz_product of, bool packed) {
+static int64_t litz_product_scratch(const litz_runtime* rt, litz_product of, bool prepacked) {
   const grid cells = cells_of(rt, of);
-  return (packed ? 0 : of.batch * litz_packed_bytes(of.n, of.k)) + of.batch * cells.rows * cells.columns * copies_bytes(of);
+  return (prepacked ? 0 : of.batch * litz_prepacked_bytes(of.n, of.k)) + of.batch * cells.rows * cells.columns * copies_bytes(of);
 }
 
 static void litz_multiply(litz_runtime* rt, const litz_product* given, char* scratch) {
   const litz_product of = *given;
   if (of.batch <= 0 || of.m <= 0 || of.n <= 0) return;
-  const float* packed = (const float*)of.packed;
-  const int64_t wide = panels(of.n), step = of.packed ? 0 : wide * PANEL * of.k;
-  if (!packed) {
-    packed = (const float*)scratch;
+  const float* prepacked = (const float*)of.prepacked;
+  const int64_t wide = panels(of.n), step = of.prepacked ? 0 : wide * PANEL * of.k;
+  if (!prepacked) {
+    prepacked = (const float*)scratch;
     parallel_for(rt, 0, of.batch * wide, 65536 / (of.k * PANEL + 1) + 1, [&](int64_t begin, int64_t end) {
       for (int64_t item = begin; item < end; ++item) {
         const int64_t batch = item / wide, panel = item % wide;
         const float* right = (const float*)of.right + batch * of.right_batch + panel * PANEL * of.right_column;
-        pack_panel(right, of.right_row, of.right_column, of.k, of.n - panel * PANEL, (float*)scratch + item * of.k * PANEL);
+        prepack_panel(right, of.right_row, of.right_column, of.k, of.n - panel * PANEL, (float*)scratch + item * of.k * PANEL);
       }
     });
-    scratch += of.batch * litz_packed_bytes(of.n, of.k);
+    scratch += of.batch * litz_prepacked_bytes(of.n, of.k);
   }
   const grid cells = cells_of(rt, of);
   const int64_t each = cells.rows * cells.columns, copies = copies_bytes(of);
@@ -230,7 +230,7 @@ static void litz_multiply(litz_runtime* rt, const litz_product* given, char* scr
       divide_depth(of.k, job.chunks, job.length, job.last);
       job.n = of.n;
       job.k = of.k;
-      job.packed = packed + batch * step;
+      job.prepacked = prepacked + batch * step;
       job.out = (float*)of.out + batch * of.out_batch;
       job.out_row = of.out_row;
       job.out_column = of.out_column;

@@ -6,10 +6,10 @@
 //   void    copy(to, from, int64_t bytes)
 //
 //   void    litz_multiply(rt, const litz_product*, char* scratch)      out = alpha * left @ right + beta * bias
-//   int64_t litz_product_scratch(rt, litz_product, bool packed)        bytes of its scratch; pointers are not read
-//   int64_t litz_packed_bytes(n, k)                                    bytes of a right matrix of k rows and n columns in
-//   void    litz_pack(rt, n, k, right, row, column, packed)            the form that products read most quickly
-//   void    litz_convolve, litz_attend                                 and likewise their scratch, and packed weights
+//   int64_t litz_product_scratch(rt, litz_product, bool prepacked)        bytes of its scratch; pointers are not read
+//   int64_t litz_prepacked_bytes(n, k)                                    bytes of a right matrix of k rows and n columns in
+//   void    litz_prepack(rt, n, k, right, row, column, prepacked)            the form that products read most quickly
+//   void    litz_convolve, litz_attend                                 and likewise their scratch, and prepacked weights
 #ifndef LITZ_LIBRARY_H
 #define LITZ_LIBRARY_H
 #include <litz/arithmetic.h>
@@ -47,7 +47,7 @@ struct litz_product {
   void* out;
   int64_t out_batch, out_row, out_column;
   float alpha, beta;
-  const void* packed;  // not null: the right matrix by litz_pack, the same for the whole batch
+  const void* prepacked;  // not null: the right matrix by litz_prepack, the same for the whole batch
 };
 
 // A convolution of float, in two dimensions; strides are in elements and have the order batch, channel, row, column.
@@ -57,9 +57,9 @@ struct litz_convolution {
   int64_t taps[2], stride[2], padding[2], dilation[2], groups;
   const void* in;
   int64_t in_strides[4];
-  const void* weight;  // out channels, channels of a group, rows, columns; or by litz_pack_convolution
+  const void* weight;  // out channels, channels of a group, rows, columns; or by litz_prepack_convolution
   int64_t weight_strides[4];
-  bool packed;
+  bool prepacked;
   const void* bias;  // may be null
   void* out;
   int64_t out_strides[4];

@@ -1,6 +1,6 @@
 // Products of rows of one matrix with panels of another: the inner loops of matmuls, convolutions and attention.
 //
-// The right matrix is packed: panels of PANEL columns, each with all its rows one after another, the last panel padded
+// The right matrix is prepacked: panels of PANEL columns, each with all its rows one after another, the last panel padded
 // with zeros. Rows of the left matrix are read where they lie. A row is a number of *segments*, contiguous runs of
 // elements that may lie anywhere: one after another for a matrix, one for each tap of a filter for a convolution.
 #ifndef LITZ_LIBRARY_TILES_H
@@ -35,7 +35,7 @@ struct tile_job {
   int64_t taps, chunks;        // segments of a row are taps * chunks
   int64_t length, last;        // elements of a segment, and of the last one of each tap
   int64_t n, k;                // columns of the right matrix, and its rows: elements of all segments
-  const float* packed;
+  const float* prepacked;
   float* out;
   int64_t out_row, out_column;
   const float* bias;           // may be null
@@ -44,7 +44,7 @@ struct tile_job {
   row_copier copy;             // not null: rows are copied, block by block, and not read by `pointers`
 };
 
-// Multiplies rows [begin, end) by panels [first, last). `copies` has room for CHUNK rows where
+// Multiplies rows [begin, end) by panels [first, last). `copies` has space for CHUNK rows where
 // `copy` is given.
 static void multiply_tiles(const tile_job& job, int64_t begin, int64_t end, int64_t first, int64_t last, float* copies);
 
@@ -59,7 +59,7 @@ LITZ_FN void divide_depth(int64_t k, int64_t& chunks, int64_t& length, int64_t& 
 }
 
 // One panel of a matrix: `columns` of its columns, of element strides `row` and `column`.
-static void pack_panel(const float* b, int64_t row, int64_t column, int64_t k, int64_t columns, float* packed);
+static void prepack_panel(const float* b, int64_t row, int64_t column, int64_t k, int64_t columns, float* prepacked);
 
 // The number of cells, rows by columns, in which `threads` share a product.
 struct grid {
