@@ -43,13 +43,19 @@ from litz_scheduler import SchedulerOptions
 
 log = logging.getLogger(__name__)
 
-PLAN, SUMMARY, PARTS, BINARY, FX_GRAPH_FILE = "plan.json", "summary.json", "key.json", "unit", "fx_graph.json"
+PLAN, SUMMARY, KEY_FILE, BINARY, FX_GRAPH_FILE = (
+    "plan.json",
+    "summary.json",
+    "key.json",
+    "unit",
+    "fx_graph.json",
+)
 """Names of the files of an entry."""
 
 _LOWERINGS = "litz.lowering.installed"
 """Module of the lowerings of installed packages, which keys contain; loaded when a cache is opened."""
 
-_LAYERS, _PARTS = "litz.cache.layers", "litz.cache.key_parts"
+_LAYERS, _KEY_PARTS = "litz.cache.layers", "litz.cache.key_parts"
 """Modules of the tiers of the cache, and of the parts of keys; loaded when a cache is opened, and for a miss."""
 
 _PASSES = "litz.passes.in_force"
@@ -172,7 +178,7 @@ class ArtifactCache:
             "registered": [*registered_with(targets.by_kind.values()).facts, *self.passes_identity.facts],
             "scheduler": [_facts(options)],
         }
-        parts = import_module(_PARTS).key_parts(gm, name, config, facts, _positions(gm, *named))
+        parts = import_module(_KEY_PARTS).key_parts(gm, name, config, facts, _positions(gm, *named))
         text: bytes = parts.data()
         return text
 
@@ -229,7 +235,7 @@ class ArtifactCache:
             "attributes": artifact.attributes,
         }
         texts = {PLAN: to_json(artifact.plan).encode(), SUMMARY: json.dumps(summary).encode()}
-        self.graphs.write(artifact.key, {**texts, PARTS: parts})
+        self.graphs.write(artifact.key, {**texts, KEY_FILE: parts})
 
     def lookup_fx_graph(self, capture: str, targets: TargetSet) -> CompiledCapture | None:
         """Return the compiled form that :meth:`store_fx_graph` stored, or ``None``."""

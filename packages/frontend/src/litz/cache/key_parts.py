@@ -34,19 +34,19 @@ class KeyParts:
     graph: str
     """Name of the graph, and the user's first line."""
 
-    parts: Mapping[str, tuple[str, str]]
+    digests: Mapping[str, tuple[str, str]]
     """Digest and beginning of each part, by name: ``versions``, ``chip``, ``registered``, ``options``, ``scheduler``,
     ``settings``, ``inputs``, ``code``."""
 
     def data(self) -> bytes:
         """Return the parts as JSON."""
-        return json.dumps({"graph": self.graph, "parts": self.parts}).encode()
+        return json.dumps({"graph": self.graph, "digests": self.digests}).encode()
 
     @staticmethod
     def of(text: bytes) -> KeyParts:
         """Return the parts in JSON; raise ``ValueError``, ``KeyError`` or ``TypeError`` for other text."""
         data = json.loads(text)
-        parts = {str(name): (str(digest), str(text)) for name, (digest, text) in data["parts"].items()}
+        parts = {str(name): (str(digest), str(text)) for name, (digest, text) in data["digests"].items()}
         return KeyParts(str(data["graph"]), parts)
 
 
@@ -102,8 +102,8 @@ def nearest_miss(key: str, own: KeyParts, others: Iterable[tuple[str, KeyParts]]
     for each, parts in others:
         if each == key:
             continue
-        equal = [name for name, part in own.parts.items() if parts.parts.get(name, ("",))[0] == part[0]]
-        score = len(equal) + (len(own.parts) if CODE in equal else 0)
+        equal = [name for name, part in own.digests.items() if parts.digests.get(name, ("",))[0] == part[0]]
+        score = len(equal) + (len(own.digests) if CODE in equal else 0)
         if best is None or score > best[0]:
             best = score, each, parts
     if best is None:
@@ -113,15 +113,17 @@ def nearest_miss(key: str, own: KeyParts, others: Iterable[tuple[str, KeyParts]]
 
 def _differences(own: KeyParts, other: KeyParts) -> Iterator[tuple[str, str, str]]:
     """Yield the parts that differ, with the words that are in one of them alone."""
-    for name, (digest, text) in own.parts.items():
-        theirs, known = other.parts.get(name, ("", ""))
+    for name, (digest, text) in own.digests.items():
+        theirs, known = other.digests.get(name, ("", ""))
         if digest != theirs:
             words, others = text.split(), known.split()
             fresh = [word for word in words if word not in set(others)]
             lost = [word for word in others if word not in set(words)]
             unlisted = "" if fresh or lost else f"differs in order, or after {_LONGEST} characters"
             yield name, unlisted or _abbreviated(fresh), "" if unlisted else _abbreviated(lost)
-    if {name: each[0] for name, each in own.parts.items()} == {n: each[0] for n, each in other.parts.items()}:
+    if {name: each[0] for name, each in own.digests.items()} == {
+        n: each[0] for n, each in other.digests.items()
+    }:
         yield "values", "constants, or metadata of results, which no text shows", ""
 
 

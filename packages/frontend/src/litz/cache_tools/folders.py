@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from litz.cache.artifacts import PARTS
+from litz.cache.artifacts import KEY_FILE
 from litz.cache.key_parts import KeyParts, Miss, nearest_miss
 from litz.cache.name_sets import DEMOTIONS, NameSets
 from litz.cache.quota import Collected, bytes_of, collect
@@ -171,7 +171,7 @@ def _known_parts(root: Path) -> Iterator[tuple[float, str, KeyParts]]:
 def _key_parts(entry: Path) -> KeyParts | None:
     """Return the parts of a graph's key; ``None`` where they cannot be read."""
     try:
-        return KeyParts.of((entry / PARTS).read_bytes())
+        return KeyParts.of((entry / KEY_FILE).read_bytes())
     except (OSError, ValueError, KeyError, TypeError):
         return None  # litz cache verify reports damage
 
