@@ -111,13 +111,13 @@ def call(folder: Path, url: str, key: str = KEY, **options: Any) -> None:
 def lowered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of graphs that are lowered from now on."""
     names: list[str] = []
-    lower = litz.pipeline.lower  # type: ignore[attr-defined]
+    lower = litz_lowering.lower  # type: ignore[attr-defined]
 
     def counted(gm: Any, **options: Any) -> Any:
         names.append(options["name"])
         return lower(gm, **options)
 
-    monkeypatch.setattr(litz.pipeline, "lower", counted)
+    monkeypatch.setattr(litz_lowering, "lower", counted)
     return names
 
 

@@ -12,6 +12,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -198,8 +199,15 @@ class Config:
     empty: it exists to find the pass that is at fault."""
 
     def cache_root(self) -> Path:
-        """Return the folder that ``cache_dir`` names, or the cache folder of the platform for litz."""
-        return user_cache_path("litz", appauthor=False) if self.cache_dir is None else Path(self.cache_dir)
+        """Return the folder that ``cache_dir`` names, or the cache folder of the platform for litz; for a
+        user without a folder of their own one in the temporary folder."""
+        if self.cache_dir is not None:
+            return Path(self.cache_dir)
+        try:
+            found = user_cache_path("litz", appauthor=False)
+        except RuntimeError:  # of newer releases of platformdirs; others leave the tilde
+            found = Path("~")
+        return found if found.is_absolute() else Path(tempfile.gettempdir(), f"litz-{os.getuid()}")
 
     def layer_roots(self) -> tuple[Path, ...]:
         """Return the folders that ``cache_layers`` names."""
