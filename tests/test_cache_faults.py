@@ -20,7 +20,8 @@ import pytest
 import torch
 
 import litz
-import litz.pipeline
+import litz_lowering
+import litz_scheduler
 from litz.cache import artifacts
 from litz.cache.store import FOLDERS, MANIFEST, Store
 from litz.notices import log_once

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import litz
-import litz.pipeline
+import litz_lowering
 from litz.cache.counts import stats
 from litz.cache.remote import signed
 from litz.cache.remote.file_store import FileStore
