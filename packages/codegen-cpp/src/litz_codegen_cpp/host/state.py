@@ -64,8 +64,8 @@ class State:
 def plan_state(plan: Plan, weights: Collection[str], prepacked_sizes: Mapping[str, str]) -> State:
     """Return the state of a program whose inputs ``weights`` are the same in each call.
 
-    ``prepacked_sizes`` has the bytes of results in a form of their own. A region whose sizes depend on symbols is computed
-    in each call.
+    ``prepacked_sizes`` has the bytes of results in a form of their own. A region whose sizes depend on symbols is
+    computed in each call.
     """
     state = State(plan, set(weights))
     for step in plan.steps:
