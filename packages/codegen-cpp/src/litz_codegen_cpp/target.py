@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -60,6 +61,14 @@ class CpuTarget:
         self._options = build_options if build_options is not None else BuildOptions()
         self._step_downs = StepDowns()
         self._runtime: RuntimeTable | None = None
+
+    def arguments(self) -> Mapping[str, str]:
+        """Return the command of the compiler, where one was named; another process of this machine detects the
+        instruction set, as this one does."""
+        chosen = self._compiler
+        if isinstance(chosen, Compiler):
+            chosen = shlex.join(chosen.command)
+        return {"compiler": chosen} if chosen else {}
 
     def isa(self) -> Isa:
         """Return the instruction set that kernels are compiled for."""

@@ -37,6 +37,10 @@ class CudaTarget:
     def __init__(self, chip: str | None = None) -> None:
         self.chip = chip or current_chip() or DEFAULT_CHIP
 
+    def arguments(self) -> Mapping[str, str]:
+        """Return the argument that makes an equal target in a process that does not use the GPU."""
+        return {"chip": self.chip}
+
     def capabilities(self) -> Capabilities:
         """Return the capabilities of the chip. Raises ``TargetError`` for an unknown chip."""
         return replace(chip_capabilities(self.chip), operations=spelled_operations())

@@ -107,7 +107,6 @@ _PREFIX = "TORCHINDUCTOR_"
 
 _VARIABLES: Mapping[str, str] = MappingProxyType(
     {
-        "COMPILE_THREADS": "the sources of a graph are compiled in parallel",
         "CUDAGRAPHS": "LITZ_CUDA_GRAPHS sets whether litz captures CUDA graphs",
         "FX_GRAPH_CACHE": "LITZ_CACHE turns litz's cache off",
         "PROFILE": "torch.profiler and litz.explain(..., measure=True) show each kernel",
@@ -130,11 +129,11 @@ _INERT: Mapping[str, str] = MappingProxyType({f"{_PREFIX}FX_GRAPH_CACHE": "1"})
 
 _SILENT = frozenset(
     {
-        *("CACHE_DIR", "FX_GRAPH_REMOTE_CACHE", "REDIS_HOST", "REDIS_PORT"),
+        *("CACHE_DIR", "COMPILE_THREADS", "FX_GRAPH_REMOTE_CACHE", "REDIS_HOST", "REDIS_PORT"),
         *("FORCE_DISABLE_CACHES", "ERROR_ON_CUSTOM_OP_ALIASING", "WINDOWS_TESTS"),
     }
 )
-"""Inductor's variables without a warning: litz follows the first four, and the others work with every backend."""
+"""Inductor's variables without a warning: litz follows the first five, and the others work with every backend."""
 
 _AUTOGRAD = "AUTOGRAD_"
 """Prefix of AOTAutograd's variables among Inductor's; they work with every backend."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
 from torch.fx import GraphModule
@@ -25,14 +25,14 @@ from litz.loading import NO_CONSTANTS, Compiled
 from litz.reports.failures import Failures
 from litz.settings import Config
 from litz.stage_options import lowering_options, scheduler_options
-from litz.targets import TargetSet, launches_on
+from litz.targets import TargetSet
 from litz.tuning.tuned_graph import Better, load_tuned
 from litz_ir.errors import CompileTimeout, stage
 from litz_ir.fused import Decision
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext, Timings
-from litz_ir.plan import Plan
-from litz_ir.target import SourceUnit, Target
+from litz_ir.plan import Plan, launches_on
+from litz_ir.target import PreparedTarget, SourceUnit, Target
 from litz_scheduler import SchedulerOptions
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ DEMOTED = "a self-check found results of its kernel wrong"
 
 _LOOP_PASSES = "litz.passes.loops"
 """Module that runs users' passes over loop graphs and plans; loaded where there are some."""
+
+SERVICE = "litz.service.service"
+"""Module of what all compilations of a process share; loaded by the first one."""
 
 Job = tuple[SourceUnit, Target]
 """A source, and the target that compiles it."""
@@ -91,6 +94,13 @@ Finish = Callable[["LoweredGraph", Artifact], Better | None]
 """Function called between compilation and loading: stores the artifact, and returns the search for a faster plan."""
 
 
+class Scheme(Protocol):
+    """A way to run the stages of a graph: where they run, and at which time."""
+
+    def run(self, stages: Stages, progress: Progress, forced: frozenset[str], finish: Finish) -> Compiled:
+        """Compile and load a graph, as :meth:`Stages.run` does; raise ``LitzError``."""
+
+
 @dataclass(slots=True)
 class Stages:
     """The stages of one captured graph, each timed; they raise no other exception than ``LitzError``.
@@ -125,8 +135,8 @@ class Stages:
     instruments: Instruments = NO_INSTRUMENTS
     """Hooks and limits that a debugging tool asks for."""
 
-    parallel_units: int = field(default_factory=torch.get_num_threads)
-    """Number of units compiled at the same time; by default torch's number of threads."""
+    parallel_units: int = field(init=False)
+    """Most units compiled at the same time, in this process and its children; by default torch's number of threads."""
 
     key: str = ""
     """Key of the artifact in the cache; empty where it is not cached."""
@@ -140,9 +150,13 @@ class Stages:
     timings: Timings = field(default_factory=Timings)
     """Time of each stage so far, in seconds."""
 
+    def __post_init__(self) -> None:
+        self.parallel_units = self.config.compile_threads or torch.get_num_threads()
+
     def run(self, progress: Progress, forced: frozenset[str], finish: Finish) -> Compiled:
         """Compile and load the graph, with the nodes ``forced`` to run as ATen; ``progress`` receives the stages'
         results."""
+        self.prepare()
         lowered = progress.lowered = self.lower(forced)
         progress.plan = self.schedule(lowered)
         plan = progress.plan = self.schedule_kernels(progress.plan)
@@ -151,6 +165,17 @@ class Stages:
         artifact = progress.artifact = self.artifact(lowered, plan, jobs, binaries)
         better = finish(lowered, artifact)
         return self.load(artifact, lowered.constants, lowered.routines, better)
+
+    def prepare(self) -> None:
+        """Start the compiler processes that targets have, unless the options allow one unit at a time."""
+        limit = self.config.compile_threads
+        if limit == 1:
+            return
+        with stage("target"):
+            for target in self.targets.by_kind.values():
+                if isinstance(target, PreparedTarget):
+                    count = target.prepare()
+                    self.parallel_units = min(count, limit) if limit else count
 
     def lower(self, forced: frozenset[str]) -> LoweredGraph:
         """Lower the FX graph to a loop graph, with the nodes ``forced`` to run as ATen."""
@@ -182,8 +207,11 @@ class Stages:
                 lowered.graph, context, passes=passes, verified=True, hooks=hooks
             ),
         )
-        earlier = (*self.captured.decisions, *lowered.decisions)
-        return replace(plan, decisions=(*earlier, *plan.decisions))
+        return self.with_decisions(lowered, plan)
+
+    def with_decisions(self, lowered: LoweredGraph, plan: Plan) -> Plan:
+        """Return a plan with the decisions that were made before it was scheduled."""
+        return replace(plan, decisions=(*self.captured.decisions, *lowered.decisions, *plan.decisions))
 
     def schedule_kernels(self, plan: Plan) -> Plan:
         """Return the plan with the schedules that targets decide."""
@@ -200,11 +228,20 @@ class Stages:
         return tuple(jobs)
 
     def compile(self, jobs: Sequence[Job]) -> tuple[Path, ...]:
-        """Compile sources to binaries, in parallel."""
+        """Compile sources to binaries, in parallel, as far as other compilations of the process leave places."""
         start = time.perf_counter()
-        with stage("compile"):
-            with ThreadPoolExecutor(max_workers=max(1, min(len(jobs), self.parallel_units))) as pool:
-                binaries = tuple(pool.map(lambda job: self._binary(*job), jobs))
+        shared = import_module(SERVICE).compile_service()
+        shared.watch.add_units(len(jobs))
+
+        def built(job: Job) -> Path:
+            try:
+                return self._binary(*job)
+            finally:
+                shared.watch.finish_unit()
+
+        with stage("compile"), shared.budget.share(len(jobs), self.parallel_units) as count:
+            with ThreadPoolExecutor(max_workers=count) as pool:
+                binaries = tuple(pool.map(built, jobs))
         self.timings.add("compile", time.perf_counter() - start)
         return binaries
 

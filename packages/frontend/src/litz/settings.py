@@ -189,6 +189,23 @@ class Config:
     mean of every result (``all``). Default ``off``: every kernel is launched alone and waited for, without CUDA
     graphs (``docs/profiling.md``)."""
 
+    compile_scheme: Literal["in_process", "subprocess"] = "in_process"
+    """Way to compile (``docs/compile-schemes.md``): in the calling process, or in child processes, whose end, hang or
+    hunger for memory costs one graph its kernels. Default ``in_process``, which has the fewest parts."""
+
+    compile_threads: int = 0
+    """Most source units compiled at once, by all threads and children of the process; 0 for torch's number of threads,
+    on a GPU for one a core. ``TORCHINDUCTOR_COMPILE_THREADS`` sets it too. Default 0: a program waits for them."""
+
+    compile_timeout: float = 600.0
+    """Time limit of a child process for one graph, in seconds. Default 600, twice the limit of a unit."""
+
+    compile_memory: float = 0.0
+    """Address space of a child process, and of each compiler that it starts, in GiB; 0, the default, for no bound."""
+
+    progress_bar: bool = True
+    """Progress bar on standard error, where that is a terminal, once compilation has taken two seconds. Default on."""
+
     passes: Passes = NO_PASSES
     """Passes of the program, which run between litz's own, by stage (:class:`litz.passes.Passes`, ``docs/passes.md``).
     Inductor's names for such passes (``post_grad_custom_post_pass`` and others) add to them. Default none; passes of
@@ -268,9 +285,10 @@ def _validate(name: str, value: object) -> None:
     elif choices:
         accepted = isinstance(value, choices)
         text = " or ".join("None" if c is type(None) else c.__name__ for c in choices)
-    elif expected is float:
-        accepted = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
-        text = "a number that is not negative"
+    elif expected in (int, float):
+        kinds = int if expected is int else int | float
+        accepted = isinstance(value, kinds) and not isinstance(value, bool) and value >= 0
+        text = f"a {'whole ' if expected is int else ''}number that is not negative"
     else:
         accepted = isinstance(value, expected)
         text = expected.__name__

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 
 from litz.settings import Config
 from litz_ir.device import Device
-from litz_ir.plan import Launch, Plan, kernel_devices, kernels_in, plans_in
+from litz_ir.plan import Plan, kernel_devices
 from litz_ir.target import Capabilities, SchedulingTarget, SourceUnit, Target, find_target, made_target
 
 
@@ -57,16 +57,6 @@ def _found(kind: str) -> EntryPoint:
 def scheduled_by(target: Target, plan: Plan) -> Plan:
     """Return the plan with the schedules that a target decides, if it decides any; raise ``CodegenError``."""
     return target.schedule(plan) if isinstance(target, SchedulingTarget) else plan
-
-
-def launches_on(kind: str, plan: Plan) -> Plan:
-    """Return a plan with the launches on one ``kind`` of devices alone, those of subplans included."""
-    devices = kernel_devices(plan)
-    kernels = tuple(each for each in kernels_in(plan) if any(at.kind == kind for at in devices[each.name]))
-    names = {kernel.name for kernel in kernels}
-    steps = (step for each in plans_in(plan) for step in each.steps)
-    launches = tuple(step for step in steps if isinstance(step, Launch) and step.kernel in names)
-    return replace(plan, device=Device(kind), kernels=kernels, steps=launches, subplans=())
 
 
 def devices_of(units: Sequence[SourceUnit], plan: Plan) -> list[tuple[Device, ...]]:

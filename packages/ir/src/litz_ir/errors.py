@@ -30,6 +30,7 @@ __all__ = [
     "CompilerNotFound",
     "CompileFailed",
     "CompileTimeout",
+    "ProcessFailed",
     "ExternNotFound",
     "KernelError",
     "IndexOutOfRange",
@@ -233,6 +234,12 @@ class CompileTimeout(CompileFailed):
 
     kernels: tuple[str, ...] = ()
     """Names of the kernels that it compiled; empty if they are not known."""
+
+
+class ProcessFailed(LitzError):
+    """A child process that compiles a graph ended, did not finish in time, or gave no valid answer."""
+
+    stage = "compile"
 
 
 class ExternNotFound(LitzError):

@@ -290,23 +290,34 @@ class ArtifactCache:
 
     def binary(self, unit: SourceUnit, target: Target) -> Path:
         """Return the path of a source's binary, from the cache or built now; raise ``ToolchainError``."""
-        builder = target_identity(target)
-        store = None if builder.uncacheable else self.binaries
-        key = _key(unit, builder)
-        if key in self.built:
-            return self.built[key]
-        find = partial(self._found_binary, store, key)
-        found = self.failures.attempt("cache", find, None, "the unit is rebuilt")
+        found = self.find(unit, target)
         if found is not None:
             return found
         with tempfile.TemporaryDirectory(prefix="litz-") as workspace:
-            path = target.build(unit, Path(workspace))
-            store_binary = partial(_stored_binary, store, key, path)
-            stored = self.failures.attempt("cache", store_binary, None, "the unit is not cached on disk")
-            if stored is not None and not _forbids_execution(stored.parent):
-                return stored
-            self.built[key] = Path(shutil.copy(path, tempfile.mkdtemp(dir=self._own_folder())))
+            return self.keep(unit, target, target.build(unit, Path(workspace)))
+
+    def find(self, unit: SourceUnit, target: Target) -> Path | None:
+        """Return the path of a source's binary in the cache, or ``None``."""
+        key, store = self._place(unit, target)
+        if key in self.built:
             return self.built[key]
+        find = partial(self._found_binary, store, key)
+        return self.failures.attempt("cache", find, None, "the unit is rebuilt")
+
+    def keep(self, unit: SourceUnit, target: Target, path: Path) -> Path:
+        """Copy the binary that was built of a source to the cache, and return its path there."""
+        key, store = self._place(unit, target)
+        store_binary = partial(_stored_binary, store, key, path)
+        stored = self.failures.attempt("cache", store_binary, None, "the unit is not cached on disk")
+        if stored is not None and not _forbids_execution(stored.parent):
+            return stored
+        self.built[key] = Path(shutil.copy(path, tempfile.mkdtemp(dir=self._own_folder())))
+        return self.built[key]
+
+    def _place(self, unit: SourceUnit, target: Target) -> tuple[str, Entries | None]:
+        """Return the key of a source's binary, and the store that may have it."""
+        builder = target_identity(target)
+        return _key(unit, builder), None if builder.uncacheable else self.binaries
 
     def _found_binary(self, store: Entries | None, key: str) -> Path | None:
         """Return the path of a cached binary, or ``None``; that of a copy where the cache is mounted ``noexec``."""

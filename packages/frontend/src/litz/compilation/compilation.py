@@ -6,6 +6,7 @@ import contextlib
 import gc
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 
 from torch.fx import GraphModule
 
@@ -17,15 +18,17 @@ from litz.host.runtime.gpus import gpus_among
 from litz.host.runtime.graph_devices import device_kinds, first_gpu, tensors_of
 from litz.host.runtime.precision import warn_about_bf16
 from litz.loading import Compiled
-from litz.pipeline import CapturedGraph, Stages
+from litz.pipeline import SERVICE, CapturedGraph, Scheme, Stages
 from litz.reports.failures import Failures, GraphSource
 from litz.settings import Config
 from litz.targets import targets_for
 from litz_ir.errors import NotCompiled, stage
 from litz_ir.fused import Decision
 from litz_ir.loops import LoopGraph
-from litz_ir.target import PreparedTarget
 from litz_lowering import gpus_of
+
+_ISOLATED = "litz.schemes.isolated"
+"""Module of compilation in child processes; loaded where the options ask for it."""
 
 EVERYTHING = "*"
 """Stands for all operations of a graph among demoted nodes."""
@@ -64,6 +67,9 @@ class Compilation:
 
     instruments: Instruments = NO_INSTRUMENTS
     """Hooks and limits that a debugging tool asks for."""
+
+    scheme: Scheme | None = None
+    """The way to run the stages; by default the one of the options whose result is complete when it returns."""
 
     failures: Failures = field(init=False)
     """Failure policy for this graph."""
@@ -118,11 +124,16 @@ class Compilation:
             return found
         if known.suffices:
             known = replace(known, artifact=None)  # loading it failed
-        with stage("target"):
-            for target in stages.targets.by_kind.values():
-                if isinstance(target, PreparedTarget):
-                    stages.parallel_units = target.prepare()
-        return Fallback(stages, self.cached, known).run()
+        service = import_module(SERVICE).compile_service()
+        with service.watch.graph(self.config.progress_bar):
+            return Fallback(stages, self.cached, known, self.scheme or self._own_scheme(stages)).run()
+
+    def _own_scheme(self, stages: Stages) -> Scheme | None:
+        """Return the scheme of a graph whose caller waits for it; ``None`` for compilation in this process."""
+        if self.config.compile_scheme != "subprocess":
+            return None
+        made: Scheme | None = import_module(_ISOLATED).isolated(stages)
+        return made
 
     def demote(self, nodes: frozenset[str]) -> None:
         """Make nodes run as ATen whenever this graph is compiled, by this process or a later one.

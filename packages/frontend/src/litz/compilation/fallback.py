@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from litz.artifact import Artifact
 from litz.compilation.cached import CachedGraph, CacheLookup
 from litz.loading import Compiled
-from litz.pipeline import Progress, Stages
-from litz.targets import launches_on, scheduled_by
+from litz.pipeline import Progress, Scheme, Stages
+from litz.targets import scheduled_by
 from litz.tuning.tuned_graph import Better
 from litz_ir.device import CPU
 from litz_ir.errors import CodegenError, CompilerNotFound, CompileTimeout, LitzError, ScheduleError
 from litz_ir.loops import LoopGraph
-from litz_ir.plan import Kernel, Launch, Plan, origins_by_subkernel, split_subkernels
+from litz_ir.plan import Kernel, Launch, Plan, launches_on, origins_by_subkernel, split_subkernels
 from litz_ir.target import Target, requirements_of
 
 if TYPE_CHECKING:
@@ -43,6 +43,9 @@ class Fallback:
     known: CacheLookup
     """Entries that were read before."""
 
+    scheme: Scheme | None = None
+    """The way to run the stages; ``None`` for all of them in order, in this process."""
+
     def run(self) -> Compiled:
         """Compile the graph; after a failure, again with the nodes that caused it as ATen."""
         stages, name = self.stages, self.stages.captured.name
@@ -51,7 +54,8 @@ class Fallback:
         for _ in range(_ROUNDS):
             progress = Progress()
             try:
-                made = stages.run(progress, forced, partial(self._finish, forced))
+                given = progress, forced, partial(self._finish, forced)
+                made = stages.run(*given) if self.scheme is None else self.scheme.run(stages, *given)
             except LitzError as error:
                 if progress.artifact is not None:
                     stages.cache.drop(progress.artifact)  # other processes could not load it either

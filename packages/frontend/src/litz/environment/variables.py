@@ -14,6 +14,9 @@ from typing import Any
 
 from litz_ir.errors import ConfigError
 
+_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
+"""Inductor's variable for the number of threads that compile."""
+
 PREFIX = "LITZ_"
 """Prefix of the environment variables that set options."""
 
@@ -52,7 +55,8 @@ def values_in(environment: Mapping[str, str], types: Mapping[str, Any]) -> dict[
     """Return the options, of these types, that variables set.
 
     These are ``LITZ_<OPTION>``, ``CXX`` for the compiler, ``TORCH_COMPILE_DEBUG`` for debug files, and Inductor's
-    variables for the folder and the server of the cache. Raises :class:`ConfigError` for wrong values.
+    variables for the folder and the server of the cache and for the number of threads. Raises :class:`ConfigError` for
+    wrong values.
     """
     values: dict[str, Any] = {}
     inductor = environment.get("TORCHINDUCTOR_CACHE_DIR")
@@ -63,6 +67,8 @@ def values_in(environment: Mapping[str, str], types: Mapping[str, Any]) -> dict[
         values["cache_remote"] = f"redis://{host}:{environment.get('TORCHINDUCTOR_REDIS_PORT') or 6379}"
     if environment.get("CXX"):
         values["compiler"] = environment["CXX"]
+    if environment.get(_THREADS):
+        values["compile_threads"] = _value(_THREADS, environment[_THREADS], int)
     if environment.get("TORCH_COMPILE_DEBUG") == "1":
         values["debug_files"] = True
     for name, kind in types.items():
@@ -91,10 +97,10 @@ def _value(variable: str, text: str, kind: Any) -> Any:
     """Return the value of an option's variable; raise :class:`ConfigError` for text that is none."""
     if kind is bool:
         return _flag(variable, text)
-    if kind is not float:
+    if kind not in (int, float):
         return text
     try:
-        return float(text)
+        return kind(text)
     except ValueError as error:
         raise ConfigError(f"{variable} takes a number, got {text!r}") from error
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from litz.artifact import Artifact, TunedTiles
 from litz.cache.artifacts import ArtifactCache
-from litz.targets import launches_on
-from litz_ir.plan import Kernel, Plan, kernels_in, schedules_of, with_schedules
+from litz_ir.plan import Kernel, Plan, kernels_in, launches_on, schedules_of, with_schedules
 from litz_ir.target import Target
 
 

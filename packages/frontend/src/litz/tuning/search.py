@@ -19,12 +19,11 @@ from litz.cache.artifacts import ArtifactCache
 from litz.host.runtime.load import HostFunction
 from litz.loading import Loader
 from litz.notices import log_artifact
-from litz.targets import launches_on
 from litz.timing import Timer
 from litz.tuning.benchmark_launch import benchmark_buffers
 from litz.tuning.tunable_kernels import TunableKernel
 from litz_ir.errors import KernelError
-from litz_ir.plan import Kernel, Schedule, schedules_of
+from litz_ir.plan import Kernel, Schedule, launches_on, schedules_of
 from litz_ir.target import LaunchFunction, PreparedTarget, SourceUnit, Target, TunableTarget, address_function
 
 log = logging.getLogger("litz")
@@ -117,6 +116,7 @@ class TileSearch:
         """Return the candidates that were built and loaded in time; those of the slowest kernels are built first."""
         target = self._target
         count = target.prepare() if isinstance(target, PreparedTarget) else torch.get_num_threads()
+        count = min(count, self._loader.config.compile_threads or count)
         pool = ThreadPoolExecutor(max_workers=max(1, count), thread_name_prefix="litz-tune")
         made = {pool.submit(self._build, kernel): kernel for kernel in self._candidate_kernels()}
         wait(made, timeout=max(0.0, _BUILD_SHARE * (self._end - self._now())))

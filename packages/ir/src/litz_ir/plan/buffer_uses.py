@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from litz_ir.device import Device
 from litz_ir.loops.nodes import references
@@ -114,3 +115,13 @@ def kernel_devices(plan: Plan) -> dict[str, tuple[Device, ...]]:
             if isinstance(step, Launch):
                 found[step.kernel][launched_on(step, placements)] = None
     return {name: tuple(devices) for name, devices in found.items()}
+
+
+def launches_on(kind: str, plan: Plan) -> Plan:
+    """A plan with the launches on one ``kind`` of devices alone, those of subplans included."""
+    devices = kernel_devices(plan)
+    kernels = tuple(each for each in kernels_in(plan) if any(at.kind == kind for at in devices[each.name]))
+    names = {kernel.name for kernel in kernels}
+    steps = (step for each in plans_in(plan) for step in each.steps)
+    launches = tuple(step for step in steps if isinstance(step, Launch) and step.kernel in names)
+    return replace(plan, device=Device(kind), kernels=kernels, steps=launches, subplans=())

@@ -127,6 +127,16 @@ class HostTarget(Protocol):
 
 
 @runtime_checkable
+class TransferableTarget(Protocol):
+    """A target that another process can make again: for compilation in child processes."""
+
+    def arguments(self) -> Mapping[str, str]:
+        """Arguments by which the constructor of the target's entry point makes an equal target, without access to the
+        device.
+        """
+
+
+@runtime_checkable
 class SchedulingTarget(Protocol):
     """A target that maps its kernels to the device itself: tile sizes, warps, stages, form."""
 

@@ -1,0 +1,57 @@
+"""The child processes of a process: each compiles one graph at a time, and is reused for later ones."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from litz.service.child import PROGRAM, Child
+
+
+class ChildPool:
+    """Child processes, as many as graphs are compiled at once. It is thread-safe."""
+
+    def __init__(self, program: str = PROGRAM) -> None:
+        self._program = program
+        self._changed = threading.Condition()
+        self._idle: list[Child] = []
+        self._busy: list[Child] = []
+        self._closed = False
+
+    @contextlib.contextmanager
+    def child(self, limit: int) -> Iterator[Child]:
+        """Take a child that nobody uses, a new one where there are less than ``limit``; the last one used comes
+        first."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._busy) < max(1, limit))
+            child = self._idle.pop() if self._idle else Child(self._program)
+            self._busy.append(child)
+        try:
+            yield child
+        finally:
+            if child.asked:  # a later answer would belong to this graph
+                child.close()
+            with self._changed:
+                self._busy.remove(child)
+                if self._closed:
+                    child.close()
+                else:
+                    self._idle.append(child)
+                self._changed.notify_all()
+
+    def pids(self) -> list[int]:
+        """Return the ids of the processes that run."""
+        with self._changed:
+            return [each.pid for each in (*self._idle, *self._busy) if each.pid is not None]
+
+    def close(self) -> None:
+        """Kill all processes, also those that compile; their graphs fail."""
+        with self._changed:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            busy = tuple(self._busy)
+        for child in idle:
+            child.close()
+        for child in busy:
+            child.kill()
