@@ -294,19 +294,19 @@ class ArtifactCache:
         if found is not None:
             return found
         with tempfile.TemporaryDirectory(prefix="litz-") as workspace:
-            return self.keep(unit, target, target.build(unit, Path(workspace)))
+            return self.add_binary(unit, target, target.build(unit, Path(workspace)))
 
     def find(self, unit: SourceUnit, target: Target) -> Path | None:
         """Return the path of a source's binary in the cache, or ``None``."""
-        key, store = self._place(unit, target)
+        key, store = self._key_and_store(unit, target)
         if key in self.built:
             return self.built[key]
         find = partial(self._found_binary, store, key)
         return self.failures.attempt("cache", find, None, "the unit is rebuilt")
 
-    def keep(self, unit: SourceUnit, target: Target, path: Path) -> Path:
+    def add_binary(self, unit: SourceUnit, target: Target, path: Path) -> Path:
         """Copy the binary that was built of a source to the cache, and return its path there."""
-        key, store = self._place(unit, target)
+        key, store = self._key_and_store(unit, target)
         store_binary = partial(_stored_binary, store, key, path)
         stored = self.failures.attempt("cache", store_binary, None, "the unit is not cached on disk")
         if stored is not None and not _forbids_execution(stored.parent):
@@ -314,7 +314,7 @@ class ArtifactCache:
         self.built[key] = Path(shutil.copy(path, tempfile.mkdtemp(dir=self._own_folder())))
         return self.built[key]
 
-    def _place(self, unit: SourceUnit, target: Target) -> tuple[str, Entries | None]:
+    def _key_and_store(self, unit: SourceUnit, target: Target) -> tuple[str, Entries | None]:
         """Return the key of a source's binary, and the store that may have it."""
         builder = target_identity(target)
         return _key(unit, builder), None if builder.uncacheable else self.binaries

@@ -133,4 +133,4 @@ class RemoteCompilation:
             if len(paths) != len(missing) or not all(each.is_relative_to(folder) for each in paths):
                 raise ProcessFailed("a child process named other files than it was asked to build")
             for k, path in zip(missing, paths, strict=True):
-                stages.cache.keep(*jobs[k], path)
+                stages.cache.add_binary(*jobs[k], path)

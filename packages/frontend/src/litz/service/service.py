@@ -14,7 +14,7 @@ from litz.service.unit_budget import UnitBudget
 
 @dataclass(frozen=True, slots=True)
 class CompileService:
-    """What the compilations of one process share. It is thread-safe."""
+    """State that the compilations of one process share. It is thread-safe."""
 
     budget: UnitBudget = field(default_factory=UnitBudget)
     """The bound on units that are compiled at once."""
