@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from litz.cache.artifacts import unit_data, unit_from
+from litz.artifact import unit_data, unit_from
 from litz.cache.key import NOTHING, registered_with
 from litz.pipeline import Job, Progress, Stages
 from litz.service.child import Child, Message
