@@ -46,9 +46,11 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, width = x.shape
         parts = self.qkv(self.norm(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        mixed = nn.functional.scaled_dot_product_attention(*parts.unbind(0), is_causal=True)
+        query, key, value = parts.unbind(0)
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
-        return x + self.mlp(self.after(x))
+        found: torch.Tensor = x + self.mlp(self.after(x))
+        return found
 
 
 class Counted(nn.Module):
@@ -57,17 +59,17 @@ class Counted(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.randn(8))
-        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("cache", torch.zeros(4, 8))
-        self.register_buffer("hidden", torch.randn(8), persistent=False)
+        self.calls = nn.Buffer(torch.zeros((), dtype=torch.int64))
+        self.cache = nn.Buffer(torch.zeros(4, 8))
+        self.hidden = nn.Buffer(torch.randn(8), persistent=False)
 
     def forward(self, x: torch.Tensor, *, state: dict[str, torch.Tensor], name: str = "") -> dict[str, Any]:
-        self.calls += 1
+        self.calls.add_(1)
         self.cache[1:] = self.cache[:-1].clone()
         self.cache[0] = x.mean(0) * self.scale + self.hidden
         state["sum"].add_(self.cache.sum(0))
         table = torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0])
-        return {"cache": self.cache * table, "parts": [x.t(), state["sum"]], "name": name, "none": None}
+        return {"cache": self.cache * table, "views": [x.t(), state["sum"]], "name": name, "none": None}
 
 
 class Tied(nn.Module):
@@ -80,7 +82,8 @@ class Tied(nn.Module):
 
     def forward(self, x: torch.Tensor, y: tuple[torch.Tensor, int]) -> torch.Tensor:
         other, times = y
-        return self.second(self.first(x).relu()) * times + other
+        found: torch.Tensor = self.second(self.first(x).relu()) * times + other
+        return found
 
 
 class Language(nn.Module):

@@ -86,7 +86,7 @@ REFUSED: dict[str, tuple[object, str]] = {
     "_pre_fusion_custom_pass": (lambda nodes: nodes, "litz.passes.Passes(loops="),
     "_post_fusion_custom_pass": (lambda nodes: nodes, "litz.passes.Passes(loops="),
     "custom_partitioner_fn": (object(), "activation_memory_budget"),
-    "aot_inductor.package": (True, "a cache folder may be shipped"),
+    "aot_inductor.package": (True, "litz.aot_compile(program, path="),
     "numerics": ("exact", "takes 'strict' or 'eager' or 'fast'"),
     "pattern_matchr": (True, "next: litz.list_options() lists the names"),
     "max_fusion_size": (64, "other options of Inductor set nothing here"),

@@ -72,8 +72,8 @@ def test_results_share_memory_as_eager_s_do(tmp_path: Path) -> None:
     _, loaded = counted(tmp_path)
     (x,), kwargs = CASES["counted"].arguments(6)
     result = loaded(x, **kwargs)
-    assert result["parts"][1] is kwargs["state"]["sum"]
-    assert result["parts"][0].data_ptr() == x.data_ptr() and result["parts"][0].stride() == (1, 8)
+    assert result["views"][1] is kwargs["state"]["sum"]
+    assert result["views"][0].data_ptr() == x.data_ptr() and result["views"][0].stride() == (1, 8)
     assert result["name"] == "litz" and result["none"] is None
     inputs = {each["name"]: each for each in loaded.manifest["entry_points"]["forward"]["inputs"]}
     assert inputs["state['sum']"]["overwritten"] and not inputs["x"]["overwritten"]

@@ -18,7 +18,7 @@ from torch import nn
 import litz
 from litz.configuration import config
 from litz.deployment import archive, binaries
-from litz.deployment.archive import MANIFEST, SIGNATURE, Part, open_archive, write_archive
+from litz.deployment.archive import MANIFEST, SIGNATURE, Chunk, open_archive, write_archive
 from litz.targets import targets_for
 from litz_codegen_cpp.target import CpuTarget
 from litz_ir.errors import ArtifactError
@@ -59,7 +59,7 @@ def members(path: Path) -> dict[str, bytes]:
 
 def rewrite(path: Path, found: dict[str, bytes]) -> None:
     """Write a model with these members."""
-    write_archive(path, {name: (Part(data),) for name, data in found.items()})
+    write_archive(path, {name: (Chunk(data),) for name, data in found.items()})
 
 
 def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -82,7 +82,7 @@ def add(path: Path, names: tuple[str, ...]) -> None:
     with path.open("wb") as file, zipfile.ZipFile(file, "w") as target, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # zipfile warns of a name that is there
         for name, data in found:
-            archive._write_member(target, file, name, (Part(data),))
+            archive._write_member(target, file, name, (Chunk(data),))
 
 
 def test_members_are_aligned_and_mapped(path: Path) -> None:
@@ -154,7 +154,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "writable": (lambda p: p.chmod(0o666), "others may write to it"),
     "other user": (lambda p: os.chown(p, 12345, -1), "it belongs to another user"),
-    "a folder": (lambda p: (p.unlink(), p.mkdir()), "cannot read|is not a file"),
+    "a folder": (lambda p: p.rename(p.with_name("other")) and p.mkdir(), "cannot read|is not a file"),
     "absent": (lambda p: p.unlink(), "cannot read"),
     "no archive": (lambda p: p.write_bytes(b"text" * 100), "is no litz model"),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Weights of deployed models: mapped from the file, replaced during calls, stored beside the file or not at all."""
+"""Weights of deployed models: mapped from the file, replaced during calls, stored separate the file or not at all."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_weights_are_replaced_by_name(tmp_path: Path) -> None:
 
 
 def test_what_depends_on_weights_alone_is_computed_again(tmp_path: Path) -> None:
-    class Folded(nn.Module):
+    class Normalised(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.conv, self.norm = nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8)
@@ -69,7 +69,7 @@ def test_what_depends_on_weights_alone_is_computed_again(tmp_path: Path) -> None
             result: torch.Tensor = self.norm(self.conv(x)).relu()
             return result
 
-    first, second = Folded().eval(), Folded().eval()
+    first, second = Normalised().eval(), Normalised().eval()
     second.norm.running_mean = torch.randn(8)
     x = torch.randn(2, 4, 9, 9)
     loaded = compiled(first, x, path=tmp_path)
@@ -116,28 +116,28 @@ def test_tied_weights_are_one(tmp_path: Path) -> None:
     assert torch.equal(loaded.state_dict()["first.weight"], new)
 
 
-def test_weights_beside_the_file_or_given(tmp_path: Path) -> None:
+def test_weights_in_a_file_of_their_own_or_given(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)).eval()
     x = torch.randn(3, 8)
-    for place in ("file", "none"):
-        litz.aot_compile(model, (x,), path=tmp_path / place / "model.litz", weights=place)
-    beside = tmp_path / "file" / "model.safetensors"
-    torch.testing.assert_close(safetensors.torch.load_file(beside), {**model.state_dict()})
+    for form in ("file", "none"):
+        litz.aot_compile(model, (x,), path=tmp_path / form / "model.litz", weights=form)
+    separate = tmp_path / "file" / "model.safetensors"
+    torch.testing.assert_close(safetensors.torch.load_file(separate), {**model.state_dict()})
     torch.testing.assert_close(litz.load(tmp_path / "file" / "model.litz")(x), model(x).detach())
     without = tmp_path / "none" / "model.litz"
     assert not (tmp_path / "none" / "model.safetensors").exists()
-    for given in (model.state_dict(), beside):
+    for given in (model.state_dict(), separate):
         torch.testing.assert_close(litz.load(without, weights=given)(x), model(x).detach())
     with pytest.raises(ArtifactError, match="has no value for the weight"):
         litz.load(without)
     with pytest.raises(ArtifactError, match="has no weight other"):
         litz.load(without, weights={"other": x})
-    data = bytearray(beside.read_bytes())
+    data = bytearray(separate.read_bytes())
     data[-1] ^= 1
-    beside.write_bytes(data)
+    separate.write_bytes(data)
     with pytest.raises(ArtifactError, match=r"model.safetensors does not belong to"):
         litz.load(tmp_path / "file" / "model.litz")(x)
-    with pytest.raises(ArtifactError, match="unknown place of weights"):
+    with pytest.raises(ArtifactError, match="unknown form of weights"):
         litz.aot_compile(model, (x,), path=without, weights="cloud")  # type: ignore[arg-type]
 
 
@@ -171,7 +171,8 @@ def test_pages_of_weights_are_those_of_the_file(tmp_path: Path) -> None:
 
 
 def test_weights_keep_their_strides(tmp_path: Path) -> None:
-    model = nn.Conv2d(4, 8, 3).to(memory_format=torch.channels_last)
+    model = nn.Conv2d(4, 8, 3)
+    model.weight = nn.Parameter(model.weight.detach().contiguous(memory_format=torch.channels_last))
     model.register_buffer("wide", torch.randn(16, 1).expand(16, 8), persistent=True)
     x = torch.randn(2, 4, 9, 9)
     loaded = compiled(model, x, path=tmp_path)

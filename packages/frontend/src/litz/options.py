@@ -91,6 +91,9 @@ _IGNORED: Mapping[str, str] = MappingProxyType(
 _AHEAD = "aot_inductor."
 """Prefix of Inductor's options for packages that are compiled ahead of time."""
 
+_AHEAD_HINT = "litz.aot_compile(program, path=..., weights=..., isas=...) writes packages"
+"""Hint for these options: the arguments of ``aot_compile`` take their place."""
+
 _LATE_PASS = "a pass over loop graphs or plans does the same: litz.passes.Passes(loops=..., plan=...)"
 
 _REFUSED: Mapping[str, str] = MappingProxyType(
@@ -167,7 +170,7 @@ def config_from(base: Config, mode: str | None, options: Mapping[str, Any] | Non
         elif name in _REFUSED or name.startswith(_AHEAD):
             if not value:
                 continue
-            hint = _REFUSED.get(name, "litz compiles at the first call; a cache folder may be shipped")
+            hint = _REFUSED.get(name, _AHEAD_HINT)
             raise ConfigError(f"Inductor's option {name!r} is not supported", hint=hint)
         elif name not in _IGNORED:
             changes[name] = value

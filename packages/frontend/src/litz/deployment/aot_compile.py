@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 
 from litz.configuration import config
 from litz.deployment.exported import FlatProgram, exported, flat_program
-from litz.deployment.package import CompiledFor, WeightsPlace, write_package
+from litz.deployment.package import CompiledFor, WeightsForm, write_package
 from litz.options import config_from
 from litz.settings import Config
 from litz.standalone.artifact import capabilities_of
@@ -29,7 +29,7 @@ def aot_compile(
     dynamic_shapes: Any = None,
     options: Mapping[str, Any] | None = None,
     path: str | Path = "model.litz",
-    weights: WeightsPlace = "archive",
+    weights: WeightsForm = "archive",
     isas: Sequence[str] = (),
     chips: Sequence[str] = (),
     sign_with: Any = None,
@@ -38,7 +38,7 @@ def aot_compile(
 
     ``program`` is what ``torch.export.export`` returns; a function or module is exported first, with ``args``,
     ``kwargs`` and ``dynamic_shapes`` as that takes them. ``options`` are those of ``torch.compile``. ``weights``
-    selects their place: ``archive``, ``file`` for a file of safetensors beside ``path``, or ``none``. The program is
+    selects their form: ``archive``, ``file`` for a file of safetensors beside ``path``, or ``none``. The program is
     compiled for each of the instruction sets ``isas`` and the GPUs' ``chips``, by default those of this machine;
     loading takes the best that its machine runs. ``sign_with`` is an Ed25519 key (:mod:`litz.deployment.signing`).
     Returns the path. The program is compiled without gradients.
@@ -46,9 +46,9 @@ def aot_compile(
     Raises ``ArtifactError`` for a program that cannot be saved and a path that cannot be written, and ``ConfigError``
     for unknown options.
     """
-    if weights not in get_args(WeightsPlace):
+    if weights not in get_args(WeightsForm):
         raise ArtifactError(
-            f"unknown place of weights {weights!r}", hint=f"it is one of {get_args(WeightsPlace)}"
+            f"unknown form of weights {weights!r}", hint=f"it is one of {get_args(WeightsForm)}"
         )
     flat = flat_program(exported(program, args, kwargs, dynamic_shapes))
     chosen = config_from(config.current(), None, options)

@@ -49,17 +49,17 @@ _STORED_FLAGS = 0x800
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A part of a member: bytes, or a range of a file."""
+class Chunk:
+    """A chunk of a member: bytes, or a range of a file."""
 
     data: bytes = b""
     """The bytes; empty where ``path`` is given."""
 
     path: Path | None = None
-    """File that contains the part."""
+    """File that contains the chunk."""
 
     offset: int = 0
-    """First byte of the part in that file."""
+    """First byte of the chunk in that file."""
 
     size: int = 0
     """Number of bytes in that file."""
@@ -83,8 +83,8 @@ class Part:
                 yield block
 
 
-Member = Sequence[Part]
-"""The content of a member, part by part."""
+Member = Sequence[Chunk]
+"""The content of a member, chunk by chunk."""
 
 
 def member_size(member: Member) -> int:
@@ -95,8 +95,8 @@ def member_size(member: Member) -> int:
 def checksum(member: Member) -> str:
     """Return the SHA-256 sum of a member, as hexadecimal digits."""
     digest = hashlib.sha256()
-    for part in member:
-        for block in part.blocks():
+    for chunk in member:
+        for block in chunk.blocks():
             digest.update(block)
     return digest.hexdigest()
 
@@ -124,8 +124,8 @@ def _write_member(archive: zipfile.ZipFile, file: IO[bytes], name: str, member: 
     padding = -(before + 4) % ALIGNMENT
     info.extra = struct.pack("<HH", _PADDING, padding) + bytes(padding)
     with archive.open(info, "w", force_zip64=large) as target:
-        for part in member:
-            for block in part.blocks():
+        for chunk in member:
+            for block in chunk.blocks():
                 target.write(block)
 
 

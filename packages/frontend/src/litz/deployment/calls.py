@@ -43,7 +43,7 @@ class CallForm:
     def inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Return the flat inputs of a call; raise :class:`ArtifactError` for arguments of another form."""
         if tuple(kwargs) != self._keywords:
-            args, kwargs = self._arranged(args, kwargs)
+            args, kwargs = self._by_signature(args, kwargs)
         leaves, spec = pytree.tree_flatten((args, kwargs))
         if spec != self._arguments:
             message = f"{self._where} takes arguments of the form {_shown(self._arguments)}"
@@ -65,7 +65,7 @@ class CallForm:
             leaves = [_result(leaf, outputs) for leaf in self._result_leaves]
         return pytree.tree_unflatten(leaves, self._results)
 
-    def _arranged(
+    def _by_signature(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return arguments as the program was exported with them: by position, or by name in order."""

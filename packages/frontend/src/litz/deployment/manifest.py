@@ -116,7 +116,7 @@ class CallTree:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a loader needs of a manifest."""
+    """The content of a manifest that a loader needs."""
 
     document: Mapping[str, Any]
     """The whole manifest."""

@@ -21,7 +21,7 @@ from litz.cache.artifacts import ArtifactCache
 from litz.cache.key import versions
 from litz.cache.store import created
 from litz.cuda_graphs.eligibility import overwritten, shared_with_inputs
-from litz.deployment.archive import MANIFEST, SIGNATURE, Member, Part, checksum, member_size, write_archive
+from litz.deployment.archive import MANIFEST, SIGNATURE, Chunk, Member, checksum, member_size, write_archive
 from litz.deployment.exported import FlatProgram
 from litz.deployment.manifest import FORMAT, FORWARD, VERSION, Weight, tree_data, weight_data
 from litz.deployment.saved_weights import written_weights
@@ -36,8 +36,8 @@ from litz_ir.target import HostTarget, interface_of
 
 log = logging.getLogger(__name__)
 
-WeightsPlace = Literal["archive", "file", "none"]
-"""Places of weights: a member of the archive, a file beside it, or no file: they are given when the model is loaded."""
+WeightsForm = Literal["archive", "file", "none"]
+"""Forms of weights: a member of the archive, a file beside it, or no file: they are given when the model is loaded."""
 
 _WEIGHTS = "weights.safetensors"
 """Member with the weights."""
@@ -82,7 +82,7 @@ def write_package(
     path: Path,
     flat: FlatProgram,
     compiled: Sequence[CompiledFor],
-    place: WeightsPlace,
+    form: WeightsForm,
     sign_with: Any = None,
 ) -> Path:
     """Write a program that was compiled for some machines, and return its path.
@@ -102,7 +102,7 @@ def write_package(
         tensors[_PLAN_CONSTANT + name] = tensor
         dtype, shape, strides = _dtype_name(tensor), tuple(tensor.shape), tuple(tensor.stride())
         described.append(Weight(_PLAN_CONSTANT + name, "constant", dtype, shape, strides))
-    left_out = [each.name for each in described if each.kind != "constant"] if place == "none" else []
+    left_out = [each.name for each in described if each.kind != "constant"] if form == "none" else []
     about: dict[str, Any] = {
         "file": None,
         "tensors": {each.name: weight_data(each) for each in described},
@@ -114,33 +114,33 @@ def write_package(
             stored = {name: tensor for name, tensor in tensors.items() if name not in left_out}
             if stored:
                 content = written_weights(Path(folder) / _WEIGHTS, stored)
-                if place == "file":
-                    about |= _written_beside(path, content)
+                if form == "file":
+                    about |= _written_separately(path, content)
                 else:
                     about["file"], members[_WEIGHTS] = _WEIGHTS, content
             text = _manifest(members, entry, about)
-            first: dict[str, Member] = {MANIFEST: (Part(text),)}
+            first: dict[str, Member] = {MANIFEST: (Chunk(text),)}
             if sign_with is not None:
-                first[SIGNATURE] = (Part(import_module(_SIGNING).signature(text, sign_with)),)
+                first[SIGNATURE] = (Chunk(import_module(_SIGNING).signature(text, sign_with)),)
             write_archive(path, {**first, **members})
     except OSError as error:
         raise ArtifactError(f"cannot write {path}: {error}") from error
     return path
 
 
-def _written_beside(path: Path, content: Member) -> dict[str, Any]:
+def _written_separately(path: Path, content: Member) -> dict[str, Any]:
     """Write a file of weights beside an archive, in one step, and return its description."""
-    beside = path.with_suffix(".safetensors")
+    separate = path.with_suffix(".safetensors")
     unfinished = path.parent / f".writing-{secrets.token_hex(8)}"
     try:
         with open(unfinished, "xb", opener=created) as file:
-            for part in content:
-                file.writelines(part.blocks())
-        os.replace(unfinished, beside)
+            for chunk in content:
+                file.writelines(chunk.blocks())
+        os.replace(unfinished, separate)
     finally:
         with suppress(FileNotFoundError):
             unfinished.unlink()
-    return {"file": beside.name, "sha256": checksum(content), "bytes": member_size(content)}
+    return {"file": separate.name, "sha256": checksum(content), "bytes": member_size(content)}
 
 
 def _manifest(members: Mapping[str, Member], entry: Mapping[str, Any], weights: Mapping[str, Any]) -> bytes:
@@ -166,11 +166,11 @@ def _program(compiled: CompiledFor, members: dict[str, Member], weights: int) ->
     name = "-".join((FORWARD, *dict.fromkeys((compiled.capabilities[kind], *compiled.capabilities.values()))))
     plan, sources = f"{name}.plan.json", f"{name}.sources.json"
     # Decisions are for reports; they are as long as all the rest.
-    members[plan] = (Part(to_json(replace(artifact.plan, decisions=())).encode()),)
-    members[sources] = (Part(json.dumps([unit_data(each) for each in artifact.units]).encode()),)
+    members[plan] = (Chunk(to_json(replace(artifact.plan, decisions=())).encode()),)
+    members[sources] = (Chunk(json.dumps([unit_data(each) for each in artifact.units]).encode()),)
     binaries = [f"{name}.{number}{each.suffix}" for number, each in enumerate(artifact.binaries)]
     for member, path in zip(binaries, artifact.binaries, strict=True):
-        members[member] = (Part(path.read_bytes()),)
+        members[member] = (Chunk(path.read_bytes()),)
     targets = compiled.targets.by_kind
     return {
         "device": kind,

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from litz.deployment.archive import ALIGNMENT, Member, Part
+from litz.deployment.archive import ALIGNMENT, Chunk, Member
 from litz.deployment.weights import LENGTH
 from litz_ir.errors import ArtifactError
 
@@ -29,7 +29,7 @@ def written_weights(path: Path, tensors: Mapping[str, torch.Tensor]) -> Member:
     elements = LENGTH + len(header)
     padded = header + b" " * (-elements % ALIGNMENT)
     prefix = len(padded).to_bytes(LENGTH, "little") + padded
-    return (Part(prefix), Part(path=path, offset=elements, size=size - elements))
+    return (Chunk(prefix), Chunk(path=path, offset=elements, size=size - elements))
 
 
 def _own(tensor: torch.Tensor) -> torch.Tensor:

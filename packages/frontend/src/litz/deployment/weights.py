@@ -38,7 +38,7 @@ class StoredWeights:
         self._archive = archive
         self._manifest = manifest
         self._where = archive.where
-        self._beside: mmap.mmap | None = None
+        self._separate: mmap.mmap | None = None
         file, stored = manifest.file, dict[str, torch.Tensor]()
         left_out = set(manifest.left_out)
         expected = {each.name: each for each in manifest.weights} | {
@@ -48,8 +48,8 @@ class StoredWeights:
         if file is not None and file in manifest.files:
             stored = mapped_weights(archive.memory, *archive.spans[file], in_file, self._where)
         elif file is not None:
-            self._beside = mapped(path.parent / file)
-            stored = mapped_weights(self._beside, 0, len(self._beside), in_file, str(path.parent / file))
+            self._separate = mapped(path.parent / file)
+            stored = mapped_weights(self._separate, 0, len(self._separate), in_file, str(path.parent / file))
         self._tensors = stored | self._given(given)
         missing = sorted(expected.keys() - self._tensors.keys())
         if missing:
@@ -59,9 +59,9 @@ class StoredWeights:
     def verify(self) -> None:
         """Raise :class:`ArtifactError` where the checksum of the file of weights differs."""
         file = self._manifest.file
-        if self._beside is not None:
+        if self._separate is not None:
             about = self._manifest.document["weights"]
-            content = memoryview(self._beside)
+            content = memoryview(self._separate)
             if hashlib.sha256(content).hexdigest() != about["sha256"] or len(content) != about["bytes"]:
                 raise ArtifactError(f"{file} does not belong to {self._where}, or is damaged", hint=AGAIN)
         elif file is not None:

@@ -172,20 +172,20 @@ def _check_symbols(
         if (low is not None and value < low) or (high is not None and value > high) or value % info.divisor:
             allowed = f"{'any' if low is None else low} to {'any' if high is None else high}"
             multiple = f", multiples of {info.divisor}" if info.divisor > 1 else ""
-            where = _place(words, info.name, sized)
+            where = _where(words, info.name, sized)
             message = f"{words.name} was compiled for sizes {allowed}{multiple}, got {value}{where}"
             raise ArtifactError(message, hint=words.other_size)
     for left, right in table.equalities:
         if free_symbols(left) | free_symbols(right) <= symbols.keys():
             if evaluate(left, symbols) != evaluate(right, symbols):
-                places = [
-                    _place(words, name, sized) for name in sorted(free_symbols(left) | free_symbols(right))
+                named = [
+                    _where(words, name, sized) for name in sorted(free_symbols(left) | free_symbols(right))
                 ]
-                message = f"{words.name} was compiled for sizes with {left} = {right}{' and'.join(places)}"
+                message = f"{words.name} was compiled for sizes with {left} = {right}{' and'.join(named)}"
                 raise ArtifactError(message, hint=words.other_size)
 
 
-def _place(words: Described, symbol: str, sized: Sequence[_SizedTensor]) -> str:
+def _where(words: Described, symbol: str, sized: Sequence[_SizedTensor]) -> str:
     """Return the first dimension that a symbol is the size of, as words."""
     for tensor in sized:
         for axis, size in enumerate(tensor.shape):
