@@ -70,6 +70,12 @@ def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     rewrite(path, {**found, MANIFEST: json.dumps(document).encode()})
 
 
+def become_a_folder(path: Path) -> None:
+    """Replace a model by a folder."""
+    path.unlink()
+    path.mkdir()
+
+
 def program(document: dict[str, Any]) -> dict[str, Any]:
     """Return the first program of a manifest."""
     found: dict[str, Any] = document["entry_points"]["forward"]["programs"][0]
@@ -154,7 +160,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "writable": (lambda p: p.chmod(0o666), "others may write to it"),
     "other user": (lambda p: os.chown(p, 12345, -1), "it belongs to another user"),
-    "a folder": (lambda p: p.rename(p.with_name("other")) and p.mkdir(), "cannot read|is not a file"),
+    "a folder": (become_a_folder, "cannot read|is not a file"),
     "absent": (lambda p: p.unlink(), "cannot read"),
     "no archive": (lambda p: p.write_bytes(b"text" * 100), "is no litz model"),
 }  # fmt: skip

@@ -62,8 +62,9 @@ class LoadedModel:
         Raises ``ArtifactError`` for arguments of another form, dtype, size, stride or device than it was compiled
         for, and in the first call where the checksum of the weights differs.
         """
-        if self._verified is not None:
-            self._verified.result()
+        verified = self._verified
+        if verified is not None:
+            verified.result()
             self._verified = None
         inputs = self._form.inputs(args, kwargs)
         for check in self._checks:
