@@ -485,6 +485,34 @@ def layouts() -> list[Case]:
     return cases
 
 
+def tiles() -> list[Case]:
+    """Transposed loads and stores of every element size, in tiles of two axes with tails on both."""
+    cases = []
+    at = I0 * (N * M) + I2 * N + I1
+    flat = I0 * (N * M) + I1 * M + I2
+    length = 3 * N * M
+    for dtype in (u8, b1, bf16, f16, f32, i32, f64, i64):
+        x, y = load("x", (at,), dtype), load("y", (flat,), dtype)
+        value = op("add", x, y) if not dtype.is_bool and not dtype.is_low_precision else x
+        made = kernel(
+            f"tiles_{dtype}", "x y : o p", [("i0", 3), ("i1", N), ("i2", M)],
+            [([], [Store("o", flat, value), Store("p", at, y)])], symbols=ints("n", "m"),
+            dtypes=dict.fromkeys("xyop", dtype), schedule=CpuLoops(parallel=("i0", "i1"), vector="i2", grain=20),
+        )  # fmt: skip
+        shared = dict.fromkeys("xyop", length)
+        cases.append(Case(made, shared, SIZES))
+        both = replace(
+            made, name=f"tiles_{dtype}_both", schedule=CpuLoops(("i0", "i1", "i2"), "i2", grain=99)
+        )
+        cases.append(Case(both, shared, SIZES))
+    lazy = masked(op("lt", index(I1), const(5, i64)), load("x", (I2 * N + I1,), f32), const(1.0, f32))
+    made = kernel(
+        "tiles_lazy", "x : o", [("i1", N), ("i2", M)], [([], [Store("o", I1 * M + I2, lazy)])],
+        symbols=ints("n", "m"), schedule=CpuLoops(parallel=("i1",), vector="i2"),
+    )  # fmt: skip
+    return [*cases, Case(made, {"x": N * M, "o": N * M}, SIZES)]
+
+
 def outer_shapes() -> list[Case]:
     """Three outer axes, divided among threads in every way."""
     at = I0 * (M * 3) + I1 * M + I2
@@ -590,7 +618,7 @@ def all_cases() -> list[Case]:
     """Every kernel, each with a name of its own."""
     makers = (
         softmax, softmax_local, layer_norm, column_sum, reductions, combine, scans, lane_scans, last_extremes, gathers,
-        scatters, choices, layouts, outer_shapes, dtype_pairs, in_place, scalars,
+        scatters, choices, layouts, tiles, outer_shapes, dtype_pairs, in_place, scalars,
     )  # fmt: skip
     return [case for maker in makers for case in maker()]
 

@@ -103,7 +103,7 @@ def test_a_uniform_choice_is_a_branch_and_a_varying_one_a_mask() -> None:
 
 @pytest.mark.parametrize(
     ("name", "form"),
-    [("transposed_outer", "load_strided("), ("reversed_outer", "load_strided("), ("divided_outer", "gather("),
+    [("transposed_outer", "transpose_tile("), ("reversed_outer", "load_reversed("), ("divided_outer", "gather("),
      ("aligned_outer", "load(x + "), ("broadcast_outer", "load_scalar(x + i0)")],
 )  # fmt: skip
 def test_the_stride_selects_the_form_of_an_access(name: str, form: str) -> None:

@@ -18,7 +18,13 @@ from litz_scheduler.analysis.cost import body_cost, estimate, points
 from litz_scheduler.analysis.fusion_candidate import position_in_row
 from litz_scheduler.analysis.graph_facts import axis_ranges, element_of
 from litz_scheduler.analysis.iteration_space import collapsed_axes
-from litz_scheduler.analysis.loop_order import LoopNest, collapse, map_statements, order_axes
+from litz_scheduler.analysis.loop_order import (
+    LoopNest,
+    adjoin_transposed,
+    collapse,
+    map_statements,
+    order_axes,
+)
 from litz_scheduler.options import SchedulerOptions
 
 
@@ -106,6 +112,8 @@ class _KernelBodyBuilder:
         # With scratch arrays only inner axes are vectorised, which makes loads contiguous along outer axes strided.
         self.scratch_left = 0 if self._is_contiguous_outside() else capabilities.scratch_bytes
         self.reload = capabilities.scratch_bytes > 0
+        # A device with thread blocks tiles all outer axes by itself.
+        self.prefers_tiles = not capabilities.max_tile_elements
         self.scratch: dict[str, ScratchArray] = {}
 
     def build(self) -> KernelBody:
@@ -123,7 +131,10 @@ class _KernelBodyBuilder:
                 phases.append(Phase(self.group.inner, tuple(inner[k])))
         nest = LoopNest(self.group.outer, tuple(phases))
         ordered = order_axes(nest, self.symbols) if self.options.order_loops else nest
-        return KernelBody(collapse(ordered), tuple(self.scratch.values()))
+        nest = collapse(ordered)
+        if self.options.order_loops and self.prefers_tiles:
+            nest = adjoin_transposed(nest)
+        return KernelBody(nest, tuple(self.scratch.values()))
 
     def _is_contiguous_outside(self) -> bool:
         """Return whether loads are more often contiguous along the outer axes than along the inner ones."""

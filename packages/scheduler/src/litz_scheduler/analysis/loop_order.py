@@ -129,6 +129,41 @@ def _sorted(axes: tuple[Axis, ...], terms: Sequence[Size], symbols: SymbolTable)
     return tuple(sorted(axes, key=lambda axis: -strides[axis.name]))
 
 
+def adjoin_transposed(nest: LoopNest) -> LoopNest:
+    """Move the axis along which a transposed access is contiguous next to the last outer axis.
+
+    Tiles of the two axes touch each cache line once. The nest is pointwise, since only such points may run in any
+    order.
+    """
+    rows = transposed_axis(nest)
+    if rows is None or rows == nest.outer[-2]:
+        return nest
+    others = tuple(axis for axis in nest.outer[:-1] if axis != rows)
+    return replace(nest, outer=(*others, rows, nest.outer[-1]))
+
+
+def transposed_axis(nest: LoopNest) -> Axis | None:
+    """Return the outer axis along which an access is contiguous that is strided along the last; None if there is none.
+
+    Only pointwise nests have one. Where several accesses are transposed, the first decides.
+    """
+    statements = [statement for phase in nest.phases for statement in phase.statements]
+    if (
+        len(nest.outer) < 2
+        or nest.inner
+        or any(not isinstance(s, Store) or s.mode != "set" for s in statements)
+    ):
+        return None
+    last = nest.outer[-1]
+    for term in (*(term for s in statements for _, term in stores_of(s)), *loads_of(statements)):
+        if coefficient(term, last.name) in (0, 1, None):
+            continue
+        for axis in nest.outer[:-1]:
+            if coefficient(term, axis.name) == 1:
+                return axis
+    return None
+
+
 def collapse(nest: LoopNest) -> LoopNest:
     """Merge adjacent axes that are one axis in all accesses: outer stride = inner stride * inner size."""
     nest = _collapse(nest, "outer")

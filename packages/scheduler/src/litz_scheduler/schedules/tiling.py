@@ -8,7 +8,7 @@ from litz_ir.scalar import HEAVY, OPS, Op, walk
 from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols
 from litz_ir.target import Capabilities
 from litz_scheduler.analysis.cost import estimate, points
-from litz_scheduler.analysis.loop_order import LoopNest, loads_of, stores_of
+from litz_scheduler.analysis.loop_order import LoopNest, loads_of, stores_of, transposed_axis
 from litz_scheduler.options import Lanes, SchedulerOptions
 from litz_scheduler.schedules.cluster_size import chosen_cluster_size
 from litz_scheduler.schedules.lookback_scan import lookback_of
@@ -159,14 +159,16 @@ def _access(term: Size, axis: Axis) -> float:
 def _parallel_axes(nest: LoopNest, capabilities: Capabilities, symbols: SymbolTable) -> tuple[str, ...]:
     """Return the fewest leading outer axes with at least eight points for each thread.
 
-    The last axis, which may be vectorised, is left out where those before it suffice.
+    The last axis, which may be vectorised, is left out where those before it suffice. An axis that transposed accesses
+    are contiguous along is one of them: it is divided into tiles.
     """
     if capabilities.model.threads < 2:
         return ()
     names: list[str] = []
     total = 1
+    tiled = transposed_axis(nest)
     for axis in nest.outer:
-        if total >= 8 * capabilities.model.threads:
+        if total >= 8 * capabilities.model.threads and (tiled is None or tiled.name in names):
             break
         names.append(axis.name)
         total *= max(estimate(axis.size, symbols), 1)

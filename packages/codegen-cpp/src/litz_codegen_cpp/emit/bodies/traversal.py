@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from litz_ir.scalar import Checked, Expr, Load, indirects
+from litz_ir.scalar import Checked, Expr, Load, Masked, indirects
 
 
 def leaves(root: Expr) -> Iterator[Expr]:
@@ -31,3 +31,15 @@ def touches_memory(expr: Expr) -> bool:
     return any(
         isinstance(node, Load | Checked) or any(True for _ in indirects(node)) for node in _nodes(expr)
     )
+
+
+def always_evaluated(roots: tuple[Expr, ...]) -> Iterator[Expr]:
+    """Yield the expressions under ``roots`` that are evaluated unconditionally, each once."""
+    seen: set[Expr] = set()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            stack.extend((node.cond, node.other) if isinstance(node, Masked) else node.children)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from litz_codegen_cpp.emit.bodies.index import Indices
-from litz_codegen_cpp.emit.source.context import BufferPointer, Context, spread
+from litz_codegen_cpp.emit.source.context import BufferPointer, Context, TransposedTile, spread
 from litz_codegen_cpp.emit.source.scopes import ActiveLanes, CppValue
 from litz_codegen_cpp.emit.source.spelling import literal, memory_type
 from litz_ir.dtypes import DType, bf16
@@ -94,6 +94,10 @@ class MemoryEmitter:
     ) -> CppValue:
         """Return elements that differ between lanes."""
         context, offset = self.context, expr.index[0]
+        tile = context.tiles.get((expr.buffer, offset))
+        if tile is not None:
+            rows = tuple(f"load({_row(tile, expr.dtype, number)})" for number in range(context.registers))
+            return context.define(expr.buffer, rows, expr.dtype, context.scopes.top, varying=True)
         lanes = context.scopes.active
         stride = self.indices.lane_stride(offset)
         level, texts = min_level, []
@@ -144,7 +148,7 @@ class MemoryEmitter:
             index = self.indices.scalar(offset)
             self._store_scalar(buffer, index.text, value.registers[0], mode)
         else:
-            self._store_lanes(buffer, offset, context.spread(value), mode)
+            self._store_lanes(name, buffer, offset, context.spread(value), mode)
         context.scopes.forget(frozenset((name,)))
 
     def _store_scalar(self, buffer: BufferPointer, offset: str, value: str, mode: ScatterMode) -> None:
@@ -163,8 +167,15 @@ class MemoryEmitter:
                 text = _combine(mode, f"load({address})", text)
             self.context.scopes.line(f"store({address}, {text});")
 
-    def _store_lanes(self, buffer: BufferPointer, offset: Size, value: CppValue, mode: ScatterMode) -> None:
+    def _store_lanes(
+        self, buffer_name: str, buffer: BufferPointer, offset: Size, value: CppValue, mode: ScatterMode
+    ) -> None:
         context = self.context
+        tile = context.tiles.get((buffer_name, offset))
+        if tile is not None:
+            for number in range(context.registers):
+                context.scopes.line(f"store({_row(tile, value.dtype, number)}, {value.register(number)});")
+            return
         lanes = context.scopes.active
         stride = self.indices.lane_stride(offset)
         if mode == "set" and self._in_pairs(buffer, offset):
@@ -234,6 +245,13 @@ class MemoryEmitter:
         if found.dtype.is_low_precision and dtype.kind == "uint":
             return BufferPointer(f"(({memory_type(dtype)}*){found.pointer})", dtype, found.laned)
         return found
+
+
+def _row(tile: TransposedTile, dtype: DType, number: int) -> str:
+    """Return the address of one register of a row of a tile, of elements of a dtype of the same size."""
+    pointer = tile.pointer if dtype == tile.dtype else f"({memory_type(dtype)}*){tile.pointer}"
+    shift = f" + {number} * LITZ_LANES" if number else ""
+    return f"{pointer} + {tile.row} * {tile.pitch} * LITZ_LANES{shift}"
 
 
 def _at(pointer: str, offset: str) -> str:

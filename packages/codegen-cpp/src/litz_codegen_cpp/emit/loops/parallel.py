@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
 from litz_codegen_cpp.emit.bodies.index import LANES
 from litz_codegen_cpp.emit.loops.phases import step_text, vector_loop, whole_steps
+from litz_codegen_cpp.emit.loops.tiles import LINE_BYTES, TransposedTiles, tile_rows, transposed_accesses
 from litz_ir.errors import CodegenError
 from litz_ir.loops import Axis
-from litz_ir.plan import Kernel, Store, cpu_loops
-from litz_ir.scalar import loads
-from litz_ir.symbols import Size, cdiv, coefficient, product
-
-TILE = 16
-"""Rows of a tile: the 4-byte elements of a 64-byte cache line."""
+from litz_ir.plan import Kernel, cpu_loops
+from litz_ir.symbols import Size, cdiv, product
 
 Points = Callable[[], None]
 """A function that writes the phases of an outer point, or of those in the registers of an open vector loop."""
@@ -36,6 +33,8 @@ class OuterLoopPlan:
     """The registers of a step along the vector axis."""
     tiled: Axis | None = None
     """The axis before the vector axis, where it is divided into tiles that run inside each step of the vector axis."""
+    tile: int = LINE_BYTES // 4
+    """The rows of such a tile."""
 
     @property
     def splits_vector(self) -> bool:
@@ -62,31 +61,16 @@ def outer_of(kernel: Kernel, registers: int) -> OuterLoopPlan:
             )  # fmt: skip
         vector = kernel.outer[-1]
     made = OuterLoopPlan(kernel.outer[:count], kernel.outer[count:], vector, registers)
-    return replace(made, tiled=kernel.outer[-2]) if vector is not None and _can_tile(made, kernel) else made
+    if vector is None or not _can_tile(made, kernel):
+        return made
+    return replace(made, tiled=kernel.outer[-2], tile=tile_rows(transposed_accesses(kernel)))
 
 
 def _can_tile(outer: OuterLoopPlan, kernel: Kernel) -> bool:
     """Return True when tiles of the axis before the vector axis are useful and its points may run in any order."""
     if len(kernel.outer) < 2 or kernel.outer[-2] not in outer.parallel:
         return False
-    return _transposes(kernel)
-
-
-def _transposes(kernel: Kernel) -> bool:
-    """Return True for an access that is contiguous along the last but one outer axis and strided along the last.
-
-    Such a pointwise kernel touches each cache line once per element unless both axes advance together.
-    """
-    if any(phase.axes for phase in kernel.phases):
-        return False
-    rows, lanes = kernel.outer[-2].name, kernel.outer[-1].name
-    offsets: list[Size] = []
-    for phase in kernel.phases:
-        for statement in phase.statements:
-            if isinstance(statement, Store):
-                offsets.append(statement.offset)
-                offsets.extend(load.index[0] for load in loads(statement.value))
-    return any(coefficient(x, rows) == 1 and coefficient(x, lanes) not in (0, 1, None) for x in offsets)
+    return bool(transposed_accesses(kernel))
 
 
 class OuterLoops:
@@ -99,6 +83,7 @@ class OuterLoops:
         self.points = points
         self.step = step_text(outer.registers)
         self.tile: tuple[Axis, str, str] | None = None
+        self.tiles = TransposedTiles(body, outer.registers)
 
     def write(self) -> None:
         """Write the loops at the innermost scope."""
@@ -124,10 +109,17 @@ class OuterLoops:
         """Open a loop over tiles of the last parallel axis."""
         name = self.context.axis_names[axis.name]
         low, high = self.context.names.fresh(f"{name}_tile"), self.context.names.fresh(f"{name}_end")
-        opening = f"for (int64_t {low} = {first}; {low} < {stop}; {low} += {TILE}) {{"
+        opening = f"for (int64_t {low} = {first}; {low} < {stop}; {low} += {self.outer.tile}) {{"
         stack.enter_context(self.context.scopes.block(opening))
-        self.context.scopes.line(f"const int64_t {high} = minimum<int64_t>({stop}, {low} + {TILE});")
+        self.context.scopes.line(
+            f"const int64_t {high} = minimum<int64_t>({stop}, {low} + {self.outer.tile});"
+        )
+        self._start_tile(axis, low, high)
+
+    def _start_tile(self, axis: Axis, low: str, high: str) -> None:
+        """Remember the range of the tiled axis that the innermost scope defines, and declare the copies of tiles."""
         self.tile = (axis, low, high)
+        self.tiles.declare(axis, self.outer.tile, low)
 
     def count(self) -> str:
         """Return the number of steps that threads divide, at the innermost scope."""
@@ -141,7 +133,7 @@ class OuterLoops:
         points = cpu_loops(self.body.context.kernel.schedule).grain
         if not self.outer.splits_vector or points <= 1:
             return str(max(1, points))
-        step = f"({TILE} * {self.step})" if self.outer.tiled else self.step
+        step = f"({self.outer.tile} * {self.step})" if self.outer.tiled else self.step
         return f"({points} + {step} - 1) / {step}"
 
     def _points(self, axis: Axis, first: str, stop: str) -> tuple[str, str]:
@@ -193,13 +185,13 @@ class OuterLoops:
                 continue
             low, high = context.names.fresh(f"{own}_tile"), context.names.fresh(f"{own}_end")
             size = self.body.scalar(axis.size).text
-            line(f"const int64_t {low} = {text} * {TILE};")
-            line(f"const int64_t {high} = minimum<int64_t>({size}, {low} + {TILE});")
-            self.tile = (axis, low, high)
+            line(f"const int64_t {low} = {text} * {self.outer.tile};")
+            line(f"const int64_t {high} = minimum<int64_t>({size}, {low} + {self.outer.tile});")
+            self._start_tile(axis, low, high)
 
     def _steps_of(self, axis: Axis) -> Size:
         """Return the number of steps of an axis: its points, or its tiles."""
-        return cdiv(axis.size, TILE) if axis is self.outer.tiled else axis.size
+        return cdiv(axis.size, self.outer.tile) if axis is self.outer.tiled else axis.size
 
     def _length(self, axis: Axis) -> str:
         """Return the number of steps along the last parallel axis."""
@@ -249,6 +241,10 @@ class OuterLoops:
                 self._point()
 
     def _point(self) -> None:
-        with self._loop(*self.tile) if self.tile else nullcontext():
+        if self.tile is None:
+            self.context.point = self.context.scopes.top
+            self.points()
+            return
+        with self.tiles.copied(*self.tile), self._loop(*self.tile):
             self.context.point = self.context.scopes.top
             self.points()

@@ -7,13 +7,14 @@ from contextlib import contextmanager
 
 from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
 from litz_codegen_cpp.emit.bodies.index import LANES
+from litz_codegen_cpp.emit.bodies.traversal import always_evaluated
 from litz_codegen_cpp.emit.loops.reduction import Accumulator, accumulator
 from litz_codegen_cpp.emit.loops.registers import phase_registers
 from litz_codegen_cpp.emit.loops.scan import ScanWriter, scans_lanes
 from litz_codegen_cpp.emit.source.scopes import ActiveLanes, CppValue
 from litz_ir.loops import Axis, UserCombiner
 from litz_ir.plan import Accumulate, Phase, ScanStore, Store, cpu_loops
-from litz_ir.scalar import Expr, Masked, indirects, indirects_in
+from litz_ir.scalar import indirects, indirects_in
 from litz_ir.symbols import Range, Size, bounds, free_symbols
 
 _BLOCK = 128
@@ -38,24 +39,12 @@ def _checked_sizes(phase: Phase) -> tuple[tuple[Size, str], ...]:
     others = (value for each in phase.statements if not isinstance(each, Store) for value in each.values)
     atoms = [
         atom
-        for node in _always_evaluated((*(store.value for store in stores), *others))
+        for node in always_evaluated((*(store.value for store in stores), *others))
         for atom in indirects(node)
     ]
     atoms.extend(atom for store in stores for atom in indirects_in(store.offset))
     checked = [atom for atom in atoms if atom.check != "assumed" and not free_symbols(atom.size) & axes]
     return tuple(dict.fromkeys((atom.size, atom.fault) for atom in checked))
-
-
-def _always_evaluated(roots: tuple[Expr, ...]) -> Iterator[Expr]:
-    """Yield the expressions under ``roots`` that are evaluated unconditionally, each once."""
-    seen: set[Expr] = set()
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            yield node
-            stack.extend((node.cond, node.other) if isinstance(node, Masked) else node.children)
 
 
 def _runs_along(phase: Phase, vector: str | None) -> bool:

@@ -10,7 +10,7 @@ from litz_codegen_cpp.emit.source.scopes import CppValue, Scopes
 from litz_codegen_cpp.emit.source.spelling import CppNames, register_type, vector_type
 from litz_ir.dtypes import DType
 from litz_ir.plan import Kernel
-from litz_ir.symbols import Range
+from litz_ir.symbols import Range, Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,20 @@ class BufferPointer:
     """The element type in memory."""
     laned: bool = False
     """True for scratch with ``LITZ_LANES`` adjacent outer points per element."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransposedTile:
+    """The copy of a tile of a buffer, with the elements along the lanes side by side."""
+
+    pointer: str
+    """The array's name."""
+    dtype: DType
+    """The dtype of its elements."""
+    pitch: int
+    """Registers from a row of the tile to the next."""
+    row: str
+    """The number of the row in the tile, as text inside the loop over rows."""
 
 
 @dataclass(slots=True)
@@ -53,6 +67,8 @@ class Context:
     """The axis along the lanes while a vector loop is open."""
     registers: int = 1
     """The vector registers that one step of that loop computes."""
+    tiles: dict[tuple[str, Size], TransposedTile] = field(default_factory=dict)
+    """The accesses, by buffer and offset, to copies of tiles."""
     faults: dict[str, str] = field(default_factory=dict)
     """The faults that the kernel checks for, each with its flag."""
 

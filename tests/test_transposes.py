@@ -1,0 +1,65 @@
+"""Reads and writes that are contiguous along another axis than the lanes compute eager's values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import litz
+
+Program = Callable[..., object]
+
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int16,
+          torch.uint8, torch.bool]  # fmt: skip
+
+
+def values(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return (torch.randn(shape, generator=generator) * 4).to(dtype)
+
+
+def agrees(program: Program, *arguments: torch.Tensor, dynamic: bool = False) -> None:
+    torch._dynamo.reset()
+    with litz.config.patch(fallback="error"):
+        found = torch.compile(program, backend="litz", fullgraph=True, dynamic=dynamic)(*arguments)
+    torch.testing.assert_close(found, program(*arguments), check_stride=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_transposed_reads_of_every_dtype(dtype: torch.dtype) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.where(x.t() > y, x.t(), y), x.t().contiguous()
+
+    for rows, columns in ((70, 90), (16, 33), (129, 64)):
+        agrees(program, values(columns, rows, dtype=dtype), values(rows, columns, dtype=dtype))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_permutes_of_four_dimensions(dynamic: bool) -> None:
+    x = values(3, 20, 9, 11)
+    for order in ((0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0), (1, 0, 3, 2), (2, 3, 0, 1)):
+        agrees(lambda x, order=order: (x.relu() * 2).permute(order).contiguous() + 1, x, dynamic=dynamic)
+    agrees(lambda x: x.sin().to(memory_format=torch.channels_last), x, dynamic=dynamic)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_transposed_results_beside_others(dynamic: bool) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x + 1, (x * 2).t().contiguous(), x * y.t()
+
+    agrees(program, values(65, 47), values(47, 65), dynamic=dynamic)
+    agrees(program, values(130, 94)[::2, ::2], values(47, 80)[:, 3:68], dynamic=dynamic)
+
+
+def test_a_tensor_plus_its_transpose_in_place() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.add_(y.t()) + x.t()
+
+    mine, theirs = values(50, 50), values(50, 50)
+    torch._dynamo.reset()
+    with litz.config.patch(fallback="error"):
+        found = torch.compile(program, backend="litz", fullgraph=True)(mine, mine.clone() * 2)
+    torch.testing.assert_close(found, program(theirs, theirs.clone() * 2))
+    torch.testing.assert_close(mine, theirs)
