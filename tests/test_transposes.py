@@ -45,7 +45,7 @@ def test_permutes_of_four_dimensions(dynamic: bool) -> None:
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_transposed_results_beside_others(dynamic: bool) -> None:
+def test_transposed_results_next_to_others(dynamic: bool) -> None:
     def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return x + 1, (x * 2).t().contiguous(), x * y.t()
 

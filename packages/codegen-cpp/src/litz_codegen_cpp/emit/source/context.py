@@ -27,7 +27,7 @@ class BufferPointer:
 
 @dataclass(frozen=True, slots=True)
 class TransposedTile:
-    """The copy of a tile of a buffer, with the elements along the lanes side by side."""
+    """The copy of a tile of a buffer, in which elements along the lanes are next to one another."""
 
     pointer: str
     """The array's name."""
