@@ -146,6 +146,52 @@ def test_a_function_judges_in_this_process() -> None:
     assert "2, 2" in (found.folder / "graph.py").read_text()
 
 
+WRONG_PASS = """
+from dataclasses import dataclass
+
+import litz
+from litz.passes import Passes
+from litz_ir.loops import map_bodies
+from litz_ir.scalar import Op, build, transform
+
+
+@dataclass(frozen=True)
+class SinForCos:
+    name: str = "sin-for-cos"
+    ulp: int = 0
+    before: str = "inline"
+
+    def apply(self, data, context):
+        def other(node):
+            return build.op("sin", *node.args) if isinstance(node, Op) and node.name == "cos" else node
+
+        operations = (map_bodies(each, lambda body: transform(body, other)) for each in data.operations)
+        return data.with_operations(tuple(operations))
+
+    def uuid(self):
+        return self.name
+
+
+litz.config.passes = Passes(loops=(SinForCos(),))
+"""
+
+
+def test_a_pass_of_the_program_is_in_force_where_a_module_sets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wrong_pass.py").write_text(WRONG_PASS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    gm = symbolic_trace(lambda x: (x.exp() + 1).cos().tanh())
+    with pytest.raises(NothingFails):
+        litz.minify(gm, [torch.ones(4)], check="wrong")
+    with litz.config.patch(passes=litz.config.passes):  # the module sets the option in this process too
+        found = litz.minify(
+            gm, [torch.ones(4)], check="wrong", modules=["wrong_pass"], into=tmp_path / "small"
+        )
+    assert (found.failure, found.after) == ("wrong", 1)
+    assert "cos" in (found.folder / "graph.py").read_text()
+
+
 def test_a_graph_that_works_and_wrong_arguments_are_refused(tmp_path: Path) -> None:
     gm = symbolic_trace(lambda x: x.sin())
     with pytest.raises(NothingFails, match="by itself does not fail"):

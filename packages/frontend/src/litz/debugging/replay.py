@@ -63,10 +63,10 @@ class Replay:
     def config(self, **changes: Any) -> Config:
         """Return the options of a compilation, some of them changed.
 
-        The cache folder and the compiler are those of this process.
+        The cache folder, the compiler and the program's passes, which no file can hold, are those of this process.
         """
         current = config.current()
-        here = {"cache_dir": current.cache_dir, "compiler": current.compiler}
+        here = {"cache_dir": current.cache_dir, "compiler": current.compiler, "passes": current.passes}
         return Config().replaced({**here, **self.options, **changes})
 
     def compiled(
