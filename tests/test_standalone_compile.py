@@ -215,6 +215,7 @@ def test_graphs_that_cannot_be_saved_are_called_and_say_why(tmp_path: Path) -> N
     x = torch.randn(5, 3, requires_grad=True)
     torch._dynamo.mark_dynamic(x, 0)
     dynamic = litz.standalone_compile(*captured(lambda x: x.sin().sum(0), x))
+    assert "torch.no_grad()" in dynamic.unsaveable
     for artifact, why in ((nested, "nested containers"), (dynamic, "training graph")):
         assert not artifact.is_saveable() and why in artifact.unsaveable
         with pytest.raises(ArtifactError, match=why):

@@ -189,6 +189,8 @@ def test_errors_for_wrong_values_name_the_type() -> None:
         Config().replaced({"cache": 3})
     with pytest.raises(ConfigError, match="str or None"):
         Config().replaced({"cache_dir": 3})
+    with pytest.raises(ConfigError, match=r"takes Passes.*\n.*next: name the stage"):
+        Config().replaced({"passes": [print]})
 
 
 def test_forced_choices_are_checked_where_they_are_set() -> None:

@@ -271,6 +271,10 @@ _NO_SUCH_OPTION = (
 """Hint about a name that resembles no option."""
 
 
+_HINTS = {"passes": "name the stage, as in litz.passes.Passes(post_grad_after=(one, another))"}
+"""Hint about a value of the wrong type, by option, where the type does not say how to make one."""
+
+
 def _validate(name: str, value: object) -> None:
     """Raise :class:`ConfigError` for an unknown option or a value of the wrong type."""
     if name not in _TYPES:
@@ -293,7 +297,8 @@ def _validate(name: str, value: object) -> None:
         accepted = isinstance(value, expected)
         text = expected.__name__
     if not accepted:
-        raise ConfigError(f"option {name!r} takes {text}, got {value!r}")
+        hint = _HINTS.get(name, "")
+        raise ConfigError(f"option {name!r} takes {text}, got {value!r}", hint=hint)
     if name == "force":
         parse_options(str(value))
     if name == "cache_quota":

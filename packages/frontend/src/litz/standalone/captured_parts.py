@@ -63,7 +63,10 @@ class CapturedParts:
         context = TracingContext.try_get()
         known = None if context is None else context.fw_metadata
         if kind != "inference":
-            self.why_not = "AOTAutograd's wrapper of this training graph does more than litz can save"
+            self.why_not = (
+                "AOTAutograd's wrapper of this training graph does more than litz can save; "
+                "compiled under torch.no_grad(), it is an inference graph"
+            )
         elif known is None:
             self.why_not = "AOTAutograd gave no metadata of the graph"
         else:
