@@ -196,7 +196,7 @@ def _host_program(compiled: CompiledFor, name: str, members: dict[str, Member], 
         log.debug("litz: %s has no host program: %s", name, error.message)
         return None
     member = f"{name}.host.so"
-    members[member] = (Part(compiled.cache.binary(unit, target).read_bytes()),)
+    members[member] = (Chunk(compiled.cache.binary(unit, target).read_bytes()),)
     return member
 
 
