@@ -251,7 +251,8 @@ def test_the_exit_of_a_process_is_not_delayed_by_a_server_that_hangs(tmp_path: P
             [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120
         )
     assert done.returncode == 0, done.stderr
-    assert time.time() - float(done.stdout) < signed.EXIT_SECONDS + 10.0  # torch itself takes some to end on a busy machine
+    torchs_own = 10.0  # seconds that torch may take to end on a busy machine
+    assert time.time() - float(done.stdout) < signed.EXIT_SECONDS + torchs_own
 
 
 def test_a_store_that_fails_is_dropped_and_its_password_not_shown(lines: Callable[[], list[str]]) -> None:
