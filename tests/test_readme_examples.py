@@ -18,8 +18,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FOR_USERS = (
-    "artifacts", "attention", "debugging", "devices", "explain", "faq", "getting-started", "index", "integrations",
-    "interchange", "passes", "profiling",
+    "artifacts", "attention", "compile-schemes", "debugging", "deploy-c", "devices", "explain", "faq",
+    "getting-started", "index", "integrations", "interchange", "passes", "profiling",
 )  # fmt: skip
 PAGES = [
     ROOT / "README.md",
