@@ -120,6 +120,17 @@ def test_prepacked_weights_give_the_same_results(runtime: Runtime, tmp_path: Pat
     np.testing.assert_array_equal(found[0], found[1])
 
 
+def test_weights_with_an_offset(runtime: Runtime, tmp_path: Path) -> None:
+    """The address of a weight is that of its first element, also where it is prepacked."""
+    text = MATMUL.replace("[k, n]", "[8, 5]").replace("[m, k]", "[m, 8]").replace("[m, n]", "[m, 5]")
+    text = text.replace("f32[n]", "f32[5]").replace("    k: int from 1\n    n: int from 1\n", "")
+    a, b, c = random(3, 8), random(8, 5, seed=1), random(5, seed=2)
+    text = text.format(left="", right="offset(1048576)", out="")
+    model = opened(runtime, text, tmp_path, detect().name, {"b": (1, b)})
+    np.testing.assert_allclose(model(a, c)[0], 0.5 * a @ b + 2 * c, rtol=1e-4, atol=1e-5)
+    model.close()
+
+
 CASES = {
     "plain": ((2, 5, 9, 11), (7, 5, 3, 3), (1, 1), (1, 1), (1, 1), 1),
     "many channels": ((1, 20, 8, 8), (40, 20, 3, 3), (1, 1), (1, 1), (1, 1), 1),
@@ -181,6 +192,66 @@ def test_convolutions(runtime: Runtime, tmp_path: Path, case: str, last: bool) -
     model.close()
 
 
+@pytest.mark.parametrize("last", [True, False])
+def test_convolutions_in_one_dimension(runtime: Runtime, tmp_path: Path, last: bool) -> None:
+    """Images do not follow each other as pixels do."""
+    x, w, b = random(3, 20, 30), random(16, 20, 3, seed=1), random(16, seed=2)
+    strides = ["strides(600, 1, 20)", "strides(448, 1, 16)"] if last else ["", ""]
+    if last:
+        x = np.ascontiguousarray(x.transpose(0, 2, 1)).transpose(0, 2, 1)
+    text = CONVOLUTION.format(
+        x="3, 20, 30", w="16, 20, 3", o=16, y="3, 16, 28", xs=strides[0], ys=strides[1], stride=[1], padding=[0],
+        dilation=[1], groups=1,
+    )  # fmt: skip
+    model = opened(runtime, text, tmp_path, detect().name, {"w": (1, w)})
+    expected = convolved(x[:, :, None], w[:, :, None], b, (1, 1), (0, 0), (1, 1), 1)[:, :, 0]
+    np.testing.assert_allclose(model(x, b)[0], expected, rtol=1e-4, atol=1e-4)
+    model.close()
+
+
+def test_rows_of_one_pixel(runtime: Runtime, tmp_path: Path) -> None:
+    """The stride of a dimension of size 1 means nothing."""
+    x, w, b = random(2, 20, 6, 3), random(16, 20, 3, 3, seed=1), random(16, seed=2)
+    text = CONVOLUTION.format(
+        x="2, 20, 6, 3", w="16, 20, 3, 3", o=16, y="2, 16, 4, 1", xs="", ys="strides(64, 1, 16, 1)", stride=[1, 1],
+        padding=[0, 0], dilation=[1, 1], groups=1,
+    )  # fmt: skip
+    model = opened(runtime, text, tmp_path, detect().name, {"w": (1, w)})
+    expected = convolved(x, w, b, (1, 1), (0, 0), (1, 1), 1)
+    np.testing.assert_allclose(model(x, b)[0], expected, rtol=1e-4, atol=1e-4)
+    model.close()
+
+
+BATCHES = """
+plan batches on cpu "any" (%a: f32[n, 4, 5] fixed, %b: f32[n, 5, 6] fixed, %x: f32[n, 4, 5, 5] fixed,
+    %w: f32[6, 4, 3, 3] fixed, %b1: f32[6] fixed) -> (%o, %y) {
+  symbols { n: int from 0 }
+  buffer %a: f32[n, 4, 5] fixed
+  buffer %b: f32[n, 5, 6] fixed
+  buffer %x: f32[n, 4, 5, 5] fixed
+  buffer %w: f32[6, 4, 3, 3] fixed
+  buffer %b1: f32[6] fixed
+  buffer %o: f32[n, 4, 6] fixed
+  buffer %y: f32[n, 6, 3, 3] fixed
+  %o = call aten.bmm.default(%a, %b)
+  %y = call aten.convolution.default(%x, %w, %b1, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)
+}
+"""
+
+
+def test_batches_of_no_items(runtime: Runtime, tmp_path: Path) -> None:
+    """The bytes of scratch are asked for before a routine sees that there is nothing to do."""
+    model = opened(runtime, BATCHES, tmp_path, detect().name, {})
+    w, b = random(6, 4, 3, 3), random(6)
+    o, y = model(random(0, 4, 5), random(0, 5, 6), random(0, 4, 5, 5), w, b)
+    assert o.shape == (0, 4, 6) and y.shape == (0, 6, 3, 3)
+    left, right, x = random(2, 4, 5), random(2, 5, 6), random(2, 4, 5, 5)
+    o, y = model(left, right, x, w, b)
+    np.testing.assert_allclose(o, left @ right, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(y, convolved(x, w, b, (1, 1), (0, 0), (1, 1), 1), rtol=1e-4, atol=1e-4)
+    model.close()
+
+
 @pytest.mark.parametrize(
     ("width", "causal", "masked"), [(64, True, False), (24, False, True), (530, True, True)]
 )
@@ -206,15 +277,23 @@ def test_attention(runtime: Runtime, tmp_path: Path, width: int, causal: bool, m
     model.close()
 
 
+ROWS = MATMUL.format(left="", right="", out="")
+STRIDED_BIAS = CONVOLUTION.replace("%b: f32[{o}]", "%b: f32[{o}] strides(2)").format(
+    x="2, 4, 5, 5", w="6, 4, 3, 3", o=6, y="2, 6, 3, 3", xs="", ys="", stride=[1, 1], padding=[0, 0],
+    dilation=[1, 1], groups=1,
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "call", "words"),
     [
-        (MATMUL.replace("aten.addmm.default", "aten.sort.stable"), "aten.sort.stable", "no such routine"),
-        (MATMUL.replace("f32", "f64"), "aten.addmm.default", "not for f64"),
+        (ROWS.replace("aten.addmm.default", "aten.sort.stable"), "aten.sort.stable", "no such routine"),
+        (ROWS.replace("f32", "f64"), "aten.addmm.default", "not for f64"),
+        (STRIDED_BIAS, "aten.convolution.default", "not adjacent"),
     ],
 )
 def test_calls_that_the_runtime_lacks_are_named(text: str, call: str, words: str) -> None:
-    plan = plan_of(text.format(left="", right="", out=""))
+    plan = plan_of(text)
     (refusal,) = refusals(plan)
     assert refusal.call == call and words in refusal.reason
     with pytest.raises(CodegenError, match=call):

@@ -43,6 +43,9 @@ def _refuses(plan: Plan, step: CallStep) -> str:
         return "its stride, padding, dilation and groups are not all numbers"
     if not all(isinstance(size, int) for size in types[weight.name].shape):
         return "the sizes of its weight are not numbers"
+    bias = found.get("bias")
+    if isinstance(bias, Ref) and types[bias.name].layout.strides != (1,) and types[bias.name].shape != (1,):
+        return "the elements of its bias are not adjacent"
     return not_f32(plan, step)
 
 

@@ -73,7 +73,7 @@ def _prepare_functions(outer: PlanWriter, state: State) -> str:
     lines, needed = [], []
     for name, position in outer.given.items():
         if name in outer.given_types:
-            lines.append(f"char* const i{position} = (char*)inputs[{position}];")
+            lines.append(f"char* const i{position} = (char*)inputs[{position}]{outer.before(name)};")
     lines += state.pointers()
     for region in state.regions:
         results = [state.pointer(name) for name in region.results]

@@ -140,8 +140,12 @@ static void copy_channels_last(litz_runtime* rt, litz_convolution& of, float* to
   __builtin_memcpy(of.in_strides, strides, sizeof strides);
 }
 
+// Elements between output pixels; where rows have one pixel, the stride of a column may be any number.
+LITZ_FN int64_t pixel_stride(const litz_convolution& of) { return of.out_columns == 1 && of.out_rows > 1 ? of.out_strides[2] : of.out_strides[3]; }
 // Images whose output pixels are equally far apart are one image.
-LITZ_FN bool is_merged(const litz_convolution& of) { return of.images == 1 || of.out_strides[0] == of.out_rows * of.out_strides[2]; }
+LITZ_FN bool is_merged(const litz_convolution& of) {
+  return of.images == 1 || of.out_strides[0] == of.out_rows * of.out_columns * pixel_stride(of);
+}
 
 struct division {
   int64_t batches, pixels;  // pixels of a batch: of one image, or of all
@@ -152,6 +156,7 @@ static division division_of(const litz_runtime* rt, const litz_convolution& of) 
   const bool merged = is_merged(of);
   const int64_t image = of.out_rows * of.out_columns, channels = of.channels / of.groups, columns = of.out_channels / of.groups;
   division found = {(merged ? 1 : of.images) * of.groups, merged ? of.images * image : image, {1, 1}, 0};
+  if (found.batches <= 0 || found.pixels <= 0) return found;
   const int64_t depth = of.taps[0] * of.taps[1] * channels;
   const int64_t threads = useful_threads(rt, double(of.images) * image * of.out_channels * depth);
   if (found.batches < threads) found.cells = divide_among(found.pixels, columns, (threads + found.batches - 1) / found.batches);
@@ -187,7 +192,7 @@ static void convolve_cell(const litz_convolution& of, const division& by, const 
   job.k = taps * channels;
   job.prepacked = filters + group * panels(columns) * PANEL * job.k;
   job.out = (float*)of.out + batch * of.out_strides[0] + group * columns * of.out_strides[1];
-  job.out_row = of.out_strides[3];
+  job.out_row = pixel_stride(of);
   job.out_column = of.out_strides[1];
   job.bias = of.bias ? (const float*)of.bias + group * columns : nullptr;
   job.bias_column = 1;

@@ -180,6 +180,7 @@ static bool reads_in_place(const litz_product& of) {
 }
 
 static grid cells_of(const litz_runtime* rt, const litz_product& of) {
+  if (of.batch <= 0 || of.m <= 0 || of.n <= 0) return {1, 1};
   const int64_t threads = useful_threads(rt, double(of.batch) * of.m * of.n * of.k);
   return of.batch >= threads ? grid{1, 1} : divide_among(of.m, of.n, threads / of.batch);
 }
