@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -216,6 +217,32 @@ def test_truncated_files_are_refused(built: tuple[Runtime, bytes, Isa, np.ndarra
     whole = archive(built)
     for length in (0, 1, 21, 22, 100, len(whole) // 2, len(whole) - 1):
         assert refused(built[0], tmp_path / "m.litz", whole[:length]).code == CODES["FORMAT"]
+
+
+def test_archives_that_other_readers_read_otherwise_are_refused(
+    built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path
+) -> None:
+    """A program that checks a model before it is opened has to see the members that are opened."""
+    whole = archive(built)
+    directory, record = whole.index(b"PK\x01\x02"), len(whole) - 22
+    counts = bytearray(whole)
+    counts[record + 8] = counts[record + 10] = 2  # of 3: zipfile reads all
+    named = bytearray(whole)
+    named[whole.index(b"manifest.json")] ^= 1  # in the header before the member
+    larger = bytearray(whole)
+    struct.pack_into("<H", larger, record + 20, 22)
+    twice = stored_zip({"manifest.json": b"{}", "manifest.jsoN": b"{}"}).replace(b"jsoN", b"json")
+    cases = {
+        "end of a directory": bytes(larger) + bytes(22),
+        "does not end at its record": b"x" + whole,
+        "more entries": bytes(counts),
+        "two names": bytes(named),
+        "one name": twice,
+        "at its record": whole[:directory] + whole[directory:record] * 2 + whole[record:],
+    }
+    for words, data in cases.items():
+        failure = refused(built[0], tmp_path / "m.litz", data)
+        assert failure.code == CODES["FORMAT"] and words in str(failure), (words, str(failure))
 
 
 def test_flipped_bytes_are_found_before_anything_runs(

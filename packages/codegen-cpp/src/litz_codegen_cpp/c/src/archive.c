@@ -58,26 +58,28 @@ uint32_t archive_crc32(const uint8_t* data, size_t bytes) {
   return ~crc;
 }
 
-/* Where the central directory begins, and how many entries it has. */
+/* Where the central directory begins and ends, and how many entries it has. It ends where its record begins, which is the
+ * end of the file: nothing can be put before or after an archive, so that no other reader finds another directory. */
 static litz_code find_directory(const archive* file, uint64_t* at, uint64_t* entries, uint64_t* end, litz_error* error) {
   const uint8_t* data = file->data;
   if (file->bytes < 22) return damaged(error, "it is too short");
-  size_t found = file->bytes - 22;
-  const size_t last = found > 65535 ? found - 65535 : 0; /* a comment may follow */
-  while (number(data + found, 4) != END || number(data + found + 20, 2) != file->bytes - found - 22) {
-    if (found == last) return damaged(error, "it has no end of a directory, so part of it may be missing");
-    --found;
-  }
+  const size_t found = file->bytes - 22;
+  if (number(data + found, 4) != END || number(data + found + 20, 2))
+    return damaged(error, "it has no end of a directory, so part of it may be missing");
+  uint64_t size = number(data + found + 12, 4);
   *entries = number(data + found + 10, 2);
   *at = number(data + found + 16, 4);
   *end = found;
-  if (*entries != 0xffff && *at != 0xffffffffu) return LITZ_OK;
-  if (found < 20 || number(data + found - 20, 4) != LOCATOR64) return damaged(error, "it has no ZIP64 directory");
-  const uint64_t end64 = number(data + found - 12, 8);
-  if (end64 > file->bytes || file->bytes - end64 < 56 || number(data + end64, 4) != END64)
-    return damaged(error, "its ZIP64 directory is outside of the file");
-  *entries = number(data + end64 + 32, 8);
-  *at = number(data + end64 + 48, 8);
+  if (*entries == 0xffff || *at == 0xffffffffu || size == 0xffffffffu) {
+    if (found < 20 + 56 || number(data + found - 20, 4) != LOCATOR64) return damaged(error, "it has no ZIP64 directory");
+    *end = found - 20 - 56;
+    if (number(data + found - 12, 8) != *end || number(data + *end, 4) != END64)
+      return damaged(error, "its ZIP64 directory is at another place");
+    *entries = number(data + *end + 32, 8);
+    size = number(data + *end + 40, 8);
+    *at = number(data + *end + 48, 8);
+  }
+  if (*at > *end || *end - *at != size) return damaged(error, "its directory does not end at its record");
   return LITZ_OK;
 }
 
@@ -106,11 +108,29 @@ static int entry_numbers(const uint8_t* entry, size_t name, size_t extra, uint64
   return 1;
 }
 
-litz_code archive_find(const archive* file, const char* name, member* found, litz_error* error) {
-  uint64_t at = 0, entries = 0, end = 0, packed, bytes, offset;
+static litz_code read_entry(const archive* file, const uint8_t* entry, size_t name, size_t extra, member* found,
+                            litz_error* error) {
   const uint8_t* data = file->data;
+  uint64_t packed, bytes, offset;
+  if (!entry_numbers(entry, name, extra, &packed, &bytes, &offset)) return damaged(error, "a ZIP64 field is short");
+  if (number(entry + 10, 2) != 0 || packed != bytes || number(entry + 8, 2) & 1)
+    return damaged(error, "a member is compressed or encrypted");
+  if (offset > file->bytes || file->bytes - offset < 30 || number(data + offset, 4) != LOCAL)
+    return damaged(error, "a member is outside of the file");
+  const size_t named = (size_t)number(data + offset + 26, 2);
+  const uint64_t begin = offset + 30 + named + number(data + offset + 28, 2);
+  if (begin > file->bytes || file->bytes - begin < bytes) return damaged(error, "a member is outside of the file");
+  if (named != name || memcmp(data + offset + 30, entry + 46, name)) return damaged(error, "a member has two names");
+  *found = (member){data + begin, (size_t)bytes, (uint32_t)number(entry + 16, 4)};
+  return LITZ_OK;
+}
+
+litz_code archive_find(const archive* file, const char* name, member* found, litz_error* error) {
+  uint64_t at = 0, entries = 0, end = 0;
+  const uint8_t *data = file->data, *wanted = NULL;
   const size_t length = strlen(name);
-  litz_code code = find_directory(file, &at, &entries, &end, error);
+  size_t wanted_extra = 0;
+  const litz_code code = find_directory(file, &at, &entries, &end, error);
   if (code) return code;
   for (uint64_t i = 0; i < entries; ++i) {
     if (at > end || end - at < 46 || number(data + at, 4) != CENTRAL) return damaged(error, "its directory ends early");
@@ -120,15 +140,11 @@ litz_code archive_find(const archive* file, const char* name, member* found, lit
     if (end - at < whole) return damaged(error, "its directory ends early");
     at += whole;
     if (named != length || memcmp(entry + 46, name, length)) continue;
-    if (!entry_numbers(entry, named, extra, &packed, &bytes, &offset)) return damaged(error, "a ZIP64 field is short");
-    if (number(entry + 10, 2) != 0 || packed != bytes || number(entry + 8, 2) & 1)
-      return damaged(error, "a member is compressed or encrypted");
-    if (offset > file->bytes || file->bytes - offset < 30 || number(data + offset, 4) != LOCAL)
-      return damaged(error, "a member is outside of the file");
-    const uint64_t begin = offset + 30 + number(data + offset + 26, 2) + number(data + offset + 28, 2);
-    if (begin > file->bytes || file->bytes - begin < bytes) return damaged(error, "a member is outside of the file");
-    *found = (member){data + begin, (size_t)bytes, (uint32_t)number(entry + 16, 4)};
-    return LITZ_OK;
+    if (wanted) return damaged(error, "two members have one name"); /* other readers take the last one */
+    wanted = entry;
+    wanted_extra = extra;
   }
+  if (at != end) return damaged(error, "its directory has more entries than its record counts");
+  if (wanted) return read_entry(file, wanted, length, wanted_extra, found, error);
   return litz_fail(error, LITZ_ERROR_FORMAT, "the file has no member %s", name);
 }
