@@ -131,6 +131,49 @@ def test_weights_with_an_offset(runtime: Runtime, tmp_path: Path) -> None:
     model.close()
 
 
+FROZEN_OUTPUT = """
+plan outer on cpu "any" (%x: f32[4] fixed, %w: f32[4] fixed) -> (%y, %v) {
+  storage s0: 16
+  buffer %x: f32[4] fixed
+  buffer %w: f32[4] fixed
+  buffer %v: f32[4]
+  buffer %y: f32[4] fixed in s0
+  kernel add(in %p0: f32, in %p1: f32, out %p2: f32) {
+    schedule cpu_loops parallel(i0) vector i0
+    outer [i0: 4]
+    phase [] { %p2[i0] = %p0[i0] + %p1[i0]; }
+  }
+  plan inner on cpu "any" (%w: f32[4] fixed) -> (%v) {
+    storage s0: 16
+    buffer %w: f32[4] fixed
+    buffer %v: f32[4] in s0
+    kernel twice(in %p0: f32, out %p1: f32) {
+      schedule cpu_loops parallel(i0) vector i0
+      outer [i0: 4]
+      phase [] { %p1[i0] = %p0[i0] + %p0[i0]; }
+    }
+    allocate s0
+    launch twice(%w, %v)
+  }
+  %v = region.frozen(%w) { inner }
+  allocate s0
+  launch add(%x, %v, %y)
+}
+"""
+
+
+def test_results_of_frozen_regions_are_outputs_too(runtime: Runtime, tmp_path: Path) -> None:
+    """They are computed when a model is opened, so each call copies them."""
+    w = random(4)
+    model = opened(runtime, FROZEN_OUTPUT, tmp_path, detect().name, {"w": (1, w)})
+    for seed in (1, 2):
+        x = random(4, seed=seed)
+        y, v = model(x)
+        np.testing.assert_array_equal(v, w + w)
+        np.testing.assert_array_equal(y, x + v)
+    model.close()
+
+
 CASES = {
     "plain": ((2, 5, 9, 11), (7, 5, 3, 3), (1, 1), (1, 1), (1, 1), 1),
     "many channels": ((1, 20, 8, 8), (40, 20, 3, 3), (1, 1), (1, 1), (1, 1), 1),

@@ -48,8 +48,9 @@ def plan_memory(plan: Plan, elsewhere: Iterable[str] = ()) -> Memory:
     An owner takes the free slot that is nearest in size for the symbols' hints, so that no sizes are compared when the
     program runs.
     """
-    outputs = direct_outputs(plan)
-    placed_elsewhere = {*elsewhere, *outputs}
+    kept = frozenset(elsewhere)
+    outputs = {name: at for name, at in direct_outputs(plan).items() if name not in kept}
+    placed_elsewhere = {*kept, *outputs}
     slots: list[Slot] = []
     slot_of: dict[str, int] = {}
     free: list[int] = []
