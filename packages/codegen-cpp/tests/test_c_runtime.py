@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 import threading
 from collections.abc import Iterator
@@ -243,6 +244,48 @@ def test_archives_that_other_readers_read_otherwise_are_refused(
     for words, data in cases.items():
         failure = refused(built[0], tmp_path / "m.litz", data)
         assert failure.code == CODES["FORMAT"] and words in str(failure), (words, str(failure))
+
+
+HUGE = """
+plan huge on cpu "any" (%x: f32[1] fixed, $n: int as n) -> (%o) {
+  symbols { n: int from 1 }
+  storage s0: n*4
+  buffer %x: f32[1] fixed
+  buffer %t: f32[n] in s0
+  buffer %o: f32[n] fixed
+  kernel fill(in %x: f32, out %t: f32) {
+    symbols { n: int from 1 }
+    schedule cpu_loops parallel(i0) vector i0
+    outer [i0: n]
+    phase [] { %t[i0] = %x[0]; }
+  }
+  allocate s0
+  launch fill(%x, %t; n)
+  launch fill(%t, %o; n)
+}
+"""
+
+
+def test_sizes_of_more_than_64_bits(built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path) -> None:
+    """A value of a symbol for which the bytes of a tensor are 0 in 64 bits gets no memory, and no layout."""
+    runtime, _, isa, _ = built
+    target = CpuTarget()
+    host = target.build(target.emit_host(plan_of(HUGE)), tmp_path).read_bytes()
+    (tmp_path / "m.litz").write_bytes(model_bytes(host, isa.name, ["x"]))
+    model = runtime.open(tmp_path / "m.litz")
+    symbols = (ctypes.c_int64 * 1)(2**62)
+    with pytest.raises(Failure) as caught:
+        model.layout(0, symbols)
+    assert caught.value.code == CODES["ARGUMENT"]
+    x, o = np.ones(1, np.float32), np.zeros(5, np.float32)
+    given, results = (ctypes.c_void_p * 1)(x.ctypes.data), (ctypes.c_void_p * 1)(o.ctypes.data)
+    with pytest.raises(Failure) as caught:
+        runtime.check("litz_run", model.entry, symbols, given, results)
+    assert caught.value.code == CODES["MEMORY"]
+    symbols[0] = 5
+    runtime.check("litz_run", model.entry, symbols, given, results)
+    np.testing.assert_array_equal(o, np.ones(5))
+    model.close()
 
 
 def test_flipped_bytes_are_found_before_anything_runs(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from litz_codegen_cpp.host.state import State
-from litz_codegen_cpp.host.terms import terms_text
+from litz_codegen_cpp.host.terms import term_text
 from litz_codegen_cpp.host.text import array_text, block, dtype_number, int64_text, string_text
 from litz_codegen_cpp.host.writer import PlanWriter
 from litz_codegen_cpp.runtime.call import OUT_OF_MEMORY
@@ -78,19 +78,22 @@ def written_inputs(plan: Plan) -> frozenset[str]:
 
 
 def _sizes_function(writer: PlanWriter, types: Sequence[TensorType | None]) -> str:
-    lines = writer.symbol_lines()
+    """Return the function of shapes and strides; all are -1 where one has more than 64 bits."""
+    lines = [*writer.symbol_lines(), "bool overflow = false;"]
     at = 0
     for type_ in types:
         for size in () if type_ is None else (*type_.shape, *type_.layout.strides):
-            lines.append(f"sizes[{at}] = {terms_text((size,), writer.names)};")
+            lines.append(f"sizes[{at}] = {term_text(size, writer.names, checked=True)};")
             at += 1
+    lines.append(f"for (int64_t k = 0; overflow && k < {at}; ++k) sizes[k] = -1;")
     return block("static void sizes(const int64_t* symbols, int64_t* sizes)", lines)
 
 
 def _violated_function(writer: PlanWriter) -> str:
-    lines = writer.symbol_lines()
+    lines = [*writer.symbol_lines(), "bool overflow = false;"]
     for k, (left, right) in enumerate(writer.plan.symbols.equalities):
-        lines.append(f"if ({writer.term(left)} != {writer.term(right)}) return {k};")
+        one, other = (term_text(size, writer.names, checked=True) for size in (left, right))
+        lines.append(f"if ({one} != {other} || overflow) return {k};")
     return block("static int64_t violated(const int64_t* symbols)", [*lines, "return -1;"])
 
 

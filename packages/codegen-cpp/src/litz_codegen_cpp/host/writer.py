@@ -108,19 +108,23 @@ class PlanWriter:
         return "" if offset == 0 else f" - {self.term(offset)} * {type_.dtype.itemsize}"
 
     def memory_functions(self) -> str:
-        """Return the function that places slots and scratch, and the one that returns the bytes of both."""
-        lines = [*self.symbol_lines(), "int64_t end = 0, scratch = 0;"]
+        """Return the function that places slots and scratch, and the one that returns the bytes of both.
+
+        Sizes that overflow give more bytes than there are, so that the runtime gets no memory and runs nothing.
+        """
+        lines = [*self.symbol_lines(), "int64_t end = 0, scratch = 0;", "bool overflow = false;"]
         for k, slot in enumerate(self.memory.slots):
             sizes = dict.fromkeys(
-                self.prepacked_results.get(o.name) or self.term(o.nbytes) for o in slot.owners
+                self.prepacked_results.get(o.name) or term_text(o.nbytes, self.names, checked=True)
+                for o in slot.owners
             )
             lines.append(f"at[{k}] = end;")
-            lines.append(f"end += aligned(largest({{{', '.join(sizes)}}}));")
+            lines.append(f"end += bounded(largest({{{', '.join(sizes)}}}), overflow);")
         lines.append(f"at[{len(self.memory.slots)}] = end;")
         lines += [
             f"scratch = maximum<int64_t>(scratch, {size});" for size in dict.fromkeys(self.scratch_sizes)
         ]
-        lines.append("return end + aligned(scratch);")
+        lines.append("return overflow ? MOST_BYTES : end + bounded(scratch, overflow);")
         head = f"static int64_t {self.function}_memory(const litz_runtime* rt, const int64_t* symbols, int64_t* at)"
         count = len(self.memory.slots) + 1
         total = [f"int64_t at[{count}];", f"return {self.function}_memory(rt, symbols, at);"]

@@ -1,6 +1,7 @@
 // What host programs use: memory, and the arguments of routines, which are in the headers beside this one.
 //
 //   int64_t aligned(int64_t bytes)         the next multiple of the alignment of memory
+//   int64_t bounded(bytes, overflow)       the same, and 0 for what is too large or negative
 //   int64_t largest({a, b, ...})
 //   numbers<2>{{a, b}}.values              an array as an expression
 //   void    copy(to, from, int64_t bytes)
@@ -18,6 +19,23 @@
 namespace litz {
 
 LITZ_FN int64_t aligned(int64_t bytes) { return (bytes + 63) & ~int64_t(63); }
+
+// Sizes over symbols that a caller gives: `overflow` is set where a result has more than 64 bits, or is too large.
+LITZ_FN int64_t checked_sum(int64_t a, int64_t b, bool& overflow) {
+  int64_t sum;
+  overflow |= __builtin_add_overflow(a, b, &sum);
+  return sum;
+}
+LITZ_FN int64_t checked_product(int64_t a, int64_t b, bool& overflow) {
+  int64_t product;
+  overflow |= __builtin_mul_overflow(a, b, &product);
+  return product;
+}
+constexpr int64_t MOST_BYTES = int64_t(1) << 60;  // sums of a few have 64 bits, and no machine has so much
+LITZ_FN int64_t bounded(int64_t bytes, bool& overflow) {
+  overflow |= bytes > MOST_BYTES >> 10;
+  return overflow || bytes < 0 ? 0 : aligned(bytes);  // the reach of strides is negative where a tensor is empty
+}
 
 template <int N>
 LITZ_FN int64_t largest(const int64_t (&values)[N]) {
