@@ -166,9 +166,20 @@ def test_weights_in_a_file_next_to_the_model(
     failure = refused(runtime, path, data)
     assert failure.code == CODES["IO"] and "weights.safetensors" in str(failure)
     (tmp_path / "weights.safetensors").write_bytes(safetensors({"scale": weight}))
-    model = runtime.open(path)
+    other = np.ones(3, np.float32)
+    for options in (
+        {},
+        {"weights": {"other": other}},
+    ):  # what is given comes before the file, not in its place
+        model = runtime.open(path, **options)
+        np.testing.assert_array_equal(model(x)[1], x * weight)
+        model.close()
+    (tmp_path / "weights.safetensors").unlink()
+    model = runtime.open(path, weights={"scale": weight})
     np.testing.assert_array_equal(model(x)[1], x * weight)
     model.close()
+    failure = refused(runtime, path, data, weights={"other": other})
+    assert failure.code == CODES["WEIGHTS"] and "scale" in str(failure)
 
 
 @pytest.mark.parametrize(

@@ -73,8 +73,11 @@ static litz_code open_weights(opening* of) {
     if (!name) return LITZ_OK;
     if (!is_plain_name(name)) return malformed(of, "the name of its weights is no plain name");
     if (!archive_find(&of->model->file, name, &inside, NULL)) code = LITZ_OK;
-    else if (of->options->weight_count) return LITZ_OK; /* what is not given is missed below */
     else code = map_beside(of, name);
+    if (code == LITZ_ERROR_IO && of->options->weight_count) { /* what is not given is missed below */
+      if (of->error) *of->error = (litz_error){LITZ_OK, ""};
+      return LITZ_OK;
+    }
   }
   if (code) return code;
   const uint8_t* data = inside.data ? inside.data : stored->sidecar.data;
@@ -139,7 +142,8 @@ static litz_code bind_weights(opening* of, litz_entry* entry, const json* about)
   for (const json* each = listed ? listed->first : NULL; each && !code; each = each->next) {
     const char* name = json_text(each, "name");
     size_t position;
-    if (!name || !json_size(json_member(each, "position"), &position) || position >= count || program->inputs[position].dtype < 0)
+    if (!name || !json_size(json_member(each, "position"), &position) || position >= count ||
+        program->inputs[position].dtype < 0 || entry->bound[position])
       code = malformed(of, "a weight has no name, or is no input of its program");
     else code = bind_weight(of, entry, name, position, sizes);
   }
@@ -147,7 +151,8 @@ static litz_code bind_weights(opening* of, litz_entry* entry, const json* about)
   listed = json_member(about, "constants");
   for (const json* each = listed ? listed->first : NULL; each && !code; each = each->next)
     for (size_t i = 0; i < count && !code; ++i)
-      if (each->key && each->kind == JSON_STRING && program->inputs[i].dtype >= 0 && !strcmp(program->inputs[i].name, each->key))
+      if (each->key && each->kind == JSON_STRING && program->inputs[i].dtype >= 0 && !entry->bound[i] &&
+          !strcmp(program->inputs[i].name, each->key))
         code = bind_weight(of, entry, each->text, i, sizes);
   free(sizes);
   free(symbols);
