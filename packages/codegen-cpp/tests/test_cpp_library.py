@@ -332,6 +332,7 @@ STRIDED_BIAS = CONVOLUTION.replace("%b: f32[{o}]", "%b: f32[{o}] strides(2)").fo
     [
         (ROWS.replace("aten.addmm.default", "aten.sort.stable"), "aten.sort.stable", "no such routine"),
         (ROWS.replace("f32", "f64"), "aten.addmm.default", "not for f64"),
+        (ROWS.replace("alpha=0.5", "alpha=inf"), "aten.addmm.default", "finite"),
         (STRIDED_BIAS, "aten.convolution.default", "not adjacent"),
     ],
 )

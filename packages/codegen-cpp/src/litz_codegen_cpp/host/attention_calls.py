@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import sqrt
+from math import isfinite, sqrt
 
 from litz_codegen_cpp.host.call_site import CallSite, Routine, bound_arguments, not_f32, tensor_types
 from litz_codegen_cpp.host.matmul_calls import broadcast_strides
@@ -24,8 +24,13 @@ def _refuses(plan: Plan, step: CallStep) -> str:
     found = _bound(step)
     if found["dropout_p"] != 0:
         return "the C runtime has no attention with dropout"
-    if not isinstance(found["scale"], int | float | None) or not isinstance(found["is_causal"], bool):
-        return "its scale or causality is not a literal"
+    scale = found["scale"]
+    if (
+        not isinstance(scale, int | float | None)
+        or not isfinite(scale or 0)
+        or not isinstance(found["is_causal"], bool)
+    ):
+        return "its scale or causality is not a finite literal"
     types = tensor_types(plan, step)
     query, key, value = (found[name] for name in _NAMES[:3])
     assert isinstance(query, Ref) and isinstance(key, Ref) and isinstance(value, Ref)

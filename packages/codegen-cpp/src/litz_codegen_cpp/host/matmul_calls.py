@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
+from typing import TypeGuard
 
 from litz_codegen_cpp.host.call_site import CallSite, Routine, bound_arguments, not_f32, tensor_types
 from litz_ir.loops import Argument, Ref, TensorType
@@ -49,17 +51,17 @@ def _operands(step: CallStep) -> _Operands | None:
     if not _is_number(alpha) or not _is_number(beta):
         return None
     name = None if bias is None else bias.name
-    return _Operands(left.name, right.name, "weight" in found, name, float(str(alpha)), float(str(beta)))
+    return _Operands(left.name, right.name, "weight" in found, name, float(alpha), float(beta))
 
 
-def _is_number(value: Argument) -> bool:
-    return isinstance(value, int | float)
+def _is_number(value: Argument) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and isfinite(value)
 
 
 def _refuses(plan: Plan, step: CallStep) -> str:
     operands = _operands(step)
     if operands is None:
-        return "an argument is neither a tensor nor a number"
+        return "an argument is neither a tensor nor a finite number"
     types = tensor_types(plan, step)
     ranks = (len(types[operands.left].shape), len(types[operands.right].shape))
     if ranks not in ((2, 2), (3, 3)):

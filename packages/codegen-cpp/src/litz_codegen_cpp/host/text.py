@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from struct import pack, unpack
 
 from litz_ir.dtypes import DType
 
@@ -27,6 +28,12 @@ def string_text(text: str) -> str:
 def int64_text(value: int) -> str:
     """Return an integer of 64 bits as a C++ literal."""
     return "(-9223372036854775807ll - 1)" if value == -(2**63) else f"{value}ll"
+
+
+def double_text(value: float) -> str:
+    """Return the bits of a double, infinite ones and NaN too, as a C++ literal of an ``int64_t``."""
+    (bits,) = unpack("<q", pack("<d", value))
+    return int64_text(bits)
 
 
 def array_text(kind: str, name: str, items: Sequence[str]) -> str:

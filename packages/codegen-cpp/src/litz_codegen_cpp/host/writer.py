@@ -10,7 +10,7 @@ from litz_codegen_cpp.host.routines import ROUTINES
 from litz_codegen_cpp.host.slots import buffer_bytes, plan_memory
 from litz_codegen_cpp.host.state import State
 from litz_codegen_cpp.host.terms import term_text
-from litz_codegen_cpp.host.text import block
+from litz_codegen_cpp.host.text import block, double_text
 from litz_ir.errors import CodegenError
 from litz_ir.loops import Argument, Ref, ScalarInput, ScalarRef, TensorType
 from litz_ir.plan import CallStep, Kernel, Launch, Plan, RegionStep, memory_root
@@ -212,7 +212,7 @@ class PlanWriter:
     def symbol_value(self, term: object, kind: str) -> str:
         """Return a value of a kernel's symbol; the variable of a float symbol has its bits."""
         if isinstance(term, float) or (kind == "float" and isinstance(term, int)):
-            return f"bits_as<int64_t>(double({float(term)!r}))"
+            return double_text(float(term))
         if isinstance(term, Symbol):
             return self.names[term.name]
         if isinstance(term, int | Term):
@@ -262,7 +262,7 @@ class PlanWriter:
         if isinstance(argument, ScalarRef):
             return self.names[argument.name]
         if isinstance(argument, float):
-            return f"bits_as<int64_t>(double({argument!r}))"
+            return double_text(argument)
         if isinstance(argument, int | Term):
             return self.term(argument)
         raise CodegenError(f"a region is passed {argument!r}", node=self.plan.name)
