@@ -174,6 +174,40 @@ def test_results_of_frozen_regions_are_outputs_too(runtime: Runtime, tmp_path: P
     model.close()
 
 
+STORAGE_TWICE = """
+plan twice on cpu "any" (%x: f32[4] fixed) -> (%o) {
+  storage s0: 16
+  storage s1: 16
+  buffer %x: f32[4] fixed
+  buffer %a: f32[4] in s0
+  buffer %b: f32[4] in s1
+  buffer %c: f32[4] in s0
+  buffer %o: f32[4] fixed
+  kernel add(in %p0: f32, in %p1: f32, out %p2: f32) {
+    schedule cpu_loops parallel(i0) vector i0
+    outer [i0: 4]
+    phase [] { %p2[i0] = %p0[i0] + %p1[i0]; }
+  }
+  allocate s0
+  launch add(%x, %x, %a)
+  free s0
+  allocate s1
+  launch add(%x, %x, %b)
+  allocate s0
+  launch add(%x, %b, %c)
+  launch add(%b, %c, %o)
+}
+"""
+
+
+def test_a_storage_that_is_allocated_again_keeps_its_memory(runtime: Runtime, tmp_path: Path) -> None:
+    """Another storage that is allocated between lives at the same time as its second use."""
+    model = opened(runtime, STORAGE_TWICE, tmp_path, detect().name, {})
+    x = np.float32([1, 2, 3, 4])
+    np.testing.assert_array_equal(model(x)[0], 5 * x)
+    model.close()
+
+
 CASES = {
     "plain": ((2, 5, 9, 11), (7, 5, 3, 3), (1, 1), (1, 1), (1, 1), 1),
     "many channels": ((1, 20, 8, 8), (40, 20, 3, 3), (1, 1), (1, 1), (1, 1), 1),

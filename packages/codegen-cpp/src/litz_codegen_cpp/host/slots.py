@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -51,6 +52,7 @@ def plan_memory(plan: Plan, elsewhere: Iterable[str] = ()) -> Memory:
     kept = frozenset(elsewhere)
     outputs = {name: at for name, at in direct_outputs(plan).items() if name not in kept}
     placed_elsewhere = {*kept, *outputs}
+    allocated = Counter(step.storage for step in plan.steps if isinstance(step, Allocate))
     slots: list[Slot] = []
     slot_of: dict[str, int] = {}
     free: list[int] = []
@@ -67,7 +69,8 @@ def plan_memory(plan: Plan, elsewhere: Iterable[str] = ()) -> Memory:
             slots[chosen].owners.append(owned)
             slots[chosen].typical = max(slots[chosen].typical, typical)
             slot_of[owned.name] = chosen
-        if isinstance(step, Free) and step.name in slot_of:
+        # A storage has one slot, so one that is allocated again keeps it meanwhile.
+        if isinstance(step, Free) and step.name in slot_of and allocated[step.name] < 2:
             free.append(slot_of[step.name])
     return Memory(tuple(slots), slot_of, outputs)
 
