@@ -18,7 +18,7 @@ typedef struct json {
   json_kind kind;
   const char* key;   /* in an object */
   const char* text;  /* of a string */
-  double number;     /* of a number, and 0 or 1 of a bool */
+  double number;     /* of an integer, NaN of another number, and 0 or 1 of a bool */
   struct json *first, *next;
   size_t count;      /* of an array or object */
 } json;

@@ -1,4 +1,5 @@
 /* JSON (RFC 8259) as a tree. Documents that are damaged, deep or have a zero character are refused. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,16 +111,33 @@ static int read_word(reader* in, const char* word) {
   return 1;
 }
 
+static size_t read_digits(reader* in, double* value) {
+  size_t count = 0;
+  for (; in->at < in->end && *in->at >= '0' && *in->at <= '9'; ++in->at, ++count) *value = *value * 10 + (*in->at - '0');
+  return count;
+}
+
+/* Only integers have a value: nothing reads others, and strtod depends on the locale of the process. */
 static void read_number(reader* in, json* value) {
-  char copy[64], *end;
-  size_t length = 0;
-  while (in->at + length < in->end && length < sizeof copy - 1 && memchr("+-0123456789.eE", in->at[length], 15)) ++length;
-  memcpy(copy, in->at, length);
-  copy[length] = 0;
+  double unused = 0;
+  const int negative = in->at < in->end && *in->at == '-';
+  const char* first = in->at += negative;
   value->kind = JSON_NUMBER;
-  value->number = strtod(copy, &end);
-  if (!length || *end) in->fault = "something is no value";
-  in->at += length;
+  size_t digits = read_digits(in, &value->number);
+  int known = digits && (digits == 1 || *first != '0');
+  if (negative) value->number = -value->number;
+  if (known && in->at < in->end && *in->at == '.') {
+    ++in->at;
+    value->number = NAN;
+    known = read_digits(in, &unused) > 0;
+  }
+  if (known && in->at < in->end && (*in->at == 'e' || *in->at == 'E')) {
+    ++in->at;
+    value->number = NAN;
+    if (in->at < in->end && (*in->at == '+' || *in->at == '-')) ++in->at;
+    known = read_digits(in, &unused) > 0;
+  }
+  if (!known) in->fault = "something is no value";
 }
 
 static json* read_value(reader* in, int depth);
