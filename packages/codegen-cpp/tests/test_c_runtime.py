@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import re
+import signal
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -139,6 +142,28 @@ def test_threads_share_a_model(model: Model) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_threads_of_a_team_take_no_signals(
+    built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path
+) -> None:
+    """A handler of the program runs on a thread that the program knows."""
+    tasks = Path("/proc/self/task")
+    before = {task.name for task in tasks.iterdir()}
+    (tmp_path / "m.litz").write_bytes(archive(built))
+    model = built[0].open(tmp_path / "m.litz", threads=3)
+    team = [task for task in tasks.iterdir() if task.name not in before]
+    assert len(team) == 2
+    faults = 1 << (signal.SIGSEGV - 1) | 1 << (signal.SIGFPE - 1)  # of the thread that has them
+    for task in team:
+        for _ in range(500):  # a thread that begins blocks all for a moment
+            blocked = int(re.findall(r"SigBlk:\s*(\w+)", (task / "status").read_text())[0], 16)
+            if not blocked & faults:
+                break
+            time.sleep(0.01)
+        assert not blocked & faults and blocked >> (signal.SIGTERM - 1) & 1
+    assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    model.close()
 
 
 def test_weights_of_another_file_or_of_the_caller(
@@ -351,12 +376,27 @@ def test_a_program_under_another_sum_is_not_loaded(
         b'{"a": 1} x',
         b"nul",
         b'{"a" 1}',
+        b'{"a": 01}',
+        b'{"a": +1}',
+        b'{"a": .5}',
+        b'{"a": 1.}',
+        b'{"a": 1e}',
+        b'{"a": -}',
     ],
 )
 def test_manifests_that_are_no_json(
     built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path, text: bytes
 ) -> None:
     assert refused(built[0], tmp_path / "m.litz", stored_zip({"manifest.json": text})).code == CODES["FORMAT"]
+
+
+def test_numbers_of_a_manifest_have_any_form_of_json(
+    built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path
+) -> None:
+    path = tmp_path / "m.litz"
+    path.write_bytes(archive(built, eps=[0.5, -1.25e-3, 1e300, 10**99, 0, -0.0, 1e-05]))
+    built[0].open(path).close()
+    assert refused(built[0], path, archive(built, version=1.5)).code == CODES["FORMAT"]
 
 
 def test_files_that_cannot_be_opened(built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path) -> None:

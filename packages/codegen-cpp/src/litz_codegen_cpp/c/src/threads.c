@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,6 +107,12 @@ team* team_create(int threads) {
   gate_init(&of->barrier);
   const int most = wanted < MOST_THREADS ? wanted : MOST_THREADS;
   of->members = calloc((size_t)most, sizeof *of->members);
+  /* Signals go to the program's own threads: those of a team inherit a mask of all but faults, which are their own. */
+  static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+  sigset_t others, before;
+  sigfillset(&others);
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; ++i) sigdelset(&others, faults[i]);
+  pthread_sigmask(SIG_SETMASK, &others, &before);
   /* A team that gets fewer threads than it wants is smaller, and not an error. */
   while (of->members && of->threads < most) {
     seat* mine = malloc(sizeof *mine);
@@ -117,6 +124,7 @@ team* team_create(int threads) {
     }
     ++of->threads;
   }
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
   return of;
 }
 
