@@ -126,6 +126,16 @@ def test_sizes_are_checked(model: Model, shape: tuple[int, int]) -> None:
     assert caught.value.code == CODES["ARGUMENT"]
 
 
+def test_arrays_that_are_not_given_are_named(model: Model) -> None:
+    found = (ctypes.c_int64 * 1)(1)
+    for shapes, symbols in ((None, found), ((ctypes.c_void_p * 1)(ctypes.addressof(found)), None)):
+        with pytest.raises(Failure, match="1 inputs and 1 symbols") as caught:
+            model.runtime.check("litz_symbols_of", model.entry, shapes, symbols)
+        assert caught.value.code == CODES["ARGUMENT"]
+    with pytest.raises(Failure, match="the values of 1 symbols"):
+        model.runtime.check("litz_run", model.entry, None, None, None)
+
+
 def test_threads_share_a_model(model: Model) -> None:
     inputs = [np.random.default_rng(k).standard_normal((400 + k, 64), dtype=np.float32) for k in range(4)]
     wanted = [model(x)[0] for x in inputs]

@@ -117,6 +117,8 @@ static litz_code all_sizes(const litz_entry* entry, const int64_t* symbols, int6
 litz_code litz_symbols_of(const litz_entry* entry, const int64_t* const* shapes, int64_t* symbols, litz_error* error) {
   const litz_host_program_table* program = entry->program;
   int64_t* sizes;
+  if ((entry->given_count && !shapes) || (program->symbol_count && !symbols))
+    return litz_fail(error, LITZ_ERROR_ARGUMENT, "%s has %zu inputs and %d symbols", entry->name, entry->given_count, program->symbol_count);
   for (size_t i = 0; i < entry->given_count; ++i) {
     const litz_host_tensor* tensor = &program->inputs[entry->given[i]];
     for (int32_t k = 0; k < tensor->rank; ++k)
