@@ -203,7 +203,7 @@ plan twice on cpu "any" (%x: f32[4] fixed) -> (%o) {
 def test_a_storage_that_is_allocated_again_keeps_its_memory(runtime: Runtime, tmp_path: Path) -> None:
     """Another storage that is allocated between lives at the same time as its second use."""
     model = opened(runtime, STORAGE_TWICE, tmp_path, detect().name, {})
-    x = np.float32([1, 2, 3, 4])
+    x = np.array([1, 2, 3, 4], np.float32)
     np.testing.assert_array_equal(model(x)[0], 5 * x)
     model.close()
 
