@@ -329,6 +329,19 @@ def test_batches_of_no_items(runtime: Runtime, tmp_path: Path) -> None:
     model.close()
 
 
+def test_convolutions_of_no_channels(runtime: Runtime, tmp_path: Path) -> None:
+    """A sum of nothing is the bias."""
+    text = CONVOLUTION.format(
+        x="2, 0, 5, 5", w="6, 0, 3, 3", o=6, y="2, 6, 3, 3", xs="", ys="", stride=[1, 1], padding=[0, 0],
+        dilation=[1, 1], groups=1,
+    )  # fmt: skip
+    model = opened(runtime, text, tmp_path, detect().name, {})
+    b = random(6)
+    (found,) = model(random(2, 0, 5, 5), random(6, 0, 3, 3), b)
+    np.testing.assert_array_equal(found, np.broadcast_to(b[:, None, None], (2, 6, 3, 3)))
+    model.close()
+
+
 @pytest.mark.parametrize(
     ("width", "causal", "masked"), [(64, True, False), (24, False, True), (530, True, True)]
 )

@@ -61,6 +61,7 @@ static void copy_pixels(const void* self, int64_t begin, int64_t end, int64_t fi
   const auto* in = (const pixels*)self;
   const litz_convolution* of = in->of;
   const int64_t channels = in->group_channels;
+  if (length == 0) return;  // no channels either
   place at = place_of(of, begin);
   for (int64_t m = begin; m < end; ++m, advance(of, at), to += step) {
     int64_t tap = first / channels, channel = first % channels;
