@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import pty
+import resource
 import signal
 import subprocess
 import sys
@@ -102,6 +103,22 @@ def test_a_child_compiles_several_graphs_and_the_cache_has_them(service: Compile
         assert_close(torch.compile(program, backend="litz")(X), program(X))
         assert counters["litz"]["cache_hits"] == before + 1
         assert service.children.pids() == [], "no child is needed for what the cache has"
+
+
+def test_a_program_with_many_open_files_has_children(service: CompileService) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limits[1]), limits[1]))
+        while not opened or opened[-1] < 1100:
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+        with litz.config.patch(fallback="error", compile_timeout=1e9):
+            assert_close(torch.compile(program, backend="litz")(X), program(X))
+    finally:
+        for each in opened:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert service.children.pids()
 
 
 def test_plans_and_sources_are_those_of_this_process(service: CompileService) -> None:

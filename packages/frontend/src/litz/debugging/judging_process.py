@@ -48,8 +48,9 @@ class JudgingProcess:
             process.stdin.flush()
         except BrokenPipeError:
             return self._ended(process)
-        ready, _, _ = select.select([process.stdout], [], [], self.timeout)
-        if not ready:
+        waiting = select.poll()  # select.select takes no descriptor above 1023
+        waiting.register(process.stdout, select.POLLIN)
+        if not waiting.poll(1e3 * self.timeout):
             self.close()
             self.restarts += 1
             return "timeout"

@@ -37,6 +37,9 @@ _SHOWN = 4000
 _END_SECONDS = 5.0
 """Most seconds between the last answer of a process and its end."""
 
+_LONGEST_WAIT = 1e6
+"""Most seconds that one answer is waited for: the system counts milliseconds in 32 bits."""
+
 Message = dict[str, Any]
 """A line of a conversation."""
 
@@ -119,9 +122,11 @@ class Child:
 
     def _line(self, end: float, seconds: float) -> bytes:
         """Return the next line; raise ``ProcessFailed``."""
+        waiting = select.poll()  # select.select takes no descriptor above 1023
+        waiting.register(self._answers, select.POLLIN)
         while b"\n" not in self._rest:
-            ready, _, _ = select.select([self._answers], [], [], max(0.0, end - time.monotonic()))
-            if not ready:
+            left = min(max(0.0, end - time.monotonic()), _LONGEST_WAIT)
+            if not waiting.poll(1e3 * left):
                 raise self._failed(
                     f"did not finish in the {seconds:.3g} s that were left",
                     "raise the option compile_timeout, if the graph is worth it",
