@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -58,9 +59,34 @@ def test_writes_keep_the_quota_and_look_at_the_entries_rarely(
     monkeypatch.setattr(os, "scandir", lambda path: looked.append(str(path)) or scandir(path))
     for number in range(300):
         assert tiers.write(f"{number:03}", {"f": b"x" * 1000})
+        os.utime(tmp_path / "graphs" / f"{number:03}", (1e9 + number, 1e9 + number))
     total = sum(path.stat().st_size for path in tmp_path.glob("*/*/*") if path.is_file())
     assert 80_000 < total <= 101_100
     assert len([each for each in looked if each == str(tmp_path / FOLDERS[0])]) < 100
+
+
+def test_what_a_compilation_just_wrote_stays(tmp_path: Path) -> None:
+    for kind in FOLDERS:
+        Store(tmp_path / kind)
+    old, fresh = entry(tmp_path, "aa", age=400), entry(tmp_path, "aaaa", age=0)
+    QuotaKeeper(tmp_path, 100).added(1000)
+    assert fresh.exists() and not old.exists(), "its binary is loaded later"
+    assert collect(tmp_path, 100).entries == 1
+
+
+def test_threads_count_at_the_same_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for kind in FOLDERS:
+        Store(tmp_path / kind)
+    for number in range(200):
+        entry(tmp_path, f"{number:05}", age=1e6)
+
+    def added(_: int) -> None:
+        (tmp_path / "graphs" / ".usage").unlink(missing_ok=True)
+        QuotaKeeper(tmp_path, 1 << 30).added(1)
+
+    with caplog.at_level(logging.WARNING), ThreadPoolExecutor(8) as pool:
+        list(pool.map(added, range(100)))
+    assert not caplog.records
 
 
 def test_two_processes_add_to_one_sum(tmp_path: Path) -> None:

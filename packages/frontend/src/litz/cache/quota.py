@@ -10,6 +10,7 @@ import contextlib
 import functools
 import logging
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -32,6 +33,10 @@ _LONGEST = 1 << 16
 
 _TARGET = 0.9
 """Part of the quota that entries take after some were deleted, so that not every write deletes some."""
+
+_IN_USE = 300.0
+"""Seconds since the last write or noted use within which writes of others delete no entry: a compilation that wrote a
+binary loads it later. It is the time limit of a unit."""
 
 _ABANDONED = 3600.0
 """Age in seconds from which an unfinished entry is that of a process that was killed."""
@@ -69,10 +74,10 @@ class QuotaKeeper:
     """Most bytes of all entries."""
 
     def added(self, size: int) -> None:
-        """Note an entry of ``size`` bytes; delete entries where the quota is exceeded."""
+        """Note an entry of ``size`` bytes; delete entries where the quota is exceeded, but none that is new."""
         try:
             if self._sum(size) > self.quota:
-                collect(self.root, self.quota)
+                collect(self.root, self.quota, unused=_IN_USE)
         except (OSError, CacheError) as error:
             log.warning("the quota of the cache %s is not kept: %s", self.root, error)
 
@@ -91,20 +96,22 @@ class QuotaKeeper:
         return total
 
 
-def collect(root: Path, quota: int) -> Collected:
+def collect(root: Path, quota: int, unused: float = 0.0) -> Collected:
     """Delete entries of a cache folder, the least recently used first, until they take nine tenths of ``quota`` bytes;
-    nothing where they take less than the quota, or another process does this at present. Entries of killed processes go
-    too. Raises ``OSError`` and :class:`CacheError`.
+    nothing where they take less than the quota, or another process does this at present.
+
+    Entries that were written or noted as used in the last ``unused`` seconds stay. Entries of killed processes go too.
+    Raises ``OSError`` and :class:`CacheError`.
     """
     stores = {kind: Store(root / kind) for kind in FOLDERS}
     try:
         with FileLock(root / _LOCK, timeout=0):
-            return _collect(root, quota, stores)
+            return _collect(root, quota, stores, unused)
     except Timeout:
         return Collected(0, 0, sum(bytes_of(entry) for entry in _entries(root)))
 
 
-def _collect(root: Path, quota: int, stores: Mapping[str, Store]) -> Collected:
+def _collect(root: Path, quota: int, stores: Mapping[str, Store], unused: float) -> Collected:
     """Delete entries, as :func:`collect` says."""
     _remove_unfinished(root)
     found = []
@@ -113,9 +120,12 @@ def _collect(root: Path, quota: int, stores: Mapping[str, Store]) -> Collected:
             found.append((entry.stat().st_mtime, bytes_of(entry), entry))
     total, count, freed = sum(size for _, size, _ in found), 0, 0
     if total > quota:
-        for _, size, entry in sorted(found):
+        now = time.time()
+        for used, size, entry in sorted(found):
             if total - freed <= _TARGET * quota:
                 break
+            if abs(now - used) < unused:
+                continue
             stores[entry.parent.name].drop(entry.name)
             count, freed = count + 1, freed + size
     _note(root, total - freed)
@@ -124,7 +134,7 @@ def _collect(root: Path, quota: int, stores: Mapping[str, Store]) -> Collected:
 
 def _note(root: Path, total: int) -> None:
     """Write the sum of bytes anew."""
-    unfinished = root / f"{_USAGE}-{os.getpid()}"
+    unfinished = root / f"{_USAGE}-{secrets.token_hex(8)}"  # several threads may be here
     with open(unfinished, "wb", opener=created) as file:
         file.write(b"%d\n" % total)
     os.replace(unfinished, root / _USAGE)
