@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import signal
+import threading
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -19,6 +21,7 @@ import litz
 from litz.configuration import config
 from litz.deployment import archive, binaries
 from litz.deployment.archive import MANIFEST, SIGNATURE, Chunk, open_archive, write_archive
+from litz.deployment.weights import StoredWeights
 from litz.targets import targets_for
 from litz_codegen_cpp.target import CpuTarget
 from litz_ir.errors import ArtifactError
@@ -121,6 +124,36 @@ def test_weights_are_checked_before_the_first_call(path: Path) -> None:
         with pytest.raises(ArtifactError, match=r"checksum of weights.safetensors differs"):
             model(torch.randn(2, 8))
     assert litz.load(path, verify="code")(torch.randn(2, 8)).shape == (2, 4)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_forked_process_checks_weights_itself(
+    whole: bool, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that compares the checksum ends with the fork, before it did so."""
+    compare, forked = StoredWeights.verify, threading.Event()
+
+    def verify(self: StoredWeights) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            forked.wait()
+        compare(self)
+        assert whole, "a damaged file"
+
+    monkeypatch.setattr(StoredWeights, "verify", verify)
+    model = litz.load(path)
+    pid = os.fork()
+    if not pid:
+        signal.alarm(20)
+        status = 1
+        try:
+            model(torch.randn(2, 8))
+            status = 2
+        except AssertionError:
+            status = 3
+        finally:
+            os._exit(status)
+    forked.set()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == (2 if whole else 3)
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.1, 0.5, 0.9, 0.999])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -21,6 +20,7 @@ from litz.deployment.calls import CallForm, refuse_overlaps
 from litz.deployment.chosen_program import chosen_program
 from litz.deployment.manifest import Manifest, Program, parsed_manifest
 from litz.deployment.model import Check, LoadedModel
+from litz.deployment.verification import Verification
 from litz.deployment.weights import GivenWeights, StoredWeights
 from litz.host.runtime.graph_devices import first_gpu
 from litz.loading import Compiled, loader_of
@@ -66,7 +66,8 @@ def load(
     archive = open_archive(Path(path))
     manifest = _manifest(archive, trusted_keys)
     program, targets = chosen_program(manifest, None if device is None else torch.device(device), where)
-    stored = StoredWeights(archive, manifest, Path(path), weights)
+    with torch.inference_mode(False):  # weights that calls write to have a version
+        stored = StoredWeights(archive, manifest, Path(path), weights)
     verified = _verified(stored, verify)
     binaries = Binaries()
     artifact = _artifact(archive, manifest, program, binaries)
@@ -103,17 +104,14 @@ def _manifest(archive: Archive, trusted_keys: Sequence[Any] | None) -> Manifest:
     return manifest
 
 
-def _verified(stored: StoredWeights, verify: Verify) -> Future[None] | None:
-    """Compare the checksum of the weights now, or begin to; the future has the error."""
+def _verified(stored: StoredWeights, verify: Verify) -> Verification | None:
+    """Compare the checksum of the weights now, or begin to."""
     if verify == "code":
         return None
     if verify == "load":
         stored.verify()
         return None
-    pool = ThreadPoolExecutor(1, thread_name_prefix="litz-verify")
-    future = pool.submit(stored.verify)
-    pool.shutdown(wait=False)
-    return future
+    return Verification(stored.verify)
 
 
 def _artifact(archive: Archive, manifest: Manifest, program: Program, binaries: Binaries) -> Artifact:
@@ -148,7 +146,9 @@ def _compiled(
 ) -> Compiled:
     """Load a compiled graph; raise :class:`ArtifactError` where that fails."""
     # Weights are other objects after an update, and calls overwrite none that is in a frozen region.
-    options = config.current().replaced({**manifest.options, "freezing": True})
+    current = config.current()
+    repeats = manifest.options.get("deterministic", False) or current.deterministic
+    options = current.replaced({**manifest.options, "deterministic": repeats, "freezing": True})
     try:
         compiled = loader_of(artifact, artifact.plan.name, targets, options, constants).compiled()
     except ExternNotFound:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from threading import Lock
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from litz.deployment.binaries import Binaries
 from litz.deployment.calls import CallForm
 from litz.deployment.manifest import Manifest, Program
+from litz.deployment.verification import Verification
 from litz.deployment.weights import checked, strided_copy
 from litz_ir.errors import ArtifactError
 
@@ -34,7 +34,7 @@ class LoadedModel:
         checks: Sequence[Check],
         function: Callable[..., Sequence[Any]],
         weights: Sequence[torch.Tensor],
-        verified: Future[None] | None,
+        verified: Verification | None,
         binaries: Binaries,
         where: str,
     ) -> None:
@@ -64,7 +64,7 @@ class LoadedModel:
         """
         verified = self._verified
         if verified is not None:
-            verified.result()
+            verified.wait()
             self._verified = None
         inputs = self._form.inputs(args, kwargs)
         for check in self._checks:
@@ -123,5 +123,5 @@ class LoadedModel:
         with self._update:
             weights = list(self._weights)
             for k, value in found.items():
-                weights[k] = strided_copy(value.detach(), self._manifest.weights[k], weights[k].device)
+                weights[k] = strided_copy(value, self._manifest.weights[k], weights[k].device)
             self._weights = tuple(weights)

@@ -149,11 +149,12 @@ def _mapped(
 
 
 def strided_copy(tensor: torch.Tensor, weight: Weight, device: torch.device | None = None) -> torch.Tensor:
-    """Return a copy of a tensor with the strides that a program was compiled for."""
-    made = torch.empty_strided(
-        weight.shape, weight.strides, dtype=weight.torch_dtype(), device=device or tensor.device
-    )
-    return made.copy_(tensor)
+    """Return a copy of a tensor, without gradients, with the strides that a program was compiled for."""
+    with torch.inference_mode(False):
+        made = torch.empty_strided(
+            weight.shape, weight.strides, dtype=weight.torch_dtype(), device=device or tensor.device
+        )
+        return made.copy_(tensor.detach())
 
 
 def checked(name: str, value: object, weight: Weight, where: str) -> torch.Tensor:
