@@ -141,6 +141,29 @@ def test_weights_in_a_file_of_their_own_or_given(tmp_path: Path) -> None:
         litz.aot_compile(model, (x,), path=without, weights="cloud")  # type: ignore[arg-type]
 
 
+def test_names_with_dots_have_weights_of_their_own(tmp_path: Path) -> None:
+    models, x = [nn.Linear(4, 4) for _ in range(3)], torch.randn(2, 4)
+    names = ("model-3.1", "model-3.2", "model.safetensors")
+    for name, model in zip(names, models, strict=True):
+        litz.aot_compile(model, (x,), path=tmp_path / name, weights="file")
+    for name, model in zip(names, models, strict=True):
+        torch.testing.assert_close(litz.load(tmp_path / name)(x), model(x).detach())
+
+
+@pytest.mark.parametrize("form", ["archive", "none"])
+def test_weights_are_without_gradients_and_have_versions(form: Any, tmp_path: Path) -> None:
+    model = Scaled(3.0)
+    path = litz.aot_compile(model, (torch.ones(64),), path=tmp_path / "model.litz", weights=form)
+    given = dict(model.named_parameters()) if form == "none" else None
+    with torch.inference_mode():
+        loaded = litz.load(path, weights=given)
+    before = list(loaded.state_dict().values())
+    with torch.inference_mode():
+        loaded.update_weights(dict(model.named_parameters()))
+    for each in (*before, *loaded.state_dict().values()):
+        assert not each.requires_grad and not each.is_inference()
+
+
 def test_what_calls_overwrite_is_the_model_s_own(tmp_path: Path) -> None:
     args, kwargs = CASES["counted"].arguments(4)
     shapes = CASES["counted"].dynamic_shapes

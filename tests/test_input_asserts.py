@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -83,7 +84,7 @@ def test_host_programs_have_the_assertions_that_are_asked_for() -> None:
         assert graph.promises == ", ".join(options)
 
 
-def test_deterministic_calls_run_as_under_torchs_setting() -> None:
+def test_deterministic_calls_run_as_under_torchs_setting(tmp_path: Path) -> None:
     seen = []
 
     @torch.library.custom_op("litz_test::seen_setting", mutates_args=())
@@ -102,6 +103,13 @@ def test_deterministic_calls_run_as_under_torchs_setting() -> None:
         torch.testing.assert_close(found, (X + 1) * 2)
         assert seen.pop() is deterministic
         assert not torch.are_deterministic_algorithms_enabled(), "the setting is as it was"
+    for written, wanted in ((True, False), (False, False), (False, True)):
+        options = {"deterministic": written}
+        path = litz.aot_compile(calls, (X,), path=tmp_path / "model.litz", options=options)
+        with litz.config.patch(deterministic=wanted):
+            model = litz.load(path)
+        torch.testing.assert_close(model(X), (X + 1) * 2)
+        assert seen.pop() is (written or wanted)
 
 
 def test_nothing_is_tuned_where_results_have_to_repeat() -> None:

@@ -96,5 +96,6 @@ def _compiled(flat: FlatProgram, chosen: Config) -> CompiledFor:
     capabilities = capabilities_of(parts.graphs, chosen)
     return CompiledFor(
         parts.graphs.forward, parts.graphs.wrapping, parts.form, parts.constants, dict(capabilities),
-        targets_for([kind for kind, _ in capabilities], chosen), chosen.cuda_graphs, session.cache,
+        targets_for([kind for kind, _ in capabilities], chosen),
+        {"cuda_graphs": chosen.cuda_graphs, "deterministic": chosen.deterministic}, session.cache,
     )  # fmt: skip

@@ -42,6 +42,9 @@ WeightsForm = Literal["archive", "file", "none"]
 _WEIGHTS = "weights.safetensors"
 """Member with the weights."""
 
+_SUFFIX = ".litz"
+"""Usual suffix of archives, which the name of the file of weights lacks."""
+
 _PLAN_CONSTANT = "litz."
 """Prefix of the names of constants that lowering made, among the weights."""
 
@@ -71,8 +74,8 @@ class CompiledFor:
     targets: TargetSet
     """Targets that it was compiled by."""
 
-    cuda_graphs: bool
-    """The option ``cuda_graphs`` that it was compiled with."""
+    options: Mapping[str, bool]
+    """Options of loading that it was compiled with."""
 
     cache: ArtifactCache
     """Owner of the binaries, which may be in a temporary folder of it."""
@@ -130,7 +133,8 @@ def write_package(
 
 def _written_separately(path: Path, content: Member) -> dict[str, Any]:
     """Write a file of weights beside an archive, in one step, and return its description."""
-    separate = path.with_suffix(".safetensors")
+    # Of the whole name: "llama-3.1" and "llama-3.2" have a file each, and one named as weights is not overwritten.
+    separate = path.with_name(f"{path.name.removesuffix(_SUFFIX)}.safetensors")
     unfinished = path.parent / f".writing-{secrets.token_hex(8)}"
     try:
         with open(unfinished, "xb", opener=created) as file:
@@ -222,7 +226,7 @@ def _entry_point(flat: FlatProgram, compiled: CompiledFor) -> dict[str, Any]:
         "equalities": [[str(left), str(right)] for left, right in plan.symbols.equalities],
         "weights": [{"name": name, "position": k} for k, name in enumerate(flat.weights)],
         "calls": _calls(plan),
-        "options": {"cuda_graphs": compiled.cuda_graphs},
+        "options": dict(compiled.options),
         "tree": tree_data(tree),
     }
 
