@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,33 @@ def test_an_archive_moves_a_cache(filled: Path, tmp_path: Path, key: str) -> Non
             with litz.config.patch(cache_remote_key=other), pytest.raises(CacheError, match=r"key|signed"):
                 litz.cache.import_(tmp_path / "file", tmp_path / "other")
     assert not (tmp_path / "other").exists(), "nothing is written of a file that is refused"
+
+
+def test_an_archive_that_changes_after_the_check_changes_nothing(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    with litz.config.patch(cache_remote_key="secret"):
+        litz.cache.export(file, filled)
+    compare, whole = hmac.compare_digest, file.read_bytes()
+
+    def compare_and_change(one: bytes, other: bytes) -> bool:
+        equal = compare(one, other)
+        with file.open("r+b") as out:  # no checksum of an entry notices other names of entries
+            out.write(whole.replace(b"graphs/", b"demons/"))
+        return equal
+
+    monkeypatch.setattr(hmac, "compare_digest", compare_and_change)
+    with litz.config.patch(cache_remote_key="secret"):
+        assert litz.cache.import_(file, tmp_path / "to") == 3
+    assert file.read_bytes() != whole and files(tmp_path / "to") == files(filled)
+
+
+def test_a_record_that_is_longer_than_its_archive(tmp_path: Path) -> None:
+    text = b"litz cache 1\n" + (1 << 62).to_bytes(8, "little")
+    (tmp_path / "file").write_bytes(text + hashlib.sha256(text).digest())
+    with pytest.raises(CacheError, match="longer than the file"):
+        litz.cache.import_(tmp_path / "file", tmp_path / "to")
 
 
 def test_folders_are_merged(filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -64,24 +66,27 @@ def import_(file: str | Path, folder: str | Path | None = None) -> int:
     """
     current = config.current()
     root = current.cache_root() if folder is None else Path(folder)
-    with Path(file).open("rb") as source:
+    written = 0
+    # A copy is checked and read: others may be able to write to the file meanwhile.
+    with tempfile.TemporaryFile() as source:
+        with Path(file).open("rb") as given:
+            shutil.copyfileobj(given, source, _CHUNK)
         first, end = _checked(source, current.cache_remote_key, file)
         source.seek(first)
-        written = 0
-        for name, content in _records(source, end):
-            kind, _, key = name.partition("/")
-            try:
+        try:
+            for name, content in _records(source, end):
+                kind, _, key = name.partition("/")
                 if kind not in FOLDERS or not KEY.fullmatch(key):
                     raise ValueError(f"{name!r} names no entry")
-                files = decoded(content)
-            except (ValueError, TypeError) as error:
-                raise CacheError(f"{file} is damaged: {error}", hint="export it again") from error
-            written += Store(root / kind).write(key, files)
+                written += Store(root / kind).write(key, decoded(content))
+        except (ValueError, TypeError) as error:
+            raise CacheError(f"{file} is damaged: {error}", hint="export it again") from error
     return written
 
 
 def _checked(source: IO[bytes], key: str, file: str | Path) -> tuple[int, int]:
     """Check a whole archive; return the positions of its first record and of its checksum."""
+    source.seek(0)
     head = source.readline(len(_SIGNED))
     if head not in (_PLAIN, _SIGNED):
         raise CacheError(f"{file} is no archive of a cache", hint="litz cache export writes them")
@@ -102,9 +107,15 @@ def _checked(source: IO[bytes], key: str, file: str | Path) -> tuple[int, int]:
 
 
 def _records(source: IO[bytes], end: int) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and content of each entry of a checked archive."""
+    """Yield the name and content of each entry of a checked archive; raise ``ValueError`` for another frame."""
     while source.tell() < end:
-        name, content = (source.read(int.from_bytes(source.read(_LENGTH), "little")) for _ in range(2))
+        parts = []
+        for _ in range(2):
+            size = int.from_bytes(source.read(_LENGTH), "little")
+            if size > end - source.tell():
+                raise ValueError("a record is longer than the file")
+            parts.append(source.read(size))
+        name, content = parts
         yield name.decode(errors="replace"), content
 
 
