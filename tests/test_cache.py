@@ -21,6 +21,7 @@ from litz.cache.artifacts import ArtifactCache
 from litz.cache.key import graph_key
 from litz.cache.store import Store
 from litz.settings import Config
+from litz.stage_options import scheduler_options
 from litz.targets import targets_for
 from litz_ir.target import SourceUnit, Target
 from litz_scheduler import SchedulerOptions
@@ -103,6 +104,32 @@ def test_results_that_repeat_are_another_graph() -> None:
         torch.use_deterministic_algorithms(repeat)
         keys.append(graph_key(gm, Config(), ()))
     assert keys[0] == keys[2] != keys[1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"rng": "fast"}, {"numerics": "fast"}, {"numerics": "strict"}, {"fuse": False}, {"prepack_weights": False},
+     {"attention": False}, {"sort_rows": True}, {"deterministic": True}, {"batch_invariant": True},
+     {"force": "siblings=0"}, {"fallback": "error"}, {"isa": "scalar"}],
+    ids=str,
+)  # fmt: skip
+def test_options_that_change_code_give_another_key(change: dict[str, Any]) -> None:
+    gm = symbolic_trace(lambda x: torch.sin(x))
+    keys = set()
+    for options in (Config(), Config().replaced(change)):
+        targets = targets_for(("cpu",), options)
+        chosen = scheduler_options(options, targets)
+        keys.add(ArtifactCache(None, None).key(gm, options, targets, chosen))
+    assert len(keys) == 2
+
+
+def test_ways_to_compile_do_not_change_the_key() -> None:
+    gm, targets = symbolic_trace(lambda x: torch.sin(x)), targets_for(("cpu",), Config())
+    keys = set()
+    for change in ({}, {"compile_scheme": "subprocess"}, {"compile_threads": 3}, {"verify": True}):
+        options = Config().replaced(change)
+        keys.add(ArtifactCache(None, None).key(gm, options, targets, scheduler_options(options, targets)))
+    assert len(keys) == 1
 
 
 def test_options_that_are_sets_are_told_in_order() -> None:

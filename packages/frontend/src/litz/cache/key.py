@@ -131,7 +131,16 @@ def _feed(digest: Any, part: str) -> None:
     digest.update(data)
 
 
-OPTIONS = ("rng", "numerics", "fuse", "prepack_weights", "attention", "deterministic", "fallback")
+OPTIONS = (
+    "rng",
+    "numerics",
+    "fuse",
+    "prepack_weights",
+    "attention",
+    "sort_rows",
+    "deterministic",
+    "fallback",
+)
 """Options that change compiled code."""
 
 
