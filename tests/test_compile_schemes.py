@@ -248,6 +248,34 @@ def test_a_program_with_passes_of_its_own_is_compiled_here(service: CompileServi
     assert service.children.pids() == []
 
 
+def test_threads_that_compile_first_have_one_service() -> None:
+    """Also in a forked process, whose service is another one."""
+    program = """
+import os, sys, threading
+from litz.service.service import compile_service
+
+def services():
+    found, ready = [], threading.Barrier(16)
+    def ask():
+        ready.wait()
+        found.append(compile_service())
+    threads = [threading.Thread(target=ask) for _ in range(16)]
+    for each in threads: each.start()
+    for each in threads: each.join()
+    return set(map(id, found))
+
+sys.setswitchinterval(1e-7)
+own = services()
+pid = os.fork()
+if not pid:
+    forked = services()
+    os._exit(0 if len(forked) == 1 and forked != own else 1)
+assert len(own) == 1 and not os.waitpid(pid, 0)[1]
+"""
+    for _ in range(3):
+        subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
 @pytest.mark.parametrize("limit", [1, 2])
 def test_several_threads_compile_within_the_bound(service: CompileService, limit: int) -> None:
     failures: list[BaseException] = []

@@ -47,3 +47,8 @@ def _close(service: CompileService, pid: int) -> None:
     """Close a service where its process ends, not in one that was forked from it."""
     if os.getpid() == pid:
         service.close()
+
+
+# Made before several threads can ask for it at the same time, in this process and in each one forked from it.
+compile_service()
+os.register_at_fork(after_in_child=compile_service)
