@@ -138,3 +138,40 @@ def test_sizes_with_relations(tmp_path: Path) -> None:
     torch.testing.assert_close(loaded(x, y), function(x, y))
     with pytest.raises(ArtifactError, match=r"x of .* got torch.float32 of \(18, 4\)"):
         loaded(x[:18], y)
+
+
+def test_sizes_that_are_terms(tmp_path: Path) -> None:
+    """Arguments whose sizes have no symbol of their own are checked too."""
+    half = torch.export.Dim("half", min=2, max=5)
+
+    def pairs(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x + y).view(-1, 2).sum(1)
+
+    shapes = {"x": {0: 2 * half}, "y": {0: 2 * half}}
+    path = tmp_path / "model.litz"
+    args = torch.ones(6), torch.ones(6)
+    model = litz.load(litz.aot_compile(pairs, args, dynamic_shapes=shapes, path=path))
+    for size in (4, 6, 10):
+        x, y = torch.randn(size), torch.randn(size)
+        torch.testing.assert_close(model(x, y), pairs(x, y))
+    for sizes in ((5, 5), (2, 2), (12, 12), (0, 0), (8, 4), (4, 8)):
+        with pytest.raises(ArtifactError, match=r"argument [xy]|sizes 2 to 5, got \d+ for .* of argument x"):
+            model(*map(torch.ones, sizes))
+
+
+def test_sizes_that_are_sums(tmp_path: Path) -> None:
+    longer = torch.export.Dim("longer", min=3, max=9)
+    model = litz.load(
+        litz.aot_compile(
+            lambda x: x[1:] * x[0],
+            (torch.ones(6),),
+            dynamic_shapes={"x": {0: longer + 1}},
+            path=tmp_path / "m",
+        )
+    )
+    for size in (4, 10):
+        x = torch.randn(size)
+        torch.testing.assert_close(model(x), x[1:] * x[0])
+    for size in (3, 11):
+        with pytest.raises(ArtifactError, match="sizes 3 to 9"):
+            model(torch.ones(size))

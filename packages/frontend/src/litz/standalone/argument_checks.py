@@ -20,6 +20,9 @@ from litz_ir.symbols import Size, Symbol, SymbolTable, evaluate, free_symbols
 ArgumentCheck = Callable[[Sequence[Any]], None]
 """Function that raises :class:`ArtifactError` for arguments that a graph was not compiled for."""
 
+_FAR = 1 << 20
+"""Value at which terms of floors and remainders differ from the line through their values at 1 and 2."""
+
 _NUMBERS = {"int": int, "float": float, "bool": bool}
 
 
@@ -60,6 +63,18 @@ class _SizedTensor:
             for size, actual in zip(self.shape, given.shape, strict=True):
                 if isinstance(size, Symbol):
                     symbols.setdefault(size.name, actual)
+
+    def solve(self, given: Any, symbols: dict[str, int]) -> None:
+        """Add the symbols of which sizes of this argument are linear terms, such as ``2*s0``; the term of a size that
+        it never has gets another value, which does not fit."""
+        if isinstance(given, torch.Tensor) and given.dim() == len(self.shape):
+            for size, actual in zip(self.shape, given.shape, strict=True):
+                unknown = free_symbols(size) - symbols.keys()
+                if len(unknown) == 1:
+                    (name,) = unknown
+                    found = _solution(size, name, symbols, actual)
+                    if found is not None:
+                        symbols[name] = found
 
     def fits(self, given: Any, symbols: dict[str, int]) -> bool:
         """Report whether an argument is such a tensor for these values of symbols."""
@@ -117,6 +132,7 @@ def argument_check(plan: Plan, words: Described | None = None, first: int = 0) -
                 sized.append(_SizedTensor(*facts, kind.shape, kind.layout.strides))
     numbers = [(k, each) for k, each in enumerate(inputs) if isinstance(each, ScalarInput)]
     count = len(inputs)
+    derived = [each for each in sized if not all(isinstance(size, int | Symbol) for size in each.shape)]
 
     def check(args: Sequence[Any]) -> None:
         if len(args) != count:
@@ -125,7 +141,7 @@ def argument_check(plan: Plan, words: Described | None = None, first: int = 0) -
             if not tensor.fits(args[tensor.position]):
                 raise _refused(words, tensor, args[tensor.position])
         if numbers or sized:
-            symbols = _bound(words, numbers, sized, args)
+            symbols = _bound(words, numbers, sized, derived, args)
             _check_symbols(words, plan.symbols, symbols, sized)
             for each in sized:
                 if not each.fits(args[each.position], symbols):
@@ -138,9 +154,11 @@ def _bound(
     words: Described,
     numbers: Sequence[tuple[int, ScalarInput]],
     sized: Sequence[_SizedTensor],
+    derived: Sequence[_SizedTensor],
     args: Sequence[Any],
 ) -> dict[str, int]:
-    """Return the values of a plan's symbols that its arguments determine."""
+    """Return the values of a plan's symbols that its arguments determine; ``derived`` are those of ``sized`` with terms
+    of symbols as sizes."""
     symbols: dict[str, int] = {}
     for position, each in numbers:
         what = f"argument {words.arguments[position]} of {words.name}"
@@ -151,6 +169,11 @@ def _bound(
             symbols[each.symbol] = args[position]
     for tensor in sized:
         tensor.bind(args[tensor.position], symbols)
+    known = -1
+    while known < len(symbols):
+        known = len(symbols)
+        for tensor in derived:
+            tensor.solve(args[tensor.position], symbols)
     for position, each in numbers:
         if each.term is not None and free_symbols(each.term) <= symbols.keys():
             expected = evaluate(each.term, symbols)
@@ -158,6 +181,15 @@ def _bound(
                 what = f"argument {words.arguments[position]} of {words.name}"
                 raise ArtifactError(f"{what} is {args[position]}, not {expected}")
     return symbols
+
+
+def _solution(size: Size, name: str, symbols: dict[str, int], actual: int) -> int | None:
+    """Return the value of a symbol, rounded down, for which a linear term has a value; ``None`` for other terms."""
+    one, two, far = (evaluate(size, {**symbols, name: value}) for value in (1, 2, _FAR))
+    slope = two - one
+    if not slope or far - one != slope * (_FAR - 1):
+        return None
+    return 1 + (actual - one) // slope
 
 
 def _check_symbols(
@@ -186,12 +218,17 @@ def _check_symbols(
 
 
 def _where(words: Described, symbol: str, sized: Sequence[_SizedTensor]) -> str:
-    """Return the first dimension that a symbol is the size of, as words."""
-    for tensor in sized:
-        for axis, size in enumerate(tensor.shape):
-            if isinstance(size, Symbol) and size.name == symbol:
-                return f" in dimension {axis} of argument {words.arguments[tensor.position]}"
-    return ""
+    """Return the first dimension whose size has a symbol, as words."""
+    found = [
+        (size, f" in dimension {axis} of argument {words.arguments[tensor.position]}")
+        for tensor in sized
+        for axis, size in enumerate(tensor.shape)
+        if symbol in free_symbols(size)
+    ]
+    for size, where in found:
+        if isinstance(size, Symbol):
+            return where
+    return f" for {symbol}, where {found[0][0]} is the size{found[0][1]}" if found else ""
 
 
 def _equal_strides(shape: Sequence[int], given: Sequence[int], expected: Sequence[int]) -> bool:
