@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import pty
@@ -24,10 +25,11 @@ from torch.testing import assert_close
 import litz
 from litz.capture import aot
 from litz.schemes import isolated
-from litz.service.child import PROGRAM
+from litz.service.child import PROGRAM, _error_of
 from litz.service.pool import ChildPool
 from litz.service.service import CompileService
-from litz_ir.errors import InternalError, ProcessFailed
+from litz.service.worker import _error_data
+from litz_ir.errors import CompileTimeout, InternalError, ProcessFailed
 
 X = torch.linspace(-1, 1, 36).reshape(6, 6)
 
@@ -274,6 +276,18 @@ assert len(own) == 1 and not os.waitpid(pid, 0)[1]
 """
     for _ in range(3):
         subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_an_error_with_notes_comes_from_a_child_as_it_is() -> None:
+    error = CompileTimeout("too slow", hint="wait")
+    error.kernels = ("k0", "k1")
+    error.add_note("a note")
+    try:
+        raise error
+    except CompileTimeout as caught:
+        found = _error_of(json.loads(json.dumps(_error_data(caught))))
+    assert isinstance(found, CompileTimeout) and (found.message, found.hint) == ("too slow", "wait")
+    assert found.kernels == ("k0", "k1") and "a note" in "".join(found.__notes__)
 
 
 @pytest.mark.parametrize("limit", [1, 2])

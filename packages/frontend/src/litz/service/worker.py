@@ -188,7 +188,8 @@ def _error_data(error: Exception) -> Message:
         return {"error": kind, "fields": {}, "message": repr(error), "traceback": traceback.format_exc()}
     cause = error.__cause__
     kind = "MemoryError" if isinstance(cause, MemoryError) else type(error).__name__
-    plain = {name: value for name, value in vars(error).items() if name != "origin"}
+    # Notes are part of the traceback.
+    plain = {name: value for name, value in vars(error).items() if name not in ("origin", "__notes__")}
     return {
         "error": kind, "fields": plain, "message": error.message, "origin": asdict(error.origin),
         "traceback": traceback.format_exc(),
