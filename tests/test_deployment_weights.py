@@ -116,6 +116,26 @@ def test_tied_weights_are_one(tmp_path: Path) -> None:
     assert torch.equal(loaded.state_dict()["first.weight"], new)
 
 
+def test_tied_weights_are_given_by_any_of_their_names(tmp_path: Path) -> None:
+    model = Tied()
+    args, kwargs = CASES["tied"].arguments(4)
+    path = litz.aot_compile(model, args, kwargs, path=tmp_path / "model.litz", weights="none")
+    values = {name: value.clone() for name, value in model.state_dict().items()}
+    for name in ("first.weight", "second.weight"):
+        given = {each: value for each, value in values.items() if each != name}
+        safetensors.torch.save_file(given, tmp_path / "given.safetensors")
+        for weights in (given, tmp_path / "given.safetensors"):
+            loaded = litz.load(path, weights=weights)
+            torch.testing.assert_close(loaded(*args, **kwargs), model(*args, **kwargs).detach())
+    with pytest.raises(ArtifactError, match="are tied, and differ"):
+        litz.load(path, weights={**values, "second.weight": torch.zeros(8, 8)})
+    safetensors.torch.save_file({"other": torch.zeros(1)}, tmp_path / "given.safetensors")
+    with pytest.raises(
+        ArtifactError, match=r"given.safetensors has no weight .*\n.*all weights of state_dict"
+    ):
+        litz.load(path, weights=tmp_path / "given.safetensors")
+
+
 def test_weights_in_a_file_of_their_own_or_given(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)).eval()
     x = torch.randn(3, 8)

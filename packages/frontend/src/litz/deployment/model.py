@@ -12,7 +12,7 @@ from litz.deployment.binaries import Binaries
 from litz.deployment.calls import CallForm
 from litz.deployment.manifest import Manifest, Program
 from litz.deployment.verification import Verification
-from litz.deployment.weights import checked, strided_copy
+from litz.deployment.weights import checked, refuse_untied, strided_copy
 from litz_ir.errors import ArtifactError
 
 Check = Callable[[Sequence[Any]], None]
@@ -115,10 +115,7 @@ class LoadedModel:
         for name, value in state_dict.items():
             k = self._names[name]
             checked(name, value, self._manifest.weights[k], self._where)
-            if k in found and not torch.equal(found[k], value.to(found[k].device)):
-                raise ArtifactError(
-                    f"the weights {name} and {self._manifest.weights[k].name} are tied, and differ"
-                )
+            refuse_untied(name, self._manifest.weights[k], value, found.get(k))
             found[k] = value
         with self._update:
             weights = list(self._weights)

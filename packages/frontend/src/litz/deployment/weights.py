@@ -13,6 +13,7 @@ import math
 import mmap
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -94,9 +95,15 @@ class StoredWeights:
             unknown = sorted(given.keys() - names.keys())
             if unknown:
                 raise ArtifactError(f"{self._where} has no weight {unknown[0]}")
+            found: dict[str, torch.Tensor] = {}
+            for name, value in given.items():
+                weight = names[name]
+                refuse_untied(name, weight, checked(name, value, weight, self._where), found.get(weight.name))
+                found[weight.name] = value
             return {
-                names[name].name: strided_copy(checked(name, value, names[name], self._where), names[name])
-                for name, value in given.items()
+                each.name: strided_copy(found[each.name], each)
+                for each in names.values()
+                if each.name in found
             }
         memory = mapped(Path(given))
         own = {each.name: each for each in names.values()}
@@ -123,10 +130,23 @@ def mapped_weights(
             raise ValueError("the header is longer than the file")
         header = json.loads(memory[offset + LENGTH : offset + LENGTH + length])
         first, end = offset + LENGTH + length, offset + size
-        return {name: _mapped(memory, header[name], each, first, end) for name, each in expected.items()}
+        return {
+            name: _mapped(memory, _described(header, each, where), each, first, end)
+            for name, each in expected.items()
+        }
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         message = f"the weights of {where} cannot be read: {type(error).__name__}: {error}"
         raise ArtifactError(message, hint=AGAIN) from error
+
+
+def _described(header: Mapping[str, Any], weight: Weight, where: str) -> Mapping[str, Any]:
+    """Return a weight's description in a header: tied ones have one, by any of their names."""
+    found = next((header[name] for name in (weight.name, *weight.aliases) if name in header), None)
+    if not isinstance(found, Mapping):
+        raise ArtifactError(
+            f"{where} has no weight {weight.name}", hint="give a file with all weights of state_dict()"
+        )
+    return found
 
 
 def _mapped(
@@ -168,3 +188,12 @@ def checked(name: str, value: object, weight: Weight, where: str) -> torch.Tenso
             hint="compile the program again for other weights",
         )
     return value
+
+
+def refuse_untied(name: str, weight: Weight, value: torch.Tensor, other: torch.Tensor | None) -> None:
+    """Raise :class:`ArtifactError` where tied weights are given different values, of which ``other`` is the first."""
+    if other is not None and not torch.equal(other, value.to(other.device)):
+        raise ArtifactError(
+            f"the weights {name} and {weight.name} are tied, and differ",
+            hint="give one of them, or equal ones",
+        )
