@@ -11,10 +11,12 @@ import tempfile
 import threading
 from dataclasses import fields, replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import litz
+import litz.cache
 from litz.environment.variables import quota_bytes
 from litz.notices import log_once
 from litz.options import config_from, variable_notices
@@ -343,3 +345,17 @@ def test_modes_are_listed_with_the_options_that_they_set() -> None:
         assert config_from(Config(), mode, None) == replace(Config(), **changes)
     with pytest.raises(ConfigError, match="unknown mode 'max_autotune'"):
         litz.list_mode_options("max_autotune")
+
+
+@pytest.mark.parametrize("name", ["cache_remote", "cache_remote_key"])
+def test_errors_do_not_show_passwords(name: str) -> None:
+    with pytest.raises(ConfigError, match="takes str, got an object of the type bytes") as caught:
+        Config().replaced({name: b"password"})
+    assert "password" not in str(caught.value)
+
+
+@pytest.mark.parametrize("module", [litz, litz.cache], ids=lambda module: module.__name__)
+def test_names_that_are_not_imported_yet_are_listed(module: ModuleType) -> None:
+    listed = dir(module)
+    assert {"__doc__", *module._LAZY} <= set(listed) and listed == sorted(listed)
+    assert all(hasattr(module, name) for name in listed)

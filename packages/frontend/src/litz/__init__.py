@@ -90,3 +90,8 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'litz' has no attribute {name!r}; it has {', '.join(__all__)}")
     return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    """List the names of the module, those that are not imported yet included."""
+    return sorted({*globals(), *__all__})

@@ -263,7 +263,7 @@ _PROMISES = ("batch_invariant", "deterministic", "nan_asserts", "size_asserts", 
 """Flags of options that promise something about results or inputs."""
 
 _SECRETS = ("cache_remote", "cache_remote_key")
-"""Options that may contain a password: :meth:`ConfigHandle.save` leaves them out."""
+"""Options that may contain a password: :meth:`ConfigHandle.save` and errors leave them out."""
 
 _NO_SUCH_OPTION = (
     "litz.list_options() lists the names; other options of Inductor set nothing here, and can be left out"
@@ -298,7 +298,8 @@ def _validate(name: str, value: object) -> None:
         text = expected.__name__
     if not accepted:
         hint = _HINTS.get(name, "")
-        raise ConfigError(f"option {name!r} takes {text}, got {value!r}", hint=hint)
+        given = f"an object of the type {type(value).__name__}" if name in _SECRETS else repr(value)
+        raise ConfigError(f"option {name!r} takes {text}, got {given}", hint=hint)
     if name == "force":
         parse_options(str(value))
     if name == "cache_quota":

@@ -28,3 +28,8 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'litz.cache' has no attribute {name!r}; it has {', '.join(_LAZY)}")
     return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    """List the names of the module, those that are not imported yet included."""
+    return sorted({*globals(), *_LAZY})
