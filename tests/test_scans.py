@@ -86,6 +86,20 @@ def test_not_finite_values_reach_all_later_points() -> None:
     agrees(lambda x: (x.cumsum(-1), x.cumprod(-1), x.cummax(-1), x.cummin(-1), x.logcumsumexp(-1)), x)
 
 
+@pytest.mark.parametrize("isa", [None, "scalar"])
+def test_large_factors_neither_overflow_nor_vanish_before_their_turn(isa: str | None) -> None:
+    x = torch.full((5, 50), 1e200, dtype=torch.float64)
+    x[0, 0] = 0
+    x[1, ::2] = -1e-200
+    x[2, :20], x[2, 20:] = 0.5, 1e-30
+    x[3, :2] = 1e-200
+    x[4, 30] = float("nan")
+    torch._dynamo.reset()
+    with litz.config.patch(fallback="error", isa=isa):
+        found = torch.compile(lambda x: x.cumprod(-1), backend="litz", fullgraph=True)(x)
+    torch.testing.assert_close(found, x.cumprod(-1), equal_nan=True, atol=0, rtol=1e-12)
+
+
 def test_ties_keep_the_last_position() -> None:
     agrees(lambda x: (x.cummax(-1), x.cummin(-1)), torch.randint(0, 3, (4, 130)).float())
 

@@ -94,12 +94,42 @@ LITZ_FN V scan_lanes(V v) {
   }
 }
 
+// Partial products of factors with large exponents overflow or vanish where the product from the first factor on does
+// not: 0 * 1e200 * 1e200 is 0, and NaN in another order. Those factors are multiplied one after another.
+template <class V>
+LITZ_FN auto exponents_within(V v, uint64_t low, uint64_t high) {
+  typedef vec<uint64_t> bits;
+  // Doubles in order of their sizes, with the sign bit shifted out; the difference wraps below `low`.
+  const bits own = bits_as<bits>(v);
+  return le(own + own - splat<bits>(low << 53), splat<bits>(((high - low) << 53) - 1));
+}
+template <class V>
+LITZ_FN bool keeps_range(V before, V factors, V products) {
+  constexpr uint64_t one = 1023, most = 1022 / lane_count<V>, normal = 1, infinite = 2047;
+  if (lane(before, 0) == 0) return all_true(exponents_within(factors, 0, one + most));
+  return all_true(exponents_within(factors, one - most, one + most) & exponents_within(products, normal, infinite));
+}
+template <class V>
+LITZ_FN V multiply_in_order(V before, V v) {
+  elem<V> lanes[lane_count<V>], product = lane(before, 0);
+  raw_store(lanes, v);
+  for (auto& each : lanes) each = product *= each;
+  return raw_load<V>(lanes);
+}
+
 template <class Op, class V>
 struct running {
   V before = splat<V>(Op::template identity<elem<V>>());
   LITZ_METHOD V next(V v) {
     // The total of a vector does not depend on those before it, so that only one combination delays the next vector.
     V own = scan_lanes<Op>(v), all = Op::of(before, own);
+    if constexpr (same<Op, scan_prod> && same<elem<V>, double>) {
+      if (!keeps_range(before, v, all)) {
+        all = multiply_in_order(before, v);
+        before = last_lane(all);
+        return all;
+      }
+    }
     before = Op::of(before, last_lane(own));
     return all;
   }
