@@ -14,4 +14,4 @@ from litz_target_numba.target import NumbaTarget
 def test_every_graph_passes(tmp_path: Path) -> None:
     report = run_graph_conformance(NumbaTarget(), tmp_path)
     assert (report.failed, report.skipped) == ((), ()), report.describe()
-    assert len(report.passed) == 120
+    assert len(report.passed) == 121

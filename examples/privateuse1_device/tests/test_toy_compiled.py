@@ -222,4 +222,4 @@ def test_the_functions_of_the_device_are_complete_and_it_conforms() -> None:
     lines = done.stdout.splitlines()
     assert [line.endswith(": good") for line in lines[:10]] == [True] * 10
     assert "conformance of kernels: 131 passed, 0 failed, 41 skipped" in lines
-    assert "conformance of graphs: 116 passed, 0 failed, 4 skipped" in lines
+    assert "conformance of graphs: 117 passed, 0 failed, 4 skipped" in lines

@@ -114,6 +114,13 @@ def _cumulative_prod(g: CaseBuilder) -> Tensor:
     return g.scan("prod", g.given("x", 5, 12, low=0.5, high=1.5), 1)
 
 
+def _scans_with_neighbours(g: CaseBuilder) -> Sequence[Tensor]:
+    x = g.given("x", 6, 40)
+    total = g.scan("sum", x, 1)
+    centred = total - g.mean(total, axis=-1, keepdims=True)
+    return total.flip(1) * x, g.scan("max", centred.flip(1), 1) + x
+
+
 def _scan_of_a_long_row(g: CaseBuilder) -> Tensor:
     return g.scan("sum", g.given("x", 20_000, dtype=i64, low=-9, high=9), 0)
 
@@ -130,7 +137,7 @@ REDUCTIONS: Mapping[str, Program] = {
         _row_sums, _column_sums, _long_row, _total, _tall_columns, _middle_axis, _two_axes,
         _mean_and_variance, _welford, _positions, _logic, _multiplied, _user_combiner, _logsumexp,
         _online_softmax, _reduction_of_a_reduction, _several_reductions, _of_nothing, _dynamic_rows,
-        _cumulative, _cumulative_prod, _scan_of_a_long_row, _sorted_rows,
+        _cumulative, _cumulative_prod, _scans_with_neighbours, _scan_of_a_long_row, _sorted_rows,
     )
 }  # fmt: skip
 """Programs by name."""
