@@ -66,8 +66,8 @@ def test_run_makes_litz_the_default_and_prints_counters(tmp_path: Path) -> None:
     done = litz(tmp_path, "run", "script.py", "--rows", "2")
     assert done.returncode == 3, done.stderr
     assert "gradient True ['--rows', '2']" in done.stdout
-    counted = [line.split() for line in done.stderr.splitlines() if "graphs" in line]
-    assert [words[3] for words in counted] == ["4"], "two shapes, a forward and a backward"
+    rows = [line.split() for line in done.stderr.splitlines() if "│" in line]
+    assert [each[3] for each in rows if each[1] == "graphs"] == ["4"], "two shapes, a forward and a backward"
 
 
 def test_explain_writes_the_page_and_the_document_of_a_script(tmp_path: Path) -> None:
