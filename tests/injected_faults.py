@@ -19,7 +19,7 @@ import litz_lowering
 from litz.capture.aot import CompileSession
 from litz_codegen_cpp.emit.bodies import body
 from litz_codegen_cpp.emit.source.ops_table import SPELLINGS
-from litz_ir.loops import LoopGraph, Pointwise
+from litz_ir.loops import Axis, LoopGraph, Pointwise
 from litz_ir.passes import PassContext
 from litz_ir.scalar import const, op
 from litz_lowering import LoweredGraph
@@ -65,7 +65,9 @@ def wrong_graph_pass(put: Set) -> None:
 def wrong_fusion(put: Set) -> None:
     """Fusion does not check that an operation reads the element that the group has just computed."""
 
-    def phase_for(new_node: ScheduledNode, defined: Mapping[str, ScheduledNode]) -> int | None:
+    def phase_for(
+        new_node: ScheduledNode, defined: Mapping[str, ScheduledNode], inner: Sequence[Axis]
+    ) -> int | None:
         producers = [defined[load.buffer] for load in new_node.loads if load.buffer in defined]
         return max((each.phase + (1 if each.reduces else 0) for each in producers), default=0)
 

@@ -29,7 +29,9 @@ from litz.service.child import PROGRAM, _error_of
 from litz.service.pool import ChildPool
 from litz.service.service import CompileService
 from litz.service.worker import _error_data
+from litz_ir import extension
 from litz_ir.errors import CompileTimeout, InternalError, ProcessFailed
+from litz_ir.scalar import ScalarOp, ops_table
 
 X = torch.linspace(-1, 1, 36).reshape(6, 6)
 
@@ -239,14 +241,14 @@ def test_after_a_fault_the_next_graph_has_a_new_child(service: CompileService) -
     assert second != first
 
 
-def test_a_program_with_passes_of_its_own_is_compiled_here(service: CompileService) -> None:
-    sys.modules.setdefault("litz_ir.extension", sys.modules["litz_ir"])
-    try:
-        with litz.config.patch(fallback="error"):
-            assert_close(torch.compile(program, backend="litz")(X), program(X))
-    finally:
-        if sys.modules["litz_ir.extension"] is sys.modules["litz_ir"]:
-            del sys.modules["litz_ir.extension"]
+def test_a_program_with_operations_of_its_own_is_compiled_here(
+    service: CompileService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = ScalarOp("softplus", 1, accepts="float", cost=20)
+    monkeypatch.setitem(ops_table._TABLE, row.name, row)
+    assert extension.registered() == (row.name,)
+    with litz.config.patch(fallback="error"):
+        assert_close(torch.compile(program, backend="litz")(X), program(X))
     assert service.children.pids() == []
 
 

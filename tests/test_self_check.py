@@ -448,9 +448,9 @@ def test_the_setting_is_given_like_any_other(runs: list[str], monkeypatch: pytes
             pass
         with pytest.raises(Exception, match=wrong):
             torch.compile(lambda x: x - 1, backend="litz", options={"self_check": "always"})(X)
-    assert settings._from_environment({"LITZ_SELF_CHECK": "sample"}).self_check == "sample"
+    assert settings.ConfigHandle({"LITZ_SELF_CHECK": "sample"}).current().self_check == "sample"
     with pytest.raises(ConfigError, match=wrong):
-        settings._from_environment({"LITZ_SELF_CHECK": "always"})
+        settings.ConfigHandle({"LITZ_SELF_CHECK": "always"})
 
 
 def test_graphs_that_may_not_run_twice() -> None:

@@ -58,7 +58,7 @@ def problems(site: Path, pages: tuple[str, ...] = PAGES, pictures: Path | None =
     """Return a sentence for each problem of pages, and write pictures of them into a folder if one is given."""
     found = []
     with (
-        tempfile.TemporaryDirectory() as profile,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
         chromium.opened(site / f"{pages[0]}.html", Path(profile)) as browser,
     ):
         for page in pages:

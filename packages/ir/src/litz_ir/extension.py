@@ -20,13 +20,14 @@ from litz_ir.dtypes import ALL, DType, f32
 from litz_ir.errors import ConfigError, DTypeError, VerifyError
 from litz_ir.interp.encoding import Array
 from litz_ir.interp.scalar import add_meaning
+from litz_ir.loops.reduction_kinds import BUILT_IN as BUILT_IN_KINDS
 from litz_ir.loops.reduction_kinds import REDUCTION_KINDS, ReductionKind, StateDefinition, add_kind
 from litz_ir.scalar.expr import Const
 from litz_ir.scalar.node import Expr
 from litz_ir.scalar.ops_table import BUILT_IN, OPS, AcceptedDTypes, ScalarOp, add_operation
 from litz_ir.scalar.verify import BodyScope, ErrorLocation, verify_bodies
 
-__all__ = ["register_operation", "register_reduction"]
+__all__ = ["register_operation", "register_reduction", "registered"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -109,6 +110,11 @@ def register_reduction(kind: ReductionKind) -> None:
     dtypes, definition = _accepted(kind.name, kind.define, kind.inputs)
     _check_definition(kind, dtypes, definition)
     add_kind(kind)
+
+
+def registered() -> tuple[str, ...]:
+    """Names of the operations and reductions that packages registered in this process."""
+    return (*sorted(OPS.keys() - BUILT_IN), *sorted(REDUCTION_KINDS.keys() - BUILT_IN_KINDS))
 
 
 # --- names and rows ------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from litz_ir.target import TransferableTarget
 from litz_lowering import LoweredGraph
 
 _EXTENSION = "litz_ir.extension"
-"""Module by which packages add scalar operations, which children do not have."""
+"""Module by which packages add operations and reductions, which children do not have."""
 
 _GIB = 1 << 30
 
@@ -37,7 +37,8 @@ def obstacle(stages: Stages) -> str:
         return "a debugging tool watches it"
     if not all(isinstance(each, TransferableTarget) for each in targets):
         return "a target cannot be made in another process"
-    if registered_with(targets) != NOTHING or _EXTENSION in sys.modules:
+    extension = sys.modules.get(_EXTENSION)
+    if registered_with(targets) != NOTHING or (extension is not None and extension.registered()):
         return "something is registered with litz in this process"
     return ""
 

@@ -243,6 +243,9 @@ _ROWS = (
 
 _TABLE = {row.name: row for row in _ROWS}
 
+BUILT_IN = frozenset(_TABLE)
+"""Names of litz's own rows."""
+
 REDUCTION_KINDS: Mapping[str, ReductionKind] = MappingProxyType(_TABLE)
 """The rows by name: litz's own, and those that other packages registered."""
 
