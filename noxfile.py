@@ -31,7 +31,11 @@ WORKSPACE = read_packages(ROOT)
 FOLDERS = tuple(WORKSPACE)  # lowest layer first
 TORCH_FREE = ("ir", "scheduler", "codegen-cpp")
 # What importing every module takes, beyond the dependencies.
-EXTRAS = {"ir": ["sympy"], "codegen-triton": ["runtime"]}
+EXTRAS = {
+    "ir": ["sympy"],
+    "codegen-triton": ["runtime"],
+    "frontend": ["fsspec", "redis", "signing"],
+}
 
 RUFF = "ruff>=0.17,<0.18"
 SITE = (

@@ -87,7 +87,7 @@ class Kernels:
 def test_plans_of_the_corpus_compute_what_its_graphs_do(machine: Capabilities, tmp_path: Path) -> None:
     report = run_graph_conformance(Interpreted(machine), tmp_path)
     assert report.failed == ()
-    assert len(report.passed) == len(CASES) == 120
+    assert len(report.passed) == len(CASES) == 121
     assert report.skipped == ()
 
 
