@@ -20,7 +20,6 @@ import pytest
 import torch
 
 import litz
-import litz_lowering
 import litz_scheduler
 from litz.cache import artifacts
 from litz.cache.store import FOLDERS, MANIFEST, Store
@@ -50,20 +49,6 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("filled")
     call(folder)
     return folder
-
-
-@pytest.fixture
-def lowered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of graphs that are lowered from now on."""
-    names: list[str] = []
-    lower = litz_lowering.lower  # type: ignore[attr-defined]
-
-    def counted(gm: Any, **options: Any) -> Any:
-        names.append(options["name"])
-        return lower(gm, **options)
-
-    monkeypatch.setattr(litz_lowering, "lower", counted)
-    return names
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import litz
-import litz_lowering
 from litz.cache.counts import stats
 from litz.cache.layers import opened_tiers
 from litz.cache.store import FOLDERS, Store
@@ -24,20 +23,6 @@ from litz.settings import Config
 def lines_anew() -> None:
     log_once.cache_clear()
     torch._dynamo.utils.counters.clear()
-
-
-@pytest.fixture
-def lowered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of graphs that are lowered from now on."""
-    names: list[str] = []
-    lower: Callable[..., Any] = litz_lowering.lower
-
-    def counted(gm: Any, **options: Any) -> Any:
-        names.append(options["name"])
-        return lower(gm, **options)
-
-    monkeypatch.setattr(litz_lowering, "lower", counted)
-    return names
 
 
 def function(x: torch.Tensor) -> torch.Tensor:

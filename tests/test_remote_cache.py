@@ -18,7 +18,6 @@ import pytest
 import torch
 
 import litz
-import litz_lowering
 from litz.cache.counts import stats
 from litz.cache.remote import signed
 from litz.cache.remote.file_store import FileStore
@@ -105,20 +104,6 @@ def call(folder: Path, url: str, key: str = KEY, **options: Any) -> None:
         torch.testing.assert_close(torch.compile(function, backend="litz")(x), function(x))
         remote = signed.remote_cache(config) if key and config.uses_disk else None
     assert remote is None or remote.finish(5.0)
-
-
-@pytest.fixture
-def lowered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of graphs that are lowered from now on."""
-    names: list[str] = []
-    lower = litz_lowering.lower  # type: ignore[attr-defined]
-
-    def counted(gm: Any, **options: Any) -> Any:
-        names.append(options["name"])
-        return lower(gm, **options)
-
-    monkeypatch.setattr(litz_lowering, "lower", counted)
-    return names
 
 
 def content(folder: Path) -> dict[str, bytes]:
