@@ -14,7 +14,8 @@ from triton_scheduled import choices, emitted, tiled
 
 from litz_codegen_triton.capabilities import SORTED_ROW
 from litz_codegen_triton.emit.kernel import KernelSource
-from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
+from litz_codegen_triton.runtime.compile import compile_source
+from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_ir.dtypes import DType, bf16, f32, i64
 from litz_ir.errors import CodegenError, CompileFailed, TargetError, ToolchainError
 from litz_ir.loops import SORT

@@ -14,7 +14,7 @@ from triton_scheduled import choices, emitted, scheduled, subkernel_tiles
 
 from litz_codegen_triton.emit.indexing.grid import grid_size
 from litz_codegen_triton.runtime.compile import compile_source
-from litz_codegen_triton.tune import describe_tiling
+from litz_codegen_triton.tune.candidate_configs import describe_tiling
 from litz_ir.plan import Foreach, Kernel, TileLoops
 from litz_ir.plan.verify.kernel import verify_kernel
 from litz_ir.symbols import evaluate

@@ -15,7 +15,7 @@ import triton_corpus
 from triton_scheduled import scheduled, tiled
 
 from litz_codegen_triton.runtime import launch
-from litz_codegen_triton.runtime.compile import CompiledKernel
+from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_ir.errors import CompileFailed, KernelError, OutOfMemory, ToolchainError
 from litz_ir.plan import Kernel
 from litz_ir.symbols import evaluate, mul, symbol

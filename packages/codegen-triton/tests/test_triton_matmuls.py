@@ -16,7 +16,8 @@ from triton_cases import I0, I1, R0, kernel, scalar
 from triton_scheduled import emitted, tiled
 
 from litz_codegen_triton.capabilities import chip_model
-from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
+from litz_codegen_triton.runtime.compile import compile_source
+from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i32
 from litz_ir.errors import CodegenError
 from litz_ir.loops import Axis, NamedCombiner

@@ -15,7 +15,8 @@ from triton_scheduled import scheduled
 
 import litz_codegen_triton.target
 from litz_codegen_triton.capabilities import CUDA
-from litz_codegen_triton.runtime.compile import CompiledKernel, compile_plan
+from litz_codegen_triton.runtime.compile import compile_plan
+from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_codegen_triton.runtime.launch import current_chip
 from litz_codegen_triton.schedule.kernel import schedule_kernel
 from litz_codegen_triton.target import CudaTarget
@@ -132,6 +133,16 @@ def test_loading_without_a_gpu_says_so(tmp_path: Path) -> None:
     (unit,) = target.emit(plan)
     with pytest.raises(ToolchainError, match="no CUDA driver"):
         target.load([unit], [target.build(unit, tmp_path)], {"softmax": plan.kernels[0]})
+
+
+def test_what_loads_cubins_imports_neither_triton_nor_the_emission() -> None:
+    program = (
+        "import sys; from litz_codegen_triton.target import CudaTarget; CudaTarget('sm_90').capabilities();"
+        "print(sorted({'triton', 'litz_codegen_triton.emit.kernel', 'litz_codegen_triton.tune.candidate_configs',"
+        " 'litz_codegen_triton.schedule.plan'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_cubins_are_made_without_torch() -> None:

@@ -18,7 +18,7 @@ from triton_scheduled import choices, emitted, scheduled, tiled
 from litz_codegen_triton.emit.loops.tiles import Tiling
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_codegen_triton.schedule.tile_loops import LARGEST_TILE
-from litz_codegen_triton.tune import MAX_CANDIDATES, describe_tile
+from litz_codegen_triton.tune.candidate_configs import MAX_CANDIDATES, describe_tile
 from litz_ir.dtypes import bf16, f32
 from litz_ir.errors import CodegenError
 from litz_ir.loops import NamedCombiner

@@ -14,7 +14,8 @@ import triton
 
 from litz_codegen_triton.capabilities import NVIDIA
 from litz_codegen_triton.emit.kernel import KernelSource
-from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
+from litz_codegen_triton.runtime.compile import compile_source
+from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_ir.errors import CompileFailed
 
 _ACCESS = re.compile(r"\b(ld|st)\.global(?:\.[a-zA-Z]\w*(?:::\w+)*)*?(?:\.v(\d+))?\.[bfus](\d+)\b")

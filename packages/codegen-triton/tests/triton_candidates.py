@@ -22,7 +22,7 @@ from triton_scheduled import MACHINE, requested, scheduled
 
 from litz_codegen_triton.runtime.interpret import run_kernel
 from litz_codegen_triton.schedule.kernel import schedule_kernel
-from litz_codegen_triton.tune import candidates
+from litz_codegen_triton.tune.candidate_configs import candidates
 from litz_ir.errors import KernelError
 from litz_ir.interp.kernel import run_kernel as run_reference
 from litz_ir.plan import Kernel

@@ -27,7 +27,8 @@ import triton_nested_reductions
 
 from litz_codegen_triton.capabilities import chip_capabilities
 from litz_codegen_triton.emit.kernel import emit_kernel
-from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
+from litz_codegen_triton.runtime.compile import compile_source
+from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_codegen_triton.runtime.launch import LaunchModule, current_chip
 from litz_codegen_triton.schedule.kernel import schedule_kernel
 from litz_ir.dtypes import f32

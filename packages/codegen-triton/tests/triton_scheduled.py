@@ -11,7 +11,7 @@ from litz_codegen_triton.emit.loops.dot_kernels import DotKernel, scheduled_role
 from litz_codegen_triton.emit.loops.tiles import Tiling, tiling
 from litz_codegen_triton.emit.source.ops_table import Form
 from litz_codegen_triton.schedule.kernel import schedule_kernel
-from litz_codegen_triton.tune import ATTENTION_SHARED_BYTES, candidates
+from litz_codegen_triton.tune.candidate_configs import ATTENTION_SHARED_BYTES, candidates
 from litz_ir.plan import Kernel, KernelOrigin, TileRequest, schedules_of, with_schedules
 
 MACHINE = chip_capabilities(DEFAULT_CHIP)

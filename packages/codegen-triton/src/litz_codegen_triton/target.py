@@ -6,18 +6,19 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from litz_codegen_triton import emit, runtime, schedule, tune
 from litz_codegen_triton.capabilities import DEFAULT_CHIP, chip_capabilities
-from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
 from litz_codegen_triton.emit.source.ops_table import spelled_operations
-from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source, plan_sources
+from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_codegen_triton.runtime.launch import LaunchModule, current_chip
-from litz_codegen_triton.runtime.workers import shared_pool
-from litz_codegen_triton.schedule.plan import schedule_plan
-from litz_codegen_triton.tune import candidates, describe_tiling
 from litz_ir.errors import ToolchainError
 from litz_ir.plan import Kernel, Matmul, Plan
 from litz_ir.target import Capabilities, SourceUnit
+
+if TYPE_CHECKING:
+    from litz_codegen_triton.emit import KernelSource
 
 __all__ = ["CudaTarget"]
 
@@ -59,11 +60,11 @@ class CudaTarget:
 
     def schedule(self, plan: Plan) -> Plan:
         """Replace each tile request of a plan with a schedule for the chip. Raises ``CodegenError``."""
-        return schedule_plan(plan, self.capabilities())
+        return schedule.schedule_plan(plan, self.capabilities())
 
     def emit(self, plan: Plan) -> tuple[SourceUnit, ...]:
         """Emit one source unit for each kernel of a scheduled plan. Raises ``CodegenError``."""
-        return tuple(self._unit(source) for source in plan_sources(plan))
+        return tuple(self._unit(source) for source in runtime.plan_sources(plan))
 
     def _unit(self, source: KernelSource) -> SourceUnit:
         flags = (
@@ -78,22 +79,22 @@ class CudaTarget:
 
     def candidates(self, kernel: Kernel) -> tuple[Kernel, ...]:
         """Return the kernel and at most five variants with other tiles, for autotuning. Raises ``CodegenError``."""
-        return candidates(kernel, self.capabilities())
+        return tune.candidates(kernel, self.capabilities())
 
     def described(self, kernel: Kernel) -> str:
         """Describe a kernel's tiles and warps, as in ``x 2, r 1024, 4 warps``. Raises ``CodegenError``."""
-        return describe_tiling(kernel)
+        return tune.describe_tiling(kernel)
 
     def prepare(self) -> int:
         """Start the compiler processes and return how many units can be compiled in parallel."""
-        pool = shared_pool()
+        pool = runtime.shared_pool()
         pool.start()
         return len(pool.workers) + 1
 
     def build(self, unit: SourceUnit, folder: Path) -> Path:
         """Compile a unit to a file with its cubin; no GPU is needed. Raises ``ToolchainError``."""
         source, chip = _source(unit)
-        return shared_pool().build(source, chip, folder)
+        return runtime.shared_pool().build(source, chip, folder)
 
     def load(
         self, units: Sequence[SourceUnit], binaries: Sequence[Path], kernels: Mapping[str, Kernel]
@@ -104,13 +105,13 @@ class CudaTarget:
 
         def unaligned(name: str) -> CompiledKernel:
             source, chip = _source(sources[name])
-            schedule = kernels[name].schedule
-            if isinstance(schedule, Matmul) and schedule.descriptors:
+            known = kernels[name].schedule
+            if isinstance(known, Matmul) and known.descriptors:
                 # A tensor descriptor needs memory that is aligned to 16 bytes.
-                plain = replace(kernels[name], schedule=replace(schedule, descriptors=()))
-                source = emit_kernel(plain)
+                plain = replace(kernels[name], schedule=replace(known, descriptors=()))
+                source = emit.emit_kernel(plain)
             with tempfile.TemporaryDirectory(prefix="litz-triton-") as folder:
-                return compile_source(source, chip, Path(folder), aligned=False)
+                return runtime.compile_source(source, chip, Path(folder), aligned=False)
 
         by_name = {kernel.name: kernel for kernel in compiled}
         return LaunchModule(by_name, kernels, unaligned)
@@ -122,7 +123,7 @@ def _source(unit: SourceUnit) -> tuple[KernelSource, str]:
         raise ToolchainError(f"a source unit cannot be called {unit.name!r}", hint="emit it again")
     flags = dict(flag.split("=", 1) for flag in unit.flags)
     try:
-        source = KernelSource(
+        source = emit.KernelSource(
             name=unit.name,
             text=unit.text,
             signature=tuple(part for part in flags["signature"].split(",") if part),

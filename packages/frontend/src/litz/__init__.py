@@ -9,14 +9,14 @@ of litz lists the pages.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from litz.backend import mark_step_begin, register
 from litz.configuration import config
 from litz.explain.entry import diff, explain
 from litz.options import list_mode_options, list_options
+from litz_ir.deferred import deferred
 
 if TYPE_CHECKING:
     from litz.capture.compile_fx import compile_fx, compile_fx_inner
@@ -84,14 +84,4 @@ _LAZY: Mapping[str, str] = MappingProxyType(
 
 register()
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name from the module that defines it."""
-    if name not in _LAZY:
-        raise AttributeError(f"module 'litz' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(import_module(_LAZY[name]), name)
-
-
-def __dir__() -> list[str]:
-    """List the names of the module, those that are not imported yet included."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = deferred(__name__, _LAZY)

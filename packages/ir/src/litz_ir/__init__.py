@@ -7,8 +7,9 @@ never loads the parser. The README is the distribution's description; `docs/arch
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from litz_ir.deferred import deferred
 
 if TYPE_CHECKING:
     from litz_ir.errors import LitzError
@@ -50,15 +51,4 @@ _MODULES = {
     "verify": "litz_ir.verifier",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name from the module that defines it."""
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module 'litz_ir' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(import_module(module), name)
-
-
-def __dir__() -> list[str]:
-    """List the public names, those that are not imported yet included."""
-    return sorted(__all__)
+__getattr__, __dir__ = deferred(__name__, _MODULES)

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from litz_ir.deferred import deferred
 
 if TYPE_CHECKING:
     from litz_lowering.aten.fallback import Fallback
@@ -77,15 +78,4 @@ _MODULES: Mapping[str, str] = MappingProxyType(
 """The module that defines each public name, imported when the name is first used: a graph from a cache is not lowered.
 """
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name from the module that defines it."""
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module 'litz_lowering' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(import_module(module), name)
-
-
-def __dir__() -> list[str]:
-    """List the public names, those that are not imported yet included."""
-    return sorted(__all__)
+__getattr__, __dir__ = deferred(__name__, _MODULES)

@@ -6,8 +6,9 @@ the repository of litz follows a graph through it.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from litz_ir.deferred import deferred
 
 if TYPE_CHECKING:
     from litz_scheduler.analysis.cost_model import CostModel, ReductionWork, ThresholdCosts
@@ -81,17 +82,4 @@ _MODULES = {
     "schedule": "litz_scheduler.pipeline",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name from the module that defines it."""
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(
-            f"module 'litz_scheduler' has no attribute {name!r}; it has {', '.join(__all__)}"
-        )
-    return getattr(import_module(module), name)
-
-
-def __dir__() -> list[str]:
-    """List the public names, those that are not imported yet included."""
-    return sorted(__all__)
+__getattr__, __dir__ = deferred(__name__, _MODULES)

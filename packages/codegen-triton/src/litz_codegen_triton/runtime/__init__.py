@@ -1,5 +1,26 @@
-"""Compilation, loading, launching and interpretation of emitted Triton kernels."""
+"""Compilation, loading, launching and interpretation of emitted Triton kernels.
 
-from litz_codegen_triton.runtime.compile import CompiledKernel, compile_source
+What compiles is imported when it is first used: a program whose cubins are in a file or in the cache loads neither
+Triton nor the emission of kernels.
+"""
 
-__all__ = ["CompiledKernel", "compile_source"]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
+from litz_ir.deferred import deferred
+
+if TYPE_CHECKING:
+    from litz_codegen_triton.runtime.compile import compile_source, plan_sources
+    from litz_codegen_triton.runtime.workers import shared_pool
+
+__all__ = ["CompiledKernel", "compile_source", "plan_sources", "shared_pool"]
+
+__getattr__, __dir__ = deferred(
+    __name__,
+    {
+        **dict.fromkeys(("compile_source", "plan_sources"), "litz_codegen_triton.runtime.compile"),
+        "shared_pool": "litz_codegen_triton.runtime.workers",
+    },
+)

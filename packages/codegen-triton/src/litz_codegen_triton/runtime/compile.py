@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,65 +14,15 @@ from triton.compiler import ASTSource, make_backend
 
 from litz_codegen_triton.capabilities import CUDA, chip_capabilities, chip_model
 from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
-from litz_codegen_triton.runtime.modules import load_function, write_atomically
+from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
+from litz_codegen_triton.runtime.modules import load_function
 from litz_codegen_triton.runtime.paired_sums import without_paired_sums
 from litz_codegen_triton.schedule.plan import schedule_plan
-from litz_ir.errors import CompileFailed, TargetError, ToolchainError
+from litz_ir.errors import CompileFailed, TargetError
 from litz_ir.plan import KernelOrigin, Launch, Plan
 
 _CHIP = re.compile(r"sm_(\d+)[a-z]?")
 _PTX_PARAMETER = re.compile(r"\.param\s")
-_MAGIC = "litz cubin 1"
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledKernel:
-    """A kernel's binary and the facts that a launch needs."""
-
-    name: str
-    """Name of the kernel in the plan."""
-
-    cubin: bytes
-    """Machine code for one chip."""
-
-    entry: str
-    """Name of the entry point in ``cubin``."""
-
-    warps: int
-    """Warps of a thread block."""
-
-    shared_bytes: int
-    """Bytes of shared memory of a thread block."""
-
-    parameters: int
-    """Arguments of the binary: those of the source, then pointers that Triton adds."""
-
-    ptx: str = ""
-    """Assembly that ``cubin`` was made from; empty where it was read from a file."""
-
-    scratch: int = 0
-    """Bytes of global scratch memory of a thread block, which the first of Triton's pointers points to; 0 for none."""
-
-    def to_bytes(self) -> bytes:
-        """Serialise as a line of JSON and the cubin, without the assembly."""
-        head = {
-            "format": _MAGIC, "name": self.name, "entry": self.entry, "warps": self.warps,
-            "shared_bytes": self.shared_bytes,
-            "parameters": self.parameters, "scratch": self.scratch,
-        }  # fmt: skip
-        return json.dumps(head, sort_keys=True).encode() + b"\n" + self.cubin
-
-    @staticmethod
-    def from_bytes(data: bytes) -> CompiledKernel:
-        """Read the result of :meth:`to_bytes`. Raises ``ToolchainError`` for other data."""
-        line, found, cubin = data.partition(b"\n")
-        try:
-            head = json.loads(line)
-            if not found or head.pop("format") != _MAGIC:
-                raise ValueError("wrong format")
-            return CompiledKernel(cubin=cubin, **head)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ToolchainError(f"not a compiled kernel: {error}", hint="build it again") from error
 
 
 def chip_number(chip: str) -> int:
@@ -169,8 +117,3 @@ def _launch_origins(plan: Plan, kernel: str) -> Sequence[KernelOrigin]:
         if isinstance(step, Launch) and step.kernel == kernel:
             return step.origins
     return ()
-
-
-def write_compiled(kernel: CompiledKernel, folder: Path) -> Path:
-    """Write a compiled kernel to one file in ``folder`` and return its path."""
-    return write_atomically(folder / f"{kernel.name}.cubin", kernel.to_bytes())

@@ -17,7 +17,7 @@ from typing import Any
 
 from litz_codegen_triton.capabilities import NVIDIA
 from litz_codegen_triton.emit.indexing.grid import grid_size
-from litz_codegen_triton.runtime.compile import CompiledKernel
+from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_codegen_triton.runtime.copies import ALIGNED, AlignedCopies
 from litz_codegen_triton.runtime.driver import INVALID_CONTEXT, OUT_OF_MEMORY, Driver, cuda_library
 from litz_ir.errors import KernelError, OutOfMemory, ToolchainError

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from litz_codegen_triton.emit.kernel import KernelSource
-from litz_codegen_triton.runtime.compile import compile_source, write_compiled
+from litz_codegen_triton.runtime.compile import compile_source
+from litz_codegen_triton.runtime.compiled_kernel import write_compiled
 from litz_ir.errors import CompileFailed, ToolchainError
 
 

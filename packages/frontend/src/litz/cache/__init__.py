@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from types import MappingProxyType
-from typing import Any
+
+from litz_ir.deferred import deferred
 
 _LAZY: Mapping[str, str] = MappingProxyType(
     {
@@ -22,14 +22,4 @@ _LAZY: Mapping[str, str] = MappingProxyType(
 )
 """Modules of the operations."""
 
-
-def __getattr__(name: str) -> Any:
-    """Import an operation from the module that defines it."""
-    if name not in _LAZY:
-        raise AttributeError(f"module 'litz.cache' has no attribute {name!r}; it has {', '.join(_LAZY)}")
-    return getattr(import_module(_LAZY[name]), name)
-
-
-def __dir__() -> list[str]:
-    """List the names of the module, those that are not imported yet included."""
-    return sorted({*globals(), *_LAZY})
+__getattr__, __dir__ = deferred(__name__, _LAZY)

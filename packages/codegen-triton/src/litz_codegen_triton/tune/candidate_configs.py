@@ -20,7 +20,7 @@ from litz_codegen_triton.schedule.kernel import schedule_kernel
 from litz_codegen_triton.schedule.kernel_traits import sorts
 from litz_codegen_triton.schedule.matmul import MIN_BLOCK, STAGE_BYTES, STAGES
 from litz_codegen_triton.schedule.tile_loops import LARGEST_TILE
-from litz_codegen_triton.tile_moves import (
+from litz_codegen_triton.tune.tile_moves import (
     CHUNKED_ROWS,
     COLUMNS,
     FUSED_ATTENTION,

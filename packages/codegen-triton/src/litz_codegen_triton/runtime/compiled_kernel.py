@@ -1,0 +1,67 @@
+"""Compiled kernels, and the files that hold them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from litz_codegen_triton.runtime.modules import write_atomically
+from litz_ir.errors import ToolchainError
+
+_MAGIC = "litz cubin 1"
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """A kernel's binary and the facts that a launch needs."""
+
+    name: str
+    """Name of the kernel in the plan."""
+
+    cubin: bytes
+    """Machine code for one chip."""
+
+    entry: str
+    """Name of the entry point in ``cubin``."""
+
+    warps: int
+    """Warps of a thread block."""
+
+    shared_bytes: int
+    """Bytes of shared memory of a thread block."""
+
+    parameters: int
+    """Arguments of the binary: those of the source, then pointers that Triton adds."""
+
+    ptx: str = ""
+    """Assembly that ``cubin`` was made from; empty where it was read from a file."""
+
+    scratch: int = 0
+    """Bytes of global scratch memory of a thread block, which the first of Triton's pointers points to; 0 for none."""
+
+    def to_bytes(self) -> bytes:
+        """Serialise as a line of JSON and the cubin, without the assembly."""
+        head = {
+            "format": _MAGIC, "name": self.name, "entry": self.entry, "warps": self.warps,
+            "shared_bytes": self.shared_bytes,
+            "parameters": self.parameters, "scratch": self.scratch,
+        }  # fmt: skip
+        return json.dumps(head, sort_keys=True).encode() + b"\n" + self.cubin
+
+    @staticmethod
+    def from_bytes(data: bytes) -> CompiledKernel:
+        """Read the result of :meth:`to_bytes`. Raises ``ToolchainError`` for other data."""
+        line, found, cubin = data.partition(b"\n")
+        try:
+            head = json.loads(line)
+            if not found or head.pop("format") != _MAGIC:
+                raise ValueError("wrong format")
+            return CompiledKernel(cubin=cubin, **head)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ToolchainError(f"not a compiled kernel: {error}", hint="build it again") from error
+
+
+def write_compiled(kernel: CompiledKernel, folder: Path) -> Path:
+    """Write a compiled kernel to one file in ``folder`` and return its path."""
+    return write_atomically(folder / f"{kernel.name}.cubin", kernel.to_bytes())
