@@ -175,7 +175,7 @@ def load_and_compare(folder: Path) -> dict[str, Any]:
         agrees(model(*args, **kwargs), expected)
         agrees((args, kwargs), after)
     torch.testing.assert_close(model.state_dict(), torch.load(folder / "state.pt", weights_only=True))
-    stages = ("litz_lowering", "litz_scheduler")
+    stages = ("litz_lowering", "litz_scheduler", "torch._dynamo", "torch._inductor", "triton")
     return {
         "loaded": sorted(name for name in sys.modules if name.startswith(stages)),
         "calls": len(calls),

@@ -14,7 +14,7 @@ import pytest
 FOREIGN = ("rich", "jinja2", "litz_codegen_triton")
 """Modules that compiling for a CPU does not load; torch itself loads sympy, NumPy and Triton."""
 
-OWN_MODULES = 41
+OWN_MODULES = 42
 """Modules of litz that `import litz` may load: each takes about half a millisecond."""
 
 STAGES = ("litz_lowering.rules", "litz_lowering.driver", "litz_scheduler.pipeline", "litz_scheduler.fusion")
@@ -109,7 +109,18 @@ def test_importing_litz_loads_little() -> None:
     loaded = loaded_by("import litz.backend")
     packages = {name.partition(".")[0] for name in loaded}
     own = {name for name in loaded if name.startswith("litz")}
-    assert packages - {"numpy", "torch", "platformdirs"} <= {name.partition(".")[0] for name in own}
+    assert packages - {"numpy", "torch", "platformdirs", "wrapt"} <= {name.partition(".")[0] for name in own}
     assert not {name for name in loaded if name.startswith("torch._inductor")}
     assert len(own) <= OWN_MODULES, f"{len(own)} modules of litz"
     assert not {name for name in own if name.startswith(("litz_ir.target.cases", "litz_ir.text"))}
+
+
+def test_importing_litz_does_not_import_dynamo() -> None:
+    code = (
+        "import sys, torch, litz; print('torch._dynamo' in sys.modules); "
+        "import torch._dynamo; print('litz' in torch._dynamo.list_backends())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.split() == ["False", "True"]

@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from torch._dynamo import config as dynamo_config
-from torch._dynamo.backends import registry
-from torch._functorch import config as functorch_config
-from torch.fx import GraphModule
+import torch
+from wrapt import register_post_import_hook
 
 from litz.cache import mega_cache
 from litz.configuration import FOREIGN_VARIABLES, config
 from litz.notices import log_once
 from litz.options import config_from
 from litz.settings import Config
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
 
 log = logging.getLogger("litz")
 
@@ -25,6 +27,10 @@ _COMPILE = "litz.capture.compile_fx"
 
 _AHEAD = "litz.standalone.ahead_of_time"
 """Module that compiles graphs which torch serialises; loaded where torch does."""
+
+_REGISTRY = "torch._dynamo.backends.registry"
+"""Module of Dynamo's backends. A program that only loads saved graphs never imports Dynamo, which takes longer than all
+that litz does."""
 
 _AHEAD_SETTINGS = ("bundled_autograd_cache", "force_non_lazy_backward_lowering")
 """Settings of AOTAutograd that ``aot_compile`` turns on, and nothing else both of them."""
@@ -50,9 +56,9 @@ def litz(
     for line in FOREIGN_VARIABLES:
         log_once(line)
     chosen = config_from(config.current(), mode, options)
-    if all(getattr(functorch_config, name, False) for name in _AHEAD_SETTINGS):
+    if all(getattr(torch._functorch.config, name, False) for name in _AHEAD_SETTINGS):
         return _ahead_of_time("serializable_graph", gm, example_inputs, chosen)
-    if getattr(dynamo_config, "caching_precompile", False) and hasattr(gm, "_backend_id"):
+    if getattr(torch._dynamo.config, "caching_precompile", False) and hasattr(gm, "_backend_id"):
         return _ahead_of_time("packaged_graph", gm, example_inputs, chosen)
     compiled: Callable[..., Any] = import_module(_COMPILE).compile_fx(gm, example_inputs, config=chosen)
     return compiled
@@ -67,13 +73,18 @@ def _ahead_of_time(
 
 
 def register() -> None:
-    """Register the backend and the entries of its cache with torch, unless they are registered.
+    """Register the entries of the cache with torch, and the backend as soon as Dynamo is imported.
 
     torch registers an entry point when its name is first used, and several threads that use it first at the same time
-    fail: each loads the entry point, and all but one find the name taken. ``import litz`` calls this under its import
-    lock.
+    fail: each loads the entry point, and all but one find the name taken. The backend is registered under the import
+    lock of Dynamo's registry, or here if that is imported.
     """
     mega_cache.register(config.current)
+    register_post_import_hook(_register_with, _REGISTRY)
+
+
+def _register_with(registry: ModuleType) -> None:
+    """Register the backend with Dynamo's registry, unless it is registered."""
     entry = getattr(registry, "_BACKENDS", {}).get(NAME)
     if entry is not None and entry.value.startswith("litz."):
         # The installed metadata is older (an editable installation keeps it), and its entry point is in this package:

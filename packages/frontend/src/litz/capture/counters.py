@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from torch._dynamo.utils import counters
+import sys
 
 from litz.loading import Compiled
 from litz_ir.plan import CallStep, Launch, plans_in
 
+_DYNAMO = "torch._dynamo.utils"
+"""Module with the counters; a program that loads saved graphs alone does not import it."""
+
 
 def count_graph(compiled: Compiled) -> None:
-    """Count a graph that was compiled, or found in the cache.
+    """Count a graph that was compiled, or found in the cache, where Dynamo is imported.
 
     ``graphs`` and ``aten_graphs`` (those that run as ATen operations), ``cache_hits`` and ``cache_misses``; of the
     graphs' plans ``kernels``, ``launches``, ``calls`` of library routines and ``fused_operations``, those that share a
     kernel with another; ``fallbacks``, operations that run as ATen kernels since they could not be generated; and
     ``milliseconds`` by stage, as ``milliseconds.lower``.
     """
-    own, artifact = counters["litz"], compiled.artifact
+    dynamo = sys.modules.get(_DYNAMO)
+    if dynamo is None:
+        return
+    own, artifact = dynamo.counters["litz"], compiled.artifact
     own["graphs"] += 1
     if artifact is None:
         own["aten_graphs"] += 1

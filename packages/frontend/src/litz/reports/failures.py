@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
-from torch._dynamo import config as dynamo_config
+import torch
 from torch.fx import GraphModule
 
 from litz.notices import log_once
@@ -108,7 +108,7 @@ class Failures:
         failed, so ...". ``loops`` is the lowered graph, where there is one, for the repro. ``nodes`` are the nodes of
         the graph that cause the failure, where that is known.
         """
-        if dynamo_config.repro_after == "aot" and not isinstance(error, ConfigError | NotCompiled):
+        if torch._dynamo.config.repro_after == "aot" and not isinstance(error, ConfigError | NotCompiled):
             self._write_scripts(error)
         if isinstance(error, LitzError):
             if isinstance(error, ConfigError | UserPassError) or self.config.fallback == "error":
