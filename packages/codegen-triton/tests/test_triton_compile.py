@@ -13,7 +13,7 @@ import triton_corpus
 from triton_scheduled import choices, emitted, tiled
 
 from litz_codegen_triton.capabilities import SORTED_ROW
-from litz_codegen_triton.emit.kernel import KernelSource
+from litz_codegen_triton.emit.kernel_source import KernelSource
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_ir.dtypes import DType, bf16, f32, i64
@@ -61,6 +61,21 @@ def negation(count: int, dtype: DType) -> Kernel:
     body = op("neg", load("x", (triton_cases.I0,), dtype))
     store = Store("o", triton_cases.I0, body)
     return kernel("negation", [("x", dtype, "in"), ("o", dtype, "out")], [("i0", count)], ((), [store]))
+
+
+def test_multiplication_and_addition_are_rounded_each_where_no_float_is_summed(tmp_path: Path) -> None:
+    at = (triton_cases.I0,)
+    multiplied = op("mul", load("x", at, f32), load("y", at, f32))
+    store = Store("o", triton_cases.I0, op("add", multiplied, load("x", at, f32)))
+    buffers = [("x", f32, "in"), ("y", f32, "in"), ("o", f32, "out")]
+    pointwise = triton_cases.kernel("multiply_add", buffers, [("i0", 4096)], ((), [store]))
+    ptx = compile_source(emitted(pointwise), "sm_90", tmp_path).ptx
+    assert ("fma.rn.f32" not in ptx and "mul.rn.f32" in ptx) or "mul.f32" in ptx
+    contracted = compile_source(replace(emitted(pointwise), contract=True), "sm_90", tmp_path).ptx
+    assert "fma.rn" in contracted
+    assert emitted(CASES["softmax"].kernel).contract, (
+        "sums of floats differ from eager's in the last place anyway"
+    )
 
 
 def test_a_transpose_goes_through_shared_memory(tmp_path: Path) -> None:

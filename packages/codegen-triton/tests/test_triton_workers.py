@@ -13,7 +13,7 @@ import pytest
 import triton_corpus
 from triton_scheduled import emitted
 
-from litz_codegen_triton.emit.kernel import KernelSource
+from litz_codegen_triton.emit.kernel_source import KernelSource
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_codegen_triton.runtime.workers import Pool, Worker

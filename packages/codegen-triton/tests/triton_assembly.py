@@ -13,7 +13,7 @@ from pathlib import Path
 import triton
 
 from litz_codegen_triton.capabilities import NVIDIA
-from litz_codegen_triton.emit.kernel import KernelSource
+from litz_codegen_triton.emit.kernel_source import KernelSource
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_ir.errors import CompileFailed

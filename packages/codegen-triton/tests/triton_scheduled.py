@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from litz_codegen_triton.capabilities import DEFAULT_CHIP, chip_capabilities
-from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
+from litz_codegen_triton.emit.kernel import emit_kernel
+from litz_codegen_triton.emit.kernel_source import KernelSource
 from litz_codegen_triton.emit.loops.dot_kernels import DotKernel, scheduled_roles
 from litz_codegen_triton.emit.loops.tiles import Tiling, tiling
 from litz_codegen_triton.emit.source.ops_table import Form

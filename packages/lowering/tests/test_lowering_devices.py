@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch.fx import Graph, GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from litz_ir import to_text
 from litz_ir.device import Device
 from litz_ir.errors import UnsupportedOperation
 from litz_ir.loops import Extern, HostScalar, LoopGraph, Random, Ref
@@ -168,3 +170,15 @@ def test_counts_are_int64() -> None:
     graph = lowered(lambda x, n: torch.bincount(n, minlength=2), torch.ones(5, dtype=torch.int8))
     (count,) = (v for o in graph.operations for v in o.results if v.name == "bincount")
     assert str(count.type.dtype) == "i64"
+
+
+def test_a_division_by_a_number_multiplies_by_its_reciprocal() -> None:
+    text = to_text(
+        lowered(lambda x: (x / 784, x.double() / 0.3, x / 0, torch.div(x, 3, rounding_mode="floor")))
+    )
+    assert f"* {np.float32(1) / np.float32(784)}" in text and f"* {1 / 0.3}" in text
+    assert "* inf" in text and "floor_div(%x_1[i0, i1], 3.0)" in text
+    assert "/ 784.0" in to_text(lowered(lambda x: torch._foreach_div([x], 784))), (
+        "its kernel for lists divides"
+    )
+    assert "/" not in text

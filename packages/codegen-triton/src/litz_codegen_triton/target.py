@@ -73,6 +73,7 @@ class CudaTarget:
             f"divisible={','.join(map(str, source.divisible))}",
             f"warps={source.warps}",
             f"asserts={int(source.asserts)}",
+            f"contract={int(source.contract)}",
         )
         lines = ((1, len(source.text.splitlines())),)
         return SourceUnit(source.name, "triton", source.text, (source.name,), flags, lines)
@@ -131,6 +132,7 @@ def _source(unit: SourceUnit) -> tuple[KernelSource, str]:
             warps=int(flags["warps"]),
             asserts=flags["asserts"] == "1",
             grid_size=0,
+            contract=flags["contract"] == "1",
         )
         return source, flags["chip"]
     except (KeyError, ValueError) as error:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from litz_codegen_triton.emit.bodies.body import TileEmitter
 from litz_codegen_triton.emit.bodies.settings import EmitSettings
 from litz_codegen_triton.emit.horizontal_fusion import dispatch
 from litz_codegen_triton.emit.indexing.coordinates import TileIndices
 from litz_codegen_triton.emit.indexing.grid import grid_size
-from litz_codegen_triton.emit.indexing.vector_accesses import VectorAccess, vector_accesses
+from litz_codegen_triton.emit.indexing.vector_accesses import vector_accesses
+from litz_codegen_triton.emit.kernel_source import KernelSource
 from litz_codegen_triton.emit.library.registry import called, library_source
 from litz_codegen_triton.emit.loops.dot_kernels import DotKernel, scheduled_roles
 from litz_codegen_triton.emit.loops.tiles import TileDim, Tiling, tiling
@@ -21,37 +22,13 @@ from litz_codegen_triton.emit.source.ops_table import Form, pointer_type
 from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.dtypes import b1, f64
 from litz_ir.errors import CodegenError
-from litz_ir.plan import Foreach, Kernel, KernelOrigin, origins_by_subkernel, workspace_of
-from litz_ir.symbols import Size, Term, mul
+from litz_ir.plan import Foreach, Kernel, KernelOrigin, Store, origins_by_subkernel, workspace_of
+from litz_ir.symbols import Term, mul
 
 _GROUPED = ("group_first", "group_rows", "ztile", "ytile", "xtile")
 """Names of variables that the launch order of a matmul uses."""
 
 _SYMBOL_TYPES = {"int": "i64", "float": "fp64", "bool": "i64"}
-
-
-@dataclass(frozen=True, slots=True)
-class KernelSource:
-    """A Triton function and the facts that compiling and launching it need."""
-
-    name: str
-    """The name of the function."""
-    text: str
-    """The module that defines it, with the functions that it calls."""
-    signature: tuple[str, ...]
-    """The types of its arguments in Triton's spelling, such as ``*fp32`` and ``i64``."""
-    divisible: tuple[int, ...]
-    """Positions of arguments that are multiples of 16: bytes of addresses, values of integers."""
-    warps: int
-    """Warps of a CTA."""
-    asserts: bool
-    """True where it contains ``tl.device_assert``."""
-    grid_size: Size
-    """The number of CTAs of a launch, a term of the kernel's symbols; 0 means that there is nothing to launch."""
-    vector_accesses: tuple[VectorAccess, ...] = ()
-    """Accesses that must move 16 bytes a thread where buffers are aligned (see ``emit.vector_accesses``)."""
-    cluster_barriers: int = 0
-    """Cluster barriers that each CTA passes; the interpreted form takes as its last argument the one to stop at."""
 
 
 def emit_kernel(
@@ -83,6 +60,7 @@ def emit_kernel(
         tiles.grid_size,
         tuple(vector_accesses(writer.body.memory.accesses, writer.coordinates)),
         writer.phases.cluster.barriers,
+        _combines_floats(kernel),
     )
 
 
@@ -125,7 +103,15 @@ def _emit_foreach(kernel: Kernel, form: Form, origins: Sequence[KernelOrigin]) -
         any(writer.body.asserts for writer in writers),
         grid_size(kernel),
         tuple(accesses),
+        contract=any(_combines_floats(each.kernel) for each in subkernels),
     )
+
+
+def _combines_floats(kernel: Kernel) -> bool:
+    """Return True for a kernel with a reduction, scan or matmul of floats."""
+    statements = (each for phase in kernel.phases for each in phase.statements)
+    combined = (each.values for each in statements if not isinstance(each, Store))
+    return any(value.dtype.is_float for values in combined for value in values)
 
 
 def _module(functions: Sequence[str], form: Form) -> str:

@@ -13,7 +13,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 
 from litz_codegen_triton.capabilities import CUDA, chip_capabilities, chip_model
-from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
+from litz_codegen_triton.emit.kernel import emit_kernel
+from litz_codegen_triton.emit.kernel_source import KernelSource
 from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_codegen_triton.runtime.modules import load_function
 from litz_codegen_triton.runtime.paired_sums import without_paired_sums
@@ -50,7 +51,12 @@ def compile_source(source: KernelSource, chip: str, folder: Path, *, aligned: bo
     divisible = sorted({*source.divisible, *(pointers if aligned else ())})
     attributes = {(position,): [["tt.divisibility", 16]] for position in divisible}
     # Bounds checks are device asserts, which need debug mode; its overflow checks stay off.
-    options = {"num_warps": source.warps, "debug": source.asserts, "sanitize_overflow": False}
+    options = {
+        "num_warps": source.warps,
+        "debug": source.asserts,
+        "sanitize_overflow": False,
+        "enable_fp_fusion": source.contract,
+    }
     try:
         built = triton.compile(ASTSource(function, types, {}, attributes), target=target, options=options)
         compiled = _compiled_kernel(source, built, target, options)

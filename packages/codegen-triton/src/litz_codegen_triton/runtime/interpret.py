@@ -21,7 +21,8 @@ from typing import Any
 
 from triton.runtime.interpreter import InterpretedFunction, InterpreterOptions, interpreter_builder
 
-from litz_codegen_triton.emit.kernel import KernelSource, emit_kernel
+from litz_codegen_triton.emit.kernel import emit_kernel
+from litz_codegen_triton.emit.kernel_source import KernelSource
 from litz_codegen_triton.runtime.interpreted_reductions import whole_tensors
 from litz_codegen_triton.runtime.modules import load_function
 from litz_ir.errors import KernelError, TargetError

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
-from litz_codegen_triton.emit.kernel import KernelSource
+from litz_codegen_triton.emit.kernel_source import KernelSource
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_codegen_triton.runtime.compiled_kernel import write_compiled
 from litz_ir.errors import CompileFailed, ToolchainError
@@ -21,7 +21,8 @@ def compile_request(source: KernelSource, chip: str, folder: Path, *, aligned: b
     """Build the request to compile a kernel into a file in ``folder``."""
     return {
         "name": source.name, "text": source.text, "signature": source.signature, "divisible": source.divisible,
-        "warps": source.warps, "asserts": source.asserts, "chip": chip, "folder": str(folder), "aligned": aligned,
+        "warps": source.warps, "asserts": source.asserts, "contract": source.contract, "chip": chip,
+        "folder": str(folder), "aligned": aligned,
     }  # fmt: skip
 
 
@@ -29,7 +30,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Compile a request's kernel; the answer has the binary's path, or the fields of the error."""
     source = KernelSource(
         request["name"], request["text"], tuple(request["signature"]), tuple(request["divisible"]),
-        request["warps"], request["asserts"], 0,
+        request["warps"], request["asserts"], 0, contract=request["contract"],
     )  # fmt: skip
     folder = Path(request["folder"])
     try:

@@ -12,7 +12,7 @@ import sys
 import threading
 from pathlib import Path
 
-from litz_codegen_triton.emit.kernel import KernelSource
+from litz_codegen_triton.emit.kernel_source import KernelSource
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_codegen_triton.runtime.compiled_kernel import write_compiled
 from litz_codegen_triton.runtime.worker import compile_request

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -41,7 +42,9 @@ def _each(
     return tuple(results)
 
 
-def _serve(entry: PointwiseRow, *overloads: str) -> None:
+def _serve(row: PointwiseRow, *overloads: str) -> None:
+    entry = replace(row, on_gpus=None)  # eager's kernels for lists divide
+
     def lower_each(ctx: LoweringContext, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
         return _each(ctx, entry, args, kwargs)
 

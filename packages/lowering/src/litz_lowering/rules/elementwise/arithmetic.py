@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 
+import torch
+
 from litz_ir.dtypes import DType, i32
 from litz_ir.errors import UnsupportedOperation
 from litz_lowering.expressions import formula as f
 from litz_lowering.expressions.formula import Num, Number, where
 from litz_lowering.rules.elementwise.pointwise import Formula, row
+from litz_lowering.types.torch_types import torch_dtype
 
 
 def _add(x: Num, y: Num | Number, alpha: Number = 1) -> Num:
@@ -69,6 +72,13 @@ def _divide(x: Num, y: Num | Number, rounding_mode: str | None = None, *, result
     return x / y
 
 
+def _divide_on_gpus(x: Num, y: Num | Number, rounding_mode: str | None = None, *, result: DType) -> Num:
+    """``x / y``; a number ``y`` multiplies by its reciprocal, which is rounded to the computation's dtype."""
+    if rounding_mode is not None or isinstance(y, Num):
+        return _divide(x, y, rounding_mode, result=result)
+    return x * torch.tensor(float(y), dtype=torch_dtype(x.dtype)).reciprocal().item()
+
+
 def _divide_fast(x: Num, y: Num | Number, rounding_mode: str | None = None, *, result: DType) -> Num:
     if rounding_mode is None and not isinstance(y, Num) and y != 0 and math.isfinite(1.0 / y):
         return x * (1.0 / y)
@@ -77,7 +87,7 @@ def _divide_fast(x: Num, y: Num | Number, rounding_mode: str | None = None, *, r
 
 row(
     _divide, "div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "true_divide.Tensor",
-    fast=_divide_fast, typed=True, divides=True,
+    fast=_divide_fast, on_gpus=_divide_on_gpus, typed=True, divides=True,
 )  # fmt: skip
 
 

@@ -39,6 +39,8 @@ class PointwiseRow:
     products. A first operand is always rounded."""
     fast: Formula | None = None
     """Faster formula for ``numerics="fast"``."""
+    on_gpus: Formula | None = None
+    """Formula of eager's kernels on GPUs, where it rounds differently."""
     typed: bool = False
     """Pass the result's dtype to the formula as ``result``."""
     divides: bool = False
@@ -55,12 +57,13 @@ def row(
     computed: Computed = "result",
     rounds_numbers: bool = False,
     fast: Formula | None = None,
+    on_gpus: Formula | None = None,
     typed: bool = False,
     divides: bool = False,
     namespace: str = "aten",
 ) -> None:
     """Register a formula for ``overloads`` of ``namespace``, given without the namespace."""
-    entry = PointwiseRow(body, computed, rounds_numbers, fast, typed, divides)
+    entry = PointwiseRow(body, computed, rounds_numbers, fast, on_gpus, typed, divides)
 
     def lower_row(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
         return lower_pointwise(ctx, entry, args, kwargs)
@@ -89,7 +92,11 @@ def lower_pointwise(
         operands[1] = _divisor(operands[1], common)
     named = {key: _operand_reader(value, common, entry.computed, True) for key, value in kwargs.items()}
 
-    chosen = entry.fast if entry.fast is not None and ctx.options.numerics == "fast" else entry.body
+    chosen = entry.body
+    if ctx.options.numerics == "fast":
+        chosen = entry.fast or chosen
+    elif kind.device.kind != "cpu":
+        chosen = entry.on_gpus or chosen
     body_of = partial(chosen, result=kind.dtype) if entry.typed else chosen
 
     def body(axes: Axes) -> Expr:
