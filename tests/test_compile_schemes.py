@@ -23,7 +23,7 @@ from torch._dynamo.utils import counters
 from torch.testing import assert_close
 
 import litz
-from litz.capture import aot
+from litz.capture import aot_backend
 from litz.schemes import isolated
 from litz.service.child import PROGRAM, _error_of
 from litz.service.pool import ChildPool
@@ -45,7 +45,9 @@ def service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Compile
     """Give the scheme a service of its own, without binaries of other tests."""
     made = CompileService()
     monkeypatch.setattr(isolated, "compile_service", lambda: made)
-    monkeypatch.setattr(aot, "trace_log", logging.Logger("quiet"))  # a watched compilation needs this process
+    monkeypatch.setattr(
+        aot_backend, "trace_log", logging.Logger("quiet")
+    )  # a watched compilation needs this process
     torch._dynamo.reset()
     with litz.config.patch(compile_scheme="subprocess", cache_dir=str(tmp_path)):
         yield made
@@ -65,7 +67,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable
         monkeypatch.setattr(isolated, "compile_service", lambda: made)
         return made
 
-    monkeypatch.setattr(aot, "trace_log", logging.Logger("quiet"))
+    monkeypatch.setattr(aot_backend, "trace_log", logging.Logger("quiet"))
     torch._dynamo.reset()
     with litz.config.patch(compile_scheme="subprocess", cache_dir=str(tmp_path)):
         yield make

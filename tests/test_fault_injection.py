@@ -29,7 +29,7 @@ from litz.cache.artifacts import ArtifactCache
 from litz.cache.name_sets import NameSets
 from litz.cache.store import MANIFEST, Store
 from litz.cache.tiles import TileChoices
-from litz.capture import aot
+from litz.capture import aot, aot_backend
 from litz.compilation import Compilation, compilation
 from litz.cuda_graphs.runner import CudaGraphRunner
 from litz.loading import Compiled
@@ -84,7 +84,7 @@ BORDERS = (
     Border("lookup", aot, "plain_device"),
     Border("lookup", aot, "fx_graph_key"),
     Border("lookup", ArtifactCache, "lookup_fx_graph"),
-    Border("capture", aot, "aot_module_simplified"),
+    Border("capture", aot_backend, "aot_module_simplified"),
     Border("partition", litz_lowering, "partition", "training"),
     Border("partition", aot, "saved_in_any_layout", "training"),
     Border("capture", litz_lowering, "correct_metadata"),
@@ -493,7 +493,7 @@ def repeated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("built")
 @pytest.mark.parametrize("function", [program, branches])
 @pytest.mark.parametrize(
-    "border", [(litz_lowering, "lower"), (aot, "aot_module_simplified")], ids=["lower", "aot"]
+    "border", [(litz_lowering, "lower"), (aot_backend, "aot_module_simplified")], ids=["lower", "aot"]
 )
 @pytest.mark.parametrize("sizes", [False, True], ids=["static", "dynamic"])
 def test_a_repro_repeats_the_failure_and_nothing_else(

@@ -86,6 +86,9 @@ class Compiled:
     loader: Loader | None = None
     """Makes the callable again, for observers of its launches; ``None`` where there is no artifact."""
 
+    later: Callable[[], Compiled] | None = None
+    """Completes the compilation, in any thread, while ``call`` runs ATen; ``None`` where it is complete."""
+
 
 @dataclass(frozen=True, slots=True)
 class Loader:

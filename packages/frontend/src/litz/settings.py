@@ -189,9 +189,10 @@ class Config:
     mean of every result (``all``). Default ``off``: every kernel is launched alone and waited for, without CUDA
     graphs (``docs/profiling.md``)."""
 
-    compile_scheme: Literal["in_process", "subprocess"] = "in_process"
-    """Way to compile (``docs/compile-schemes.md``): in the calling process, or in child processes, whose end, hang or
-    hunger for memory costs one graph its kernels. Default ``in_process``, which has the fewest parts."""
+    compile_scheme: Literal["in_process", "subprocess", "async"] = "in_process"
+    """Way to compile (``docs/compile-schemes.md``): in the calling process; in child processes, whose end, hang or
+    hunger for memory costs one graph its kernels; or there while the program runs ATen (``async``). Default
+    ``in_process``, which has the fewest parts."""
 
     compile_threads: int = 0
     """Most source units compiled at once, by all threads and children of the process; 0 for torch's number of threads,

@@ -1,46 +1,42 @@
-"""Compilation through AOTAutograd: decompositions, the joint graph and its partition; litz compiles the results."""
+"""A call of the backend: the graphs that AOTAutograd passes to litz are compiled, or found in the cache before."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._dynamo import disable
-from torch._dynamo.utils import counters, flatten_graph_inputs
-from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import default_partition
 from torch._guards import TracingContext
-from torch._logging._internal import trace_log
 from torch.fx import GraphModule
 
 import litz_lowering
 from litz.artifact import Artifact, CompiledCapture
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.key import option_facts
-from litz.capture.artifact_logs import forms_shown, log_artifacts
-from litz.capture.attention_masks import select_rows
+from litz.capture.artifact_logs import log_artifacts
 from litz.capture.bases import bases, layouts, with_extent_guard
 from litz.capture.counters import count_graph
-from litz.capture.descriptors import parameter_inputs, parameter_positions
+from litz.capture.descriptors import make_undeclared_tokens, parameter_inputs
 from litz.capture.donated import SavedTensors, allow_retained_graphs, saved_alone
 from litz.capture.fx_graph_cache import fx_graph_key, own_views, plain_device
-from litz.capture.graph_fallback import compile_or_fall_back, run_in_aten
+from litz.capture.graph_fallback import compile_or_fall_back
 from litz.capture.layouts import (
     expect,
     given_as_traced,
     report_strides,
     saved_in_any_layout,
     with_resolved_tangents,
+    with_traced_strides,
 )
 from litz.capture.plain import PlainGraph, with_gradients
 from litz.capture.runtime_wrappers import Strides, with_own_results
 from litz.capture.strided_results import strides_a_view
-from litz.capture.tokens import make_undeclared_tokens
+from litz.compilation.aten import run_in_aten
 from litz.compilation.compilation import collection_paused
 from litz.debug import NO_INSTRUMENTS, Instrument
 from litz.host.runtime.graph_devices import first_gpu
@@ -48,7 +44,7 @@ from litz.host.runtime.load import HostFunction
 from litz.loading import Compiled
 from litz.reports.failures import GraphSource
 from litz.settings import Config
-from litz.stage_options import scheduler_options, traced_decompositions
+from litz.stage_options import scheduler_options
 from litz.targets import TargetSet, targets_for
 from litz.tuning.tuned_graph import load_tuned
 from litz_ir.errors import NotCompiled
@@ -66,8 +62,8 @@ AotObserver = Callable[[GraphModule, Compiled, str], None]
 
 _COUNT = itertools.count()
 
-_TRACE = "litz.trace.recorder"
-"""Module of traces; imported where one is on."""
+_BEHIND = "litz.schemes.behind"
+"""Module of compilation behind calls; imported where the options ask for it."""
 
 
 @dataclass(slots=True)
@@ -192,22 +188,81 @@ class CompileSession:
             # A replayed CUDA graph reads saved tensors at their captured addresses: that memory is not reused.
             reuses = kind == "backward" and not self.config.cuda_graphs
             donated = self.saved.names if reuses else frozenset()
-            saved = self.any_layout if kind == "forward" and not self.share else frozenset()
+            behind = self._behind
+            chooses = kind == "forward" and not (self.share or behind)
+            saved = self.any_layout if chooses else frozenset()
             name = f"{kind}_{self.number}"
             given, record = (frozen, donated, saved), None
             instruments = NO_INSTRUMENTS if self.instrument is None else self.instrument(gm, kind)
             if self.recorder is not None:
                 instruments, record = self.recorder.instruments(GraphSource(gm, name, False, *given))
-            compiled = compile_or_fall_back(gm, name, self.config, self.cache, *given, decisions, instruments)
+            compiled = compile_or_fall_back(
+                gm, name, self.config, self.cache, *given, decisions, instruments, behind=behind
+            )
+        later, used = compiled.later, partial(self._used, gm, name, kind, traced, record)
+        if later is None:
+            return used(compiled)
+        aten, failures = (
+            self._adapted(gm, compiled, kind, traced),
+            self.cache.failures.of(GraphSource(gm, name)),
+        )
+        swapped: HostFunction = import_module(_BEHIND).compiled_behind(
+            aten,
+            lambda: used(later(), late=True),
+            failures.callback("capture"),
+            f"graph {name} runs as ATen operations",
+        )
+        return swapped
+
+    @property
+    def _behind(self) -> bool:
+        """True where graphs may run as ATen before they are compiled: nothing looks at compiled graphs, and no option
+        promises something about results or calls that ATen does not."""
+        config = self.config
+        if config.compile_scheme != "async" or config.self_check != "off":
+            return False
+        watched = self.observers or self.compiled or self.recorder or self.instrument
+        return not (watched or config.replaced({"numerics": "eager"}).promises())
+
+    def _used(
+        self,
+        gm: GraphModule,
+        name: str,
+        kind: str,
+        traced: Mapping[int, Strides],
+        record: GraphRecord | None,
+        compiled: Compiled,
+        *,
+        late: bool = False,
+    ) -> HostFunction:
+        """Record the compiled form of an AOT graph, and return its call as AOTAutograd expects it; ``late`` where the
+        graph has run as ATen before."""
         self._observe(name, compiled, record)
-        if self.plain is not None and compiled.artifact is not None and not self.share:
+        layouts_differ = False
+        if late and kind == "forward" and compiled.artifact is not None:
+            call = with_traced_strides(gm, compiled.artifact.plan, compiled.call)
+            layouts_differ = call is not compiled.call
+            compiled = replace(compiled, call=call)
+        if self.plain is not None and compiled.artifact is not None and not (self.share or layouts_differ):
             take = partial(self._take, self.plain, gm, compiled, kind)
             failures = self.cache.failures.of(GraphSource(gm, name))
             failures.attempt("capture", take, None, f"{name} is called through AOTAutograd")
         if self.compiled is not None:
             self.compiled(gm, compiled, kind)
+        return self._adapted(gm, compiled, kind, traced, late=late)
+
+    def _adapted(
+        self,
+        gm: GraphModule,
+        compiled: Compiled,
+        kind: str,
+        traced: Mapping[int, Strides],
+        *,
+        late: bool = False,
+    ) -> HostFunction:
+        """Return the call of a compiled AOT graph as AOTAutograd expects it."""
         if kind == "forward":
-            return self._forward(gm, compiled)
+            return self._forward(gm, compiled, late=late)
         if kind == "backward":
             return self._backward(gm, compiled, traced)
         return compiled.call
@@ -218,15 +273,16 @@ class CompileSession:
         litz_lowering.correct_metadata(gm)  # of the nodes that passes made
         return decisions
 
-    def _forward(self, gm: GraphModule, compiled: Compiled) -> HostFunction:
+    def _forward(self, gm: GraphModule, compiled: Compiled, *, late: bool) -> HostFunction:
         """Return the call of a forward as AOTAutograd expects it."""
         allow_retained_graphs()
         if compiled.artifact is None:
             return compiled.call
         plan = compiled.artifact.plan
-        report_strides(gm, plan)
+        if not late:
+            report_strides(gm, plan)
         # A forward that runs as ATen operations saves tensors that others may refer to.
-        self.saved.names = frozenset() if self.share else saved_alone(gm, plan)
+        self.saved.names = frozenset() if self.share or late else saved_alone(gm, plan)
         call = with_own_results(compiled.call, own_views(gm, plan, settled=compiled.settled))
         return self.saved.watched(call)
 
@@ -255,16 +311,7 @@ class CompileSession:
 
     def _take(self, plain: PlainGraph, gm: GraphModule, compiled: Compiled, kind: str) -> None:
         """Note the compiled form of a plain graph, and cache it; for a training graph once both halves are compiled."""
-        artifact, call = compiled.artifact, compiled.call
-        assert artifact is not None
-        whole: CompiledCapture | None = None
-        if kind == "inference":
-            whole = plain.inference(gm, artifact, call)
-        elif kind == "forward":
-            plain.forward(gm, artifact, plain.uncast(call), settled=compiled.settled)
-        else:
-            whole = plain.backward(gm, artifact, plain.uncast(call), self.saved)
-        self.whole = whole
+        whole = self.whole = plain.take(gm, compiled, kind, self.saved)
         settled = compiled.settled and (plain.half is None or plain.half.settled)
         if whole is not None and plain.key is not None and settled:
             self.cache.store_fx_graph(plain.key, whole)
@@ -291,6 +338,8 @@ class CompileSession:
         facts = self.cache.facts(targets, scheduler_options(self.config, targets))
         # Graphs compiled without autotuning are not the fastest, so they have another key.
         facts = [*facts, *option_facts(self.config), f"autotune {self.config.autotune}"]
+        if self._behind and self.plain.gradients:
+            facts.append("saved tensors have eager's layouts and memory of their own")
         self.plain.key = fx_graph_key(gm, inputs, facts)
         found = None if self.plain.key is None else self.cache.lookup_fx_graph(self.plain.key, targets)
         if found is None:
@@ -326,64 +375,3 @@ class CompileSession:
             self.recorder.compiled(name, compiled, record)
         for observe in self.observers:
             observe(compiled)
-
-
-def aot_backend(session: CompileSession) -> Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]:
-    """Return the backend for Dynamo: a cache hit, or compilation through AOTAutograd."""
-
-    def backend(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        with collection_paused():
-            if session.instrument is None and (
-                session.config.debug_files or trace_log.handlers or forms_shown()
-            ):
-                given = (session.config, session.cache.failures, {"captured": gm})
-                session.recorder = import_module(_TRACE).Recorder(*given)
-            return session.lookup(gm, inputs) or _through_aot(session, gm, inputs)
-
-    return backend
-
-
-def _through_aot(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compile a captured graph through AOTAutograd."""
-    if session.hooks is not None:
-        session.hooks.pre_grad(gm)
-    select_rows(gm)
-    if any(isinstance(each, list | tuple | dict) for each in inputs):
-        # Graphs of compiled autograd take a list. The module that unflattens it has no graph of its own.
-        return flatten_graph_inputs(gm, inputs, partial(_compile_flat, session))
-    session.parameters = session.parameters or parameter_positions(gm, inputs)
-    return _compile_flat(session, gm, inputs)
-
-
-def _compile_flat(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Trace and divide a module of flat inputs, and compile the results in the session."""
-    # The helper in torch._dynamo.backends.common imports debugging tools, which takes 0.1 seconds.
-    counters["aot_autograd"]["total"] += 1
-    compiled = aot_module_simplified(
-        gm,
-        inputs,
-        fw_compiler=partial(session.compile, kind="forward"),
-        bw_compiler=partial(_compile_backward, session),
-        inference_compiler=partial(session.compile, kind="inference"),
-        decompositions=traced_decompositions(session.config, inputs),
-        partition_fn=session.partition,
-        keep_inference_input_mutations=True,
-        ignore_shape_env=session.specialised,
-    )
-    counters["aot_autograd"]["ok"] += 1
-    wrapped: Callable[..., Any] = disable(compiled, reason="it is compiled")
-    plain = session.plain
-    if plain is None:
-        return wrapped
-
-    def call(*args: Any) -> Any:
-        return (plain.call or wrapped)(*args)
-
-    return call
-
-
-def _compile_backward(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compile a backward at its first run, hidden from Dynamo, which may be tracing then."""
-    compile_it = disable(partial(session.compile, kind="backward"), reason="it compiles")
-    result: Callable[..., Any] = disable(compile_it(gm, inputs), reason="it is compiled")
-    return result

@@ -13,7 +13,8 @@ from torch.fx.graph import _PyTreeCodeGen
 from torch.utils import _pytree as pytree
 
 from litz.cache.artifacts import ArtifactCache
-from litz.capture.aot import CompileSession, Observer, aot_backend
+from litz.capture.aot import CompileSession, Observer
+from litz.capture.aot_backend import aot_backend
 from litz.capture.graph_fallback import compile_or_fall_back
 from litz.configuration import config as options
 from litz.loading import Compiled

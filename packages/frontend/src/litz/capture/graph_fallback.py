@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
-from typing import Any
 
 from torch.fx import GraphModule
 
 from litz.cache.artifacts import ArtifactCache
 from litz.compilation import Compilation
+from litz.compilation.aten import run_in_aten
 from litz.debug import NO_INSTRUMENTS, Instruments
 from litz.host.runtime.load import HostFunction
 from litz.loading import Compiled
@@ -34,20 +35,24 @@ def compile_or_fall_back(
     saved: frozenset[str] = frozenset(),
     decisions: tuple[Decision, ...] = (),
     instruments: Instruments = NO_INSTRUMENTS,
+    *,
+    behind: bool = False,
 ) -> Compiled:
     """Compile a graph; where that fails as a whole, run it as ATen operations, unless ``config.fallback`` is
     ``error``.
 
     ``decisions`` are those of passes that changed the graph before. The options decide whether calls are checked for
-    NaN and compared with ATen.
+    NaN and compared with ATen. Under ``behind`` these are off, and the result may be one to be completed
+    (:attr:`Compiled.later`).
     """
     if instruments.whole:
         return Compiled(run_in_aten(gm), None)
     made = _compiled_or_aten(
         Compilation(
-            gm, name, config, cache, frozen, donated, saved, decisions=decisions, instruments=instruments
+            gm, name, config, cache, frozen, donated, saved,
+            decisions=decisions, instruments=instruments, behind=behind,
         )
-    )
+    )  # fmt: skip
     if not config.nan_asserts:
         return made
     asserted: HostFunction = import_module(NAN_ASSERTS).with_nan_checks(gm, name, made.call)
@@ -56,25 +61,24 @@ def compile_or_fall_back(
 
 def _compiled_or_aten(compilation: Compilation) -> Compiled:
     """Compile a graph, or return it to run as ATen operations."""
-    try:
+
+    def run() -> Compiled:
         made = compilation.run()
+        if made.later is not None:
+            return replace(made, later=partial(_or_aten, compilation, made.later))
         if compilation.config.self_check == "off":
             return made
         checked: Compiled = import_module(_SELF_CHECK).checked(compilation, made)
         return checked
+
+    return _or_aten(compilation, run)
+
+
+def _or_aten(compilation: Compilation, work: Callable[[], Compiled]) -> Compiled:
+    """Return the result of ``work`` on a compilation, or the graph to run as ATen operations where that fails."""
+    try:
+        return work()
     except Exception as error:
         instead = f"graph {compilation.name} runs as ATen operations"
         compilation.failures.report(error, "compilation", instead, compilation.loops)
         return Compiled(run_in_aten(compilation.gm), None)
-
-
-def run_in_aten(gm: GraphModule) -> HostFunction:
-    """Return a graph as a function that torch runs, node by node."""
-
-    def run(args: list[Any]) -> Sequence[Any]:
-        given = list(args)
-        args.clear()
-        results: Sequence[Any] = gm(*given)
-        return results
-
-    return run

@@ -96,9 +96,37 @@ def report_strides(gm: GraphModule, plan: Plan) -> None:
     context = TracingContext.try_get()
     if context is None or context.output_strides is None:
         return
+    context.output_strides.extend(_result_strides(gm, plan)[leading_tokens(gm) :])
+
+
+def with_traced_strides(gm: GraphModule, plan: Plan, call: HostFunction) -> HostFunction:
+    """Return the call of a forward whose results have the strides that AOTAutograd traced its backward with; ``call``
+    itself where the plan gives these."""
+    (results,) = next(iter(reversed(gm.graph.nodes))).args
+    assert isinstance(results, list | tuple)
+    wanted = [_strides(each.meta.get("val")) if isinstance(each, Node) else None for each in results]
+    made = zip(wanted, _result_strides(gm, plan), strict=True)
+    changed = [
+        (k, strides) for k, (strides, given) in enumerate(made) if strides and given and strides != given
+    ]
+    if not changed:
+        return call
+
+    def run(args: list[Any]) -> Sequence[Any]:
+        found = list(call(args))
+        for k, strides in changed:
+            found[k] = as_traced(found[k], strides)
+        return found
+
+    return run
+
+
+def _result_strides(gm: GraphModule, plan: Plan) -> list[tuple[Any, ...] | None]:
+    """Return the strides of a graph's results in its plan; ``None`` for those that are not computed."""
     placements = dict(plan.buffers)
     node = next(node for node in reversed(gm.graph.nodes) if node.op == "output")
-    for output, result in list(zip(plan.outputs, node.args[0], strict=True))[leading_tokens(gm) :]:
+    found: list[tuple[Any, ...] | None] = []
+    for output, result in zip(plan.outputs, node.args[0], strict=True):
         strides: tuple[Any, ...] | None = None
         if isinstance(output, Ref) and output.name in placements:
             strides = placements[output.name].type.layout.strides
@@ -106,7 +134,8 @@ def report_strides(gm: GraphModule, plan: Plan) -> None:
                 strides = tuple(floordiv(stride, 2) for stride in strides[:-1])
             if not all(isinstance(stride, int) for stride in strides):
                 strides = tuple(result.meta["val"].stride())
-        context.output_strides.append(strides)
+        found.append(strides)
+    return found
 
 
 def with_resolved_tangents(gm: GraphModule, call: HostFunction) -> HostFunction:

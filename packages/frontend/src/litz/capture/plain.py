@@ -18,6 +18,7 @@ from litz.capture.donated import SavedTensors
 from litz.capture.fx_graph_cache import is_static, saved_names, takes_what_is_saved, wrapping_of
 from litz.capture.runtime_wrappers import gradient_strides, inference_call, training_call, without_autograd
 from litz.host.runtime.load import HostFunction
+from litz.loading import Compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,19 @@ class PlainGraph:
         """Return the state for a graph that is called with such tensors, under the present settings."""
         listening = torch.is_grad_enabled() and any(each.requires_grad for each in inputs)
         return PlainGraph(len(inputs), listening, torch._C._is_any_autocast_enabled())
+
+    def take(
+        self, gm: GraphModule, compiled: Compiled, kind: str, saved: SavedTensors
+    ) -> CompiledCapture | None:
+        """Add a compiled part; return the compiled form of the whole once all parts are there, where it is plain."""
+        artifact, call = compiled.artifact, compiled.call
+        assert artifact is not None
+        if kind == "inference":
+            return self.inference(gm, artifact, call)
+        if kind == "backward":
+            return self.backward(gm, artifact, self.uncast(call), saved)
+        self.forward(gm, artifact, self.uncast(call), settled=compiled.settled)
+        return None
 
     def inference(self, gm: GraphModule, artifact: Artifact, call: HostFunction) -> CompiledCapture | None:
         """Add a graph without gradients; return its compiled form where it is plain."""

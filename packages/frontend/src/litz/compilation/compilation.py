@@ -6,11 +6,14 @@ import contextlib
 import gc
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from torch.fx import GraphModule
 
 from litz.cache.artifacts import ArtifactCache
+from litz.compilation.aten import run_in_aten
 from litz.compilation.cached import CachedGraph
 from litz.compilation.fallback import Fallback
 from litz.debug import NO_INSTRUMENTS, Instruments
@@ -22,10 +25,13 @@ from litz.pipeline import SERVICE, CapturedGraph, Scheme, Stages
 from litz.reports.failures import Failures, GraphSource
 from litz.settings import Config
 from litz.targets import targets_for
-from litz_ir.errors import NotCompiled, stage
+from litz_ir.errors import LitzError, NotCompiled, stage
 from litz_ir.fused import Decision
 from litz_ir.loops import LoopGraph
 from litz_lowering import gpus_of
+
+if TYPE_CHECKING:
+    from litz.schemes.isolated import Isolated
 
 _ISOLATED = "litz.schemes.isolated"
 """Module of compilation in child processes; loaded where the options ask for it."""
@@ -67,6 +73,9 @@ class Compilation:
 
     instruments: Instruments = NO_INSTRUMENTS
     """Hooks and limits that a debugging tool asks for."""
+
+    behind: bool = False
+    """True where the caller completes the compilation later, if it needs more than the cache and lowering."""
 
     scheme: Scheme | None = None
     """The way to run the stages; by default the one of the options whose result is complete when it returns."""
@@ -124,16 +133,33 @@ class Compilation:
             return found
         if known.suffices:
             known = replace(known, artifact=None)  # loading it failed
+        children = self._children(stages)
+        rounds = Fallback(stages, self.cached, known, self.scheme or children)
+        if self.behind and children is not None and self._lowers(children, stages):
+            return Compiled(run_in_aten(self.gm), None, later=partial(self._complete, rounds))
         service = import_module(SERVICE).compile_service()
         with service.watch.graph(self.config.progress_bar):
-            return Fallback(stages, self.cached, known, self.scheme or self._own_scheme(stages)).run()
+            return rounds.run()
 
-    def _own_scheme(self, stages: Stages) -> Scheme | None:
-        """Return the scheme of a graph whose caller waits for it; ``None`` for compilation in this process."""
-        if self.config.compile_scheme != "subprocess":
+    def _children(self, stages: Stages) -> Isolated | None:
+        """Return the scheme of child processes, where the options ask for it; ``None`` for this process."""
+        if not (self.behind or self.config.compile_scheme == "subprocess"):
             return None
-        made: Scheme | None = import_module(_ISOLATED).isolated(stages)
+        made: Isolated | None = import_module(_ISOLATED).isolated(stages)
         return made
+
+    def _lowers(self, children: Isolated, stages: Stages) -> bool:
+        """Lower the graph for a later compilation; report whether that succeeds, else :class:`Fallback` handles it."""
+        try:
+            children.lower(stages)
+        except LitzError:
+            return False
+        return True
+
+    def _complete(self, rounds: Fallback) -> Compiled:
+        """Run what is left of a compilation, on the graph's device."""
+        with first_gpu(gpus_of(self.gm)):
+            return rounds.run()
 
     def demote(self, nodes: frozenset[str]) -> None:
         """Make nodes run as ATen whenever this graph is compiled, by this process or a later one.

@@ -7,6 +7,7 @@ import functools
 import os
 from dataclasses import dataclass, field
 
+from litz.service.background import Background
 from litz.service.pool import ChildPool
 from litz.service.progress import Watch
 from litz.service.unit_budget import UnitBudget
@@ -22,12 +23,17 @@ class CompileService:
     children: ChildPool = field(default_factory=ChildPool)
     """Child processes; none before the first graph that needs one."""
 
+    background: Background = field(default_factory=Background)
+    """The thread of compilations that nobody waits for; none before the first of these."""
+
     watch: Watch = field(default_factory=Watch)
     """The graphs and units that are being compiled, for the progress bar."""
 
     def close(self) -> None:
-        """Kill the children, at the end of the process."""
+        """Kill the children and end the thread, at the end of the process."""
+        self.background.cancel()
         self.children.close()
+        self.background.close()
 
 
 def compile_service() -> CompileService:

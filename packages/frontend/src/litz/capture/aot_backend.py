@@ -1,0 +1,85 @@
+"""Compilation through AOTAutograd: decompositions, the joint graph and its partition; litz compiles the results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from torch._dynamo import disable
+from torch._dynamo.utils import counters, flatten_graph_inputs
+from torch._functorch.aot_autograd import aot_module_simplified
+from torch._logging._internal import trace_log
+from torch.fx import GraphModule
+
+from litz.capture.aot import CompileSession
+from litz.capture.artifact_logs import forms_shown
+from litz.capture.attention_masks import select_rows
+from litz.capture.descriptors import parameter_positions
+from litz.compilation.compilation import collection_paused
+from litz.stage_options import traced_decompositions
+
+_TRACE = "litz.trace.recorder"
+"""Module of traces; imported where one is on."""
+
+
+def aot_backend(session: CompileSession) -> Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]:
+    """Return the backend for Dynamo: a cache hit, or compilation through AOTAutograd."""
+
+    def backend(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        with collection_paused():
+            if session.instrument is None and (
+                session.config.debug_files or trace_log.handlers or forms_shown()
+            ):
+                given = (session.config, session.cache.failures, {"captured": gm})
+                session.recorder = import_module(_TRACE).Recorder(*given)
+            return session.lookup(gm, inputs) or _through_aot(session, gm, inputs)
+
+    return backend
+
+
+def _through_aot(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Compile a captured graph through AOTAutograd."""
+    if session.hooks is not None:
+        session.hooks.pre_grad(gm)
+    select_rows(gm)
+    if any(isinstance(each, list | tuple | dict) for each in inputs):
+        # Graphs of compiled autograd take a list. The module that unflattens it has no graph of its own.
+        return flatten_graph_inputs(gm, inputs, partial(_compile_flat, session))
+    session.parameters = session.parameters or parameter_positions(gm, inputs)
+    return _compile_flat(session, gm, inputs)
+
+
+def _compile_flat(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Trace and divide a module of flat inputs, and compile the results in the session."""
+    # The helper in torch._dynamo.backends.common imports debugging tools, which takes 0.1 seconds.
+    counters["aot_autograd"]["total"] += 1
+    compiled = aot_module_simplified(
+        gm,
+        inputs,
+        fw_compiler=partial(session.compile, kind="forward"),
+        bw_compiler=partial(_compile_backward, session),
+        inference_compiler=partial(session.compile, kind="inference"),
+        decompositions=traced_decompositions(session.config, inputs),
+        partition_fn=session.partition,
+        keep_inference_input_mutations=True,
+        ignore_shape_env=session.specialised,
+    )
+    counters["aot_autograd"]["ok"] += 1
+    wrapped: Callable[..., Any] = disable(compiled, reason="it is compiled")
+    plain = session.plain
+    if plain is None:
+        return wrapped
+
+    def call(*args: Any) -> Any:
+        return (plain.call or wrapped)(*args)
+
+    return call
+
+
+def _compile_backward(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Compile a backward at its first run, hidden from Dynamo, which may be tracing then."""
+    compile_it = disable(partial(session.compile, kind="backward"), reason="it compiles")
+    result: Callable[..., Any] = disable(compile_it(gm, inputs), reason="it is compiled")
+    return result
