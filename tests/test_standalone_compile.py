@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from torch.fx import GraphModule
 import litz
 import litz_lowering
 import litz_scheduler
+from litz_codegen_cpp.target import CpuTarget
 from litz_ir.errors import ArtifactError, ConfigError
+from litz_ir.target import Capabilities
 
 PIECES = Path(__file__).parent / "standalone_pieces.py"
 FORMATS = ("binary", "unpacked")
@@ -277,6 +280,28 @@ def _rewritten(saved: Path, folder: Path, change: Callable[[dict[str, Any]], Non
     change(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return folder
+
+
+def test_code_with_instructions_that_a_machine_lacks_is_refused(
+    tmp_path: Path, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = CpuTarget.capabilities
+    optional = frozenset({"of_another_cpu"})
+
+    def richer(self: CpuTarget) -> Capabilities:
+        return replace(real(self), features=real(self).features | optional)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CpuTarget, "capabilities", richer)
+        litz.CompiledArtifact.load(path=saved / "binary")
+        litz.compile(torch.fx.symbolic_trace(lambda x: x.exp() + 2), [torch.zeros(16)]).save(
+            path=tmp_path / "made"
+        )
+        litz.CompiledArtifact.load(path=tmp_path / "made")
+    with pytest.raises(
+        ArtifactError, match=r"compiled for cpu \w+ with .*of_another_cpu.*, and this machine has cpu"
+    ):
+        litz.CompiledArtifact.load(path=tmp_path / "made")
 
 
 def test_other_versions_formats_and_paths_are_refused(tmp_path: Path, saved: Path) -> None:

@@ -86,7 +86,7 @@ class CpuTarget:
         """Return the capabilities of the CPU."""
         isa = self.isa()
         known = cpu_capabilities(isa.name, isa.vector_bytes, self._threads or thread_count())
-        return replace(known, operations=spelled_operations())
+        return replace(known, features=isa.features, operations=spelled_operations())
 
     def runs(self) -> tuple[str, ...]:
         """Return the names of the instruction sets whose libraries this machine runs, best first."""

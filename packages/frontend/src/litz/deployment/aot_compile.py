@@ -15,7 +15,7 @@ from litz.deployment.exported import FlatProgram, exported, flat_program
 from litz.deployment.package import CompiledFor, WeightsForm, write_package
 from litz.options import config_from
 from litz.settings import Config
-from litz.standalone.artifact import capabilities_of
+from litz.standalone.artifact import machines_of
 from litz.standalone.compile_graph import compiled_parts
 from litz.targets import targets_for
 from litz_ir.errors import ArtifactError
@@ -93,9 +93,9 @@ def _compiled(flat: FlatProgram, chosen: Config) -> CompiledFor:
         raise ArtifactError("litz could not compile the program", hint="fallback='error' raises the reason")
     if parts.graphs is None or parts.form is None:
         raise ArtifactError(f"the program cannot be saved: {parts.why_not}")
-    capabilities = capabilities_of(parts.graphs, chosen)
+    machines = machines_of(parts.graphs, chosen)
     return CompiledFor(
-        parts.graphs.forward, parts.graphs.wrapping, parts.form, parts.constants, dict(capabilities),
-        targets_for([kind for kind, _ in capabilities], chosen),
+        parts.graphs.forward, parts.graphs.wrapping, parts.form, parts.constants,
+        {each.kind: each.name for each in machines}, targets_for([each.kind for each in machines], chosen),
         {"cuda_graphs": chosen.cuda_graphs, "deterministic": chosen.deterministic}, session.cache,
     )  # fmt: skip

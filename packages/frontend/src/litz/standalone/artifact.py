@@ -14,7 +14,7 @@ from litz.host.runtime.load import HostFunction
 from litz.loading import loader_of
 from litz.settings import Config
 from litz.standalone.calls import program_call
-from litz.standalone.compiled_program import CompiledProgram
+from litz.standalone.compiled_program import CompiledProgram, Machine
 from litz.standalone.container import Contents, checked_format, from_bytes, read, to_bytes, write
 from litz.standalone.document import from_files, to_files, writers
 from litz.targets import devices_of, targets_for
@@ -106,11 +106,9 @@ class CompiledArtifact:
 def _loaded(contents: Contents, where: str) -> CompiledArtifact:
     """Return the artifact of a container."""
     program = from_files(contents, where)
-    known = capabilities_of(program.graphs)
-    if program.capabilities != known:
-        there, here = (
-            ", ".join(f"{kind} {name}" for kind, name in each) for each in (program.capabilities, known)
-        )
+    known = machines_of(program.graphs)
+    if len(known) != len(program.machines) or not all(map(Machine.runs, known, program.machines)):
+        there, here = (", ".join(map(str, each)) for each in (program.machines, known))
         message = f"{where} was compiled for {there}, and this machine has {here}"
         raise ArtifactError(message, hint="compile the graph on such a machine")
     graphs = program.graphs
@@ -120,9 +118,9 @@ def _loaded(contents: Contents, where: str) -> CompiledArtifact:
     return CompiledArtifact(call, program, binaries=contents)
 
 
-def capabilities_of(graphs: CompiledCapture, options: Config | None = None) -> tuple[tuple[str, str], ...]:
-    """Return the kinds of devices that graphs run kernels on, each with the name of the instruction set or chip that
-    ``options`` name: this machine's by default.
+def machines_of(graphs: CompiledCapture, options: Config | None = None) -> tuple[Machine, ...]:
+    """Return the kinds of devices that graphs run kernels on, with the instruction set or chip that ``options`` name:
+    this machine's by default.
 
     Raises ``TargetError`` for a kind without an installed target.
     """
@@ -132,13 +130,14 @@ def capabilities_of(graphs: CompiledCapture, options: Config | None = None) -> t
         at.kind for each in artifacts for devices in devices_of(each.units, each.plan) for at in devices
     }
     targets = targets_for(sorted(kinds), options or config.current())
-    return tuple((device.kind, known.name) for device, known in targets.capabilities().items())
+    known = targets.capabilities().items()
+    return tuple(Machine(at.kind, each.name, tuple(sorted(each.features))) for at, each in known)
 
 
 def _graph_call(program: CompiledProgram, artifact: Artifact, where: str) -> HostFunction:
     """Load a graph; raise ``ArtifactError`` where that fails."""
     options = config.current().replaced({"cuda_graphs": program.cuda_graphs, "freezing": program.freezing})
-    kinds = [kind for kind, _ in program.capabilities]
+    kinds = [each.kind for each in program.machines]
     try:
         loader = loader_of(
             artifact, artifact.plan.name, targets_for(kinds, options), options, program.constants

@@ -15,7 +15,7 @@ from litz.capture.compile_fx import compile_in_session, new_session, own_copy, r
 from litz.configuration import config
 from litz.options import config_from
 from litz.settings import Config
-from litz.standalone.artifact import CompiledArtifact, capabilities_of
+from litz.standalone.artifact import CompiledArtifact, machines_of
 from litz.standalone.calls import program_call
 from litz.standalone.captured_parts import CapturedParts
 from litz.standalone.compiled_program import CompiledProgram
@@ -109,9 +109,9 @@ def artifact_of(session: CompileSession, parts: CapturedParts, call: Callable[..
     graphs, form = parts.graphs, parts.form
     if graphs is None or form is None:
         return CompiledArtifact(call, unsaveable=parts.why_not)
-    options, capabilities = session.config, capabilities_of(graphs)
+    options = session.config
     program = CompiledProgram(
-        graphs, form, capabilities, parts.constants, options.cuda_graphs, options.freezing
+        graphs, form, machines_of(graphs, options), parts.constants, options.cuda_graphs, options.freezing
     )
     calls = [each.call for each in parts.seen]
     return CompiledArtifact(program_call(program, *calls), program, binaries=session.cache)

@@ -25,6 +25,27 @@ class CallForm:
 
 
 @dataclass(frozen=True, slots=True)
+class Machine:
+    """A kind of devices as code is compiled for it."""
+
+    kind: str
+    """Kind of the devices (``cpu``)."""
+
+    name: str
+    """Name of the instruction set or chip (``avx512``)."""
+
+    features: tuple[str, ...] = ()
+    """Names of optional instructions that the code may contain (``avx512_vnni``), in order."""
+
+    def __str__(self) -> str:
+        return " with ".join(filter(None, (f"{self.kind} {self.name}", ", ".join(self.features))))
+
+    def runs(self, code: Machine) -> bool:
+        """Report whether devices of this kind run what was compiled for others."""
+        return (self.kind, self.name) == (code.kind, code.name) and {*self.features} >= {*code.features}
+
+
+@dataclass(frozen=True, slots=True)
 class CompiledProgram:
     """A compiled program: what a saved artifact contains."""
 
@@ -34,8 +55,8 @@ class CompiledProgram:
     form: CallForm
     """The form of calls."""
 
-    capabilities: tuple[tuple[str, str], ...]
-    """Kinds of devices that kernels run on, each with the name of the instruction set or chip (``("cpu", "avx2")``)."""
+    machines: tuple[Machine, ...]
+    """Devices that kernels were compiled for, one of each kind."""
 
     constants: Mapping[str, torch.Tensor]
     """Tensors that the graph contains, and those of ``form.bound``, by name."""

@@ -11,7 +11,7 @@ import torch
 
 from litz.artifact import AotWrapping, Artifact, AtenFallback, CompiledCapture, unit_data, unit_from
 from litz.cache.key import versions
-from litz.standalone.compiled_program import CallForm, CompiledProgram
+from litz.standalone.compiled_program import CallForm, CompiledProgram, Machine
 from litz.standalone.container import Contents
 from litz_ir.errors import ArtifactError, LitzError
 from litz_ir.plan import Plan, kernel_devices
@@ -49,7 +49,7 @@ def to_files(program: CompiledProgram) -> dict[str, bytes]:
         "graphs": graphs,
         "wrapping": asdict(program.graphs.wrapping),
         "form": asdict(program.form),
-        "capabilities": dict(program.capabilities),
+        "machines": [asdict(each) for each in program.machines],
         "constants": described,
         "cuda_graphs": program.cuda_graphs,
         "freezing": program.freezing,
@@ -75,9 +75,9 @@ def from_files(contents: Contents, where: str) -> CompiledProgram:
         content = contents.files.get(CONSTANTS, b"")
         constants = {str(each["name"]): _constant(each, content) for each in description["constants"]}
         capture = CompiledCapture(graphs["forward"], wrapping, graphs.get("backward"))
-        capabilities = tuple((str(kind), str(name)) for kind, name in description["capabilities"].items())
+        machines = tuple(_record(Machine, each) for each in description["machines"])
         flags = bool(description["cuda_graphs"]), bool(description["freezing"])
-        return CompiledProgram(capture, form, capabilities, constants, *flags)
+        return CompiledProgram(capture, form, machines, constants, *flags)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, LitzError) as error:
         raise ArtifactError(f"{where} cannot be read: {type(error).__name__}: {error}") from error
 

@@ -69,6 +69,8 @@ class Capabilities:
     """True if bodies may contain nested reductions."""
     max_sorted_row: int = 0
     """Longest row that a scan may sort; 0 for a target without sorting scans."""
+    features: frozenset[str] = frozenset()
+    """Optional instructions that kernels may use beyond those for which ``name`` stands (``"avx512_vnni"``)."""
 
     def __post_init__(self) -> None:
         check_fields(self, _CHECKS)
@@ -102,6 +104,7 @@ _CHECKS: Mapping[str, Check] = MappingProxyType(
     {
         "name": nonempty_text(),
         "device": instance(Device, "a Device"),
+        "features": instance(frozenset, "a frozenset of names"),
         "model": instance(DeviceModel, "a DeviceModel"),
         "scratch_bytes": at_least(0),
         "max_tile_elements": at_least(0),
