@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +100,6 @@ OTHERS: dict[str, Function] = {
     "results share memory": twice,
     "a result is a number": lambda x, y: (x + y, x.shape[0]),
     "control flow": lambda x, y: torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,)),
-    "a constant": lambda x, y: x + torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]),
 }
 
 
@@ -206,6 +207,51 @@ def test_the_default_dtype_is_part_of_the_graph(traced: list[str]) -> None:
     finally:
         torch.set_default_dtype(before)
     assert result.dtype == torch.float64 and len(traced) == 2
+
+
+def table(x: torch.Tensor, last: float = 8.0) -> torch.Tensor:
+    weights = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, last])
+    return (x * weights).sin() * torch.tensor([[2.0, 4.0], [6.0, 8.0]] * 2).t().reshape(8)
+
+
+def test_tensors_of_literals_are_found_with_their_elements(traced: list[str]) -> None:
+    x = torch.randn(3, 8)
+    with torch.no_grad():
+        for last in (8.0, 8.0, 9.0, 9.0):
+            assert_close(anew(table, x, last, dynamic=False), table(x, last))
+    assert traced == ["inference"] * 2
+
+
+def test_a_training_graph_with_tensors_of_literals(traced: list[str]) -> None:
+    wanted = torch.randn(3, 8, requires_grad=True)
+    table(wanted).sum().backward()
+    for _ in range(3):
+        x = wanted.detach().clone().requires_grad_()
+        anew(table, x).sum().backward()
+        assert_close(x.grad, wanted.grad)
+    assert traced == ["forward", "backward"]
+
+
+@pytest.mark.parametrize("change", ["shorter", "dtype", "gone"])
+def test_damaged_constants_are_a_miss(traced: list[str], folder: Path, change: str) -> None:
+    x = torch.randn(3, 8)
+    with torch.no_grad():
+        anew(table, x)
+        for entry in (folder / "fx_graphs").glob("*/constants.0.bin"):
+            facts, manifest = entry.with_name("fx_graph.json"), entry.with_name("manifest.json")
+            if change == "gone":
+                entry.unlink()
+            else:
+                path = entry if change == "shorter" else facts
+                data = path.read_bytes()
+                path.write_bytes(data[:8] if change == "shorter" else data.replace(b"float32", b"load"))
+                sums = json.loads(manifest.read_text())
+                sums = json.loads(
+                    json.dumps(sums).replace(sha256(data).hexdigest(), sha256(path.read_bytes()).hexdigest())
+                )
+                manifest.write_text(json.dumps(sums))
+        assert_close(anew(table, x), table(x))
+    assert traced == ["inference"] * 2
 
 
 def test_a_constant_of_the_function_is_part_of_the_graph(traced: list[str]) -> None:

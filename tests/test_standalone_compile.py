@@ -157,6 +157,22 @@ def test_a_training_graph_is_saved_with_its_backward(tmp_path: Path, format: str
             torch.testing.assert_close(got.grad, wanted.grad)
 
 
+def test_a_training_graph_with_tensors_of_literals(tmp_path: Path) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x * torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])).sin() + torch.tensor([3, 1, 2, 5, 4, 6])
+
+    wanted = torch.linspace(-1, 1, 12).reshape(2, 6).requires_grad_()
+    function(wanted).sum().backward()
+    artifact = litz.standalone_compile(*captured(function, wanted), dynamic_shapes="from_example_inputs")
+    assert artifact.is_saveable(), artifact.unsaveable
+    for made in (artifact, reloaded(artifact, tmp_path, "binary")):
+        x = wanted.detach().clone().requires_grad_()
+        (result,) = made(x)
+        torch.testing.assert_close(result, function(x))
+        result.sum().backward()
+        torch.testing.assert_close(x.grad, wanted.grad)
+
+
 def test_inputs_that_are_overwritten_and_constants(tmp_path: Path) -> None:
     table = torch.arange(64.0).reshape(8, 8)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from litz_ir.plan import Plan, Schedule
 from litz_ir.target import SourceUnit
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,13 @@ class CompiledCapture:
 
     backward: Artifact | None = None
     """The backward graph; ``None`` without gradients."""
+
+    constants: tuple[Mapping[str, torch.Tensor], ...] = field(default=(), compare=False)
+    """Tensors that the forward and the backward contain, by name; empty where neither has one."""
+
+    def constants_of(self, half: int) -> Mapping[str, torch.Tensor]:
+        """Return the constants of the forward (0) or the backward (1)."""
+        return self.constants[half] if self.constants else {}
 
 
 def unit_data(unit: SourceUnit) -> dict[str, Any]:

@@ -58,6 +58,9 @@ _LOWERINGS = "litz.lowering.installed"
 _LAYERS, _KEY_PARTS = "litz.cache.layers", "litz.cache.key_parts"
 """Modules of the tiers of the cache, and of the parts of keys; loaded when a cache is opened, and for a miss."""
 
+_CONSTANTS = "litz.cache.constants"
+"""Module that writes and reads constants; loaded where a graph has some."""
+
 _PASSES = "litz.passes.in_force"
 """Module of the passes of a compilation; loaded when a cache is opened, since ``import litz`` does not need it."""
 
@@ -247,13 +250,15 @@ class ArtifactCache:
             outputs, *positions = (facts[each.name] for each in fields(AotWrapping))
             wrapping = AotWrapping(int(outputs), *(tuple(map(int, each)) for each in positions))
             keys = [str(facts[half]) for half in ("forward", "backward") if facts[half] is not None]
+            described = facts["constants"]
+            constants = import_module(_CONSTANTS).constants_in(described, files) if described else ()
         except Exception as error:
             self._refuse(self.fx_graphs, capture, error)
             return None
         halves = [self.read(key, targets) for key in keys]
         if not halves or halves[0] is None or halves[-1] is None:
             return None
-        return CompiledCapture(halves[0], wrapping, halves[1] if len(halves) > 1 else None)
+        return CompiledCapture(halves[0], wrapping, halves[1] if len(halves) > 1 else None, constants)
 
     def drop(self, artifact: Artifact) -> None:
         """Delete an artifact that cannot be used, and its binaries."""
@@ -281,12 +286,15 @@ class ArtifactCache:
         backward = compiled.backward
         if self.fx_graphs is None or not compiled.forward.key or (backward is not None and not backward.key):
             return
+        constants = compiled.constants
+        described, content = import_module(_CONSTANTS).files_of(constants) if constants else ([], {})
         facts: dict[str, Any] = {
             "forward": compiled.forward.key,
             "backward": None if backward is None else backward.key,
             **asdict(compiled.wrapping),
+            "constants": described,
         }
-        self.fx_graphs.write(capture, {FX_GRAPH_FILE: json.dumps(facts).encode()})
+        self.fx_graphs.write(capture, {FX_GRAPH_FILE: json.dumps(facts).encode(), **content})
 
     def binary(self, unit: SourceUnit, target: Target) -> Path:
         """Return the path of a source's binary, from the cache or built now; raise ``ToolchainError``."""

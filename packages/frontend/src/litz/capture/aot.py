@@ -353,17 +353,21 @@ class CompileSession:
         """Return a cached graph as a function of tensors."""
         self.whole = found
         if found.backward is None:
-            return plain.without_gradients(found, self._loaded(found.forward, "inference", targets))
+            call = self._loaded(found.forward, "inference", targets, found.constants_of(0))
+            return plain.without_gradients(found, call)
+        halves = (found.forward, "forward"), (found.backward, "backward")
         forward, backward = (
-            plain.uncast(self._loaded(half, kind, targets))
-            for half, kind in ((found.forward, "forward"), (found.backward, "backward"))
+            plain.uncast(self._loaded(half, kind, targets, found.constants_of(number)))
+            for number, (half, kind) in enumerate(halves)
         )
         return with_gradients(found, forward, backward, self.saved)
 
-    def _loaded(self, artifact: Artifact, kind: str, targets: TargetSet) -> HostFunction:
+    def _loaded(
+        self, artifact: Artifact, kind: str, targets: TargetSet, constants: Mapping[str, torch.Tensor]
+    ) -> HostFunction:
         """Load an artifact as a callable."""
         name = f"{kind}_{self.number}"
-        compiled = load_tuned(artifact, name, targets, self.config, self.cache)
+        compiled = load_tuned(artifact, name, targets, self.config, self.cache, constants)
         self._observe(name, compiled, None)
         return compiled.call
 

@@ -129,10 +129,10 @@ def own_views(gm: GraphModule, forward: Plan, *, settled: bool) -> tuple[int, ..
 
 
 def is_static(plan: Plan) -> bool:
-    """Report whether a plan takes only tensors of fixed size, on one GPU at most, and has no constants."""
+    """Report whether a plan takes only tensors of fixed size, on one GPU at most."""
     tensors = all(isinstance(each, Value) for each in plan.inputs)
     tensors = tensors and not any(placement.type.device.index for _, placement in plan.buffers)
-    return tensors and not list(plan.symbols) and not plan.constants
+    return tensors and not list(plan.symbols)
 
 
 def saved_names(forward: GraphModule, outputs: int) -> list[str] | None:

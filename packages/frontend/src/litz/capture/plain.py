@@ -6,14 +6,14 @@ and takes as long as several kernels. :mod:`litz.capture.runtime_wrappers` does 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.fx import GraphModule
 
-from litz.artifact import Artifact, CompiledCapture
+from litz.artifact import CompiledCapture
 from litz.capture.donated import SavedTensors
 from litz.capture.fx_graph_cache import is_static, saved_names, takes_what_is_saved, wrapping_of
 from litz.capture.runtime_wrappers import gradient_strides, inference_call, training_call, without_autograd
@@ -70,40 +70,40 @@ class PlainGraph:
         self, gm: GraphModule, compiled: Compiled, kind: str, saved: SavedTensors
     ) -> CompiledCapture | None:
         """Add a compiled part; return the compiled form of the whole once all parts are there, where it is plain."""
-        artifact, call = compiled.artifact, compiled.call
-        assert artifact is not None
         if kind == "inference":
-            return self.inference(gm, artifact, call)
+            return self.inference(gm, compiled)
         if kind == "backward":
-            return self.backward(gm, artifact, self.uncast(call), saved)
-        self.forward(gm, artifact, self.uncast(call), settled=compiled.settled)
+            return self.backward(gm, compiled, saved)
+        self.forward(gm, compiled)
         return None
 
-    def inference(self, gm: GraphModule, artifact: Artifact, call: HostFunction) -> CompiledCapture | None:
+    def inference(self, gm: GraphModule, compiled: Compiled) -> CompiledCapture | None:
         """Add a graph without gradients; return its compiled form where it is plain."""
-        found = self._wrapped(gm, artifact)
+        found = self._wrapped(gm, compiled)
         if found is None:
             return None
-        self.call = self.without_gradients(found[0], call)
-        return found[0]
+        self.call = self.without_gradients(found[0], compiled.call)
+        return _without_empty_constants(found[0])
 
-    def forward(self, gm: GraphModule, artifact: Artifact, call: HostFunction, *, settled: bool) -> None:
+    def forward(self, gm: GraphModule, compiled: Compiled) -> None:
         """Add the forward of a training graph."""
-        found = self._wrapped(gm, artifact)
-        self.half = None if found is None else Half(*found, call, settled)
+        found = self._wrapped(gm, compiled)
+        self.half = None if found is None else Half(*found, self.uncast(compiled.call), compiled.settled)
 
-    def backward(
-        self, gm: GraphModule, artifact: Artifact, call: HostFunction, saved: SavedTensors
-    ) -> CompiledCapture | None:
+    def backward(self, gm: GraphModule, compiled: Compiled, saved: SavedTensors) -> CompiledCapture | None:
         """Add the backward; return the compiled form of both where they are plain and fit each other."""
+        artifact = compiled.artifact
+        assert artifact is not None
         half, plan = self.half, artifact.plan
         if half is None or not is_static(plan) or len(plan.outputs) != self.arity:
             return None
         if not takes_what_is_saved(gm, half.saved, half.compiled.wrapping):
             return None
-        whole = CompiledCapture(half.compiled.forward, half.compiled.wrapping, artifact)
-        self.call = with_gradients(whole, half.call, call, saved)
-        return whole
+        first = half.compiled
+        constants = (*first.constants, _constants_of(compiled))
+        whole = CompiledCapture(first.forward, first.wrapping, artifact, constants)
+        self.call = with_gradients(whole, half.call, self.uncast(compiled.call), saved)
+        return _without_empty_constants(whole)
 
     def without_gradients(self, compiled: CompiledCapture, call: HostFunction) -> Callable[..., Any]:
         """Return a graph without gradients as a function of tensors."""
@@ -121,13 +121,25 @@ class PlainGraph:
 
         return run
 
-    def _wrapped(self, gm: GraphModule, artifact: Artifact) -> tuple[CompiledCapture, list[str]] | None:
+    def _wrapped(self, gm: GraphModule, compiled: Compiled) -> tuple[CompiledCapture, list[str]] | None:
         """Return the compiled form of a graph and the nodes that it saves; ``None`` where it is not plain."""
+        artifact = compiled.artifact
+        assert artifact is not None
         wrapping = wrapping_of(gm, artifact.plan, self.arity)
         names = None if wrapping is None else saved_names(gm, wrapping.outputs)
         if wrapping is None or names is None:
             return None
-        return CompiledCapture(artifact, wrapping), names
+        return CompiledCapture(artifact, wrapping, constants=(_constants_of(compiled),)), names
+
+
+def _constants_of(compiled: Compiled) -> Mapping[str, torch.Tensor]:
+    """Return the tensors that a compiled graph contains."""
+    return {} if compiled.loader is None else compiled.loader.constants
+
+
+def _without_empty_constants(compiled: CompiledCapture) -> CompiledCapture:
+    """Return the compiled form of a graph without lists of constants where all of them are empty."""
+    return compiled if any(compiled.constants) else replace(compiled, constants=())
 
 
 def with_gradients(

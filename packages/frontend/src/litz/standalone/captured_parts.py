@@ -76,10 +76,14 @@ class CapturedParts:
                 self._take(compiled, known, descriptors)
 
     def take_plain(self, graphs: CompiledCapture) -> None:
-        """Set the compiled form of a plain graph, which has no constants."""
-        self.why_not = next(filter(None, map(_obstacle, self.seen)), "")
+        """Set the compiled form of a plain graph."""
+        forward, backward = graphs.constants_of(0), graphs.constants_of(1 if graphs.backward else 0)
+        shared = forward.keys() & backward.keys()
+        clash = next((name for name in sorted(shared) if not _equal(forward[name], backward[name])), "")
+        two = f"its forward and its backward have a constant {clash} each" if clash else ""
+        self.why_not = next(filter(None, map(_obstacle, self.seen)), two)
         self.graphs = None if self.why_not else graphs
-        self.form, self.constants = CallForm(returns_tuple(self.captured)), {}
+        self.form, self.constants = CallForm(returns_tuple(self.captured)), {**forward, **backward}
 
     def _take(
         self, compiled: Compiled, known: ViewAndMutationMeta, descriptors: Sequence[AOTInput | None]
@@ -96,6 +100,11 @@ class CapturedParts:
         self.graphs = CompiledCapture(compiled.artifact, wrapping)
         self.form = CallForm(returns_tuple(self.captured), pairs, tuple(bound))
         self.constants = {**compiled.loader.constants, **bound}
+
+
+def _equal(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Report whether two constants have the same elements and geometry."""
+    return left.dtype == right.dtype and left.stride() == right.stride() and torch.equal(left, right)
 
 
 def _obstacle(compiled: Compiled) -> str:

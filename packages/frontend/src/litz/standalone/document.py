@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from litz.artifact import AotWrapping, Artifact, AtenFallback, CompiledCapture, unit_data, unit_from
+from litz.cache.constants import constants_from_bytes, constants_to_bytes
 from litz.cache.key import versions
 from litz.standalone.compiled_program import CallForm, CompiledProgram, Machine
 from litz.standalone.container import Contents
@@ -19,9 +20,6 @@ from litz_ir.serial import from_json, to_json
 
 PROGRAM, CONSTANTS = "program.json", "constants.bin"
 """Names of the files with the description of the program, and with the elements of its constants."""
-
-_ALIGNMENT = 64
-"""Constants start at multiples of this many bytes, so that a file can be mapped into memory."""
 
 _KINDS = ("forward", "backward")
 
@@ -39,12 +37,7 @@ def to_files(program: CompiledProgram) -> dict[str, bytes]:
         for kind in _KINDS
         if (artifact := getattr(program.graphs, kind)) is not None
     }
-    data, described = bytearray(), []
-    for name, tensor in program.constants.items():
-        data.extend(bytes(-len(data) % _ALIGNMENT))
-        content = _elements(tensor)
-        described.append(_constant_data(name, tensor, len(data), len(content)))
-        data.extend(content)
+    described, elements = constants_to_bytes(program.constants)
     description = {
         "graphs": graphs,
         "wrapping": asdict(program.graphs.wrapping),
@@ -56,7 +49,7 @@ def to_files(program: CompiledProgram) -> dict[str, bytes]:
     }
     files[PROGRAM] = json.dumps(description, indent=1).encode()
     if described:
-        files[CONSTANTS] = bytes(data)
+        files[CONSTANTS] = elements
     return files
 
 
@@ -72,8 +65,7 @@ def from_files(contents: Contents, where: str) -> CompiledProgram:
         form = _record(CallForm, description["form"])
         returned = tuple((int(k), int(source)) for k, source in form.returned_inputs)
         form = CallForm(bool(form.returns_tuple), returned, tuple(map(str, form.bound)))
-        content = contents.files.get(CONSTANTS, b"")
-        constants = {str(each["name"]): _constant(each, content) for each in description["constants"]}
+        constants = constants_from_bytes(description["constants"], contents.files.get(CONSTANTS, b""))
         capture = CompiledCapture(graphs["forward"], wrapping, graphs.get("backward"))
         machines = tuple(_record(Machine, each) for each in description["machines"])
         flags = bool(description["cuda_graphs"]), bool(description["freezing"])
@@ -129,36 +121,3 @@ def _record(kind: type[Any], data: Mapping[str, Any]) -> Any:
     return kind(
         **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     )
-
-
-def _elements(tensor: torch.Tensor) -> bytes:
-    """Return the elements of a tensor in row-major order."""
-    elements = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    data: bytes = elements.numpy().tobytes()
-    return data
-
-
-def _constant_data(name: str, tensor: torch.Tensor, offset: int, size: int) -> dict[str, Any]:
-    """Return the description of a constant as JSON data."""
-    return {
-        "name": name,
-        "dtype": str(tensor.dtype).removeprefix("torch."),
-        "shape": list(tensor.shape),
-        "strides": list(tensor.stride()),
-        "device": tensor.device.type,
-        "offset": offset,
-        "bytes": size,
-    }
-
-
-def _constant(data: Mapping[str, Any], content: bytes) -> torch.Tensor:
-    """Return a constant with its elements and strides, on its device."""
-    dtype = getattr(torch, data["dtype"])
-    if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"unknown dtype {data['dtype']!r}")
-    shape, strides = (tuple(map(int, data[name])) for name in ("shape", "strides"))
-    elements = content[data["offset"] : data["offset"] + data["bytes"]]
-    made = torch.empty_strided(shape, strides, dtype=dtype, device=data["device"])
-    if elements:
-        made.copy_(torch.frombuffer(bytearray(elements), dtype=dtype).reshape(shape))
-    return made
