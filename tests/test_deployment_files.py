@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from torch import nn
 
 import litz
 from litz.configuration import config
 from litz.deployment import archive, binaries
-from litz.deployment.archive import MANIFEST, SIGNATURE, Chunk, open_archive, write_archive
+from litz.deployment.archive import ALIGNMENT, MANIFEST, SIGNATURE, Chunk, open_archive, write_archive
+from litz.deployment.saved_weights import weights_content
 from litz.deployment.weights import StoredWeights
 from litz.targets import targets_for
 from litz_codegen_cpp.target import CpuTarget
@@ -303,3 +305,24 @@ def test_signed_models(
     monkeypatch.undo()
     for keys_given in ([trusted], [other.public_key(), trusted.public_bytes_raw()]):
         torch.testing.assert_close(litz.load(signed, trusted_keys=keys_given)(x), torch.tanh(x))
+
+
+def test_weights_are_a_file_of_safetensors_from_the_memory_of_the_tensors(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    dtypes = (torch.bool, torch.float64, torch.bfloat16, torch.float8_e4m3fn, torch.int16, torch.complex64)
+    tensors = {
+        f"w{k}": torch.randint(0, 2, (3, k), generator=generator).to(dtype) for k, dtype in enumerate(dtypes)
+    }
+    tensors["transposed"] = torch.randn(4, 6, generator=generator).t()
+    tensors["scalar"] = torch.tensor(3.0)
+    file = tmp_path / "weights.safetensors"
+    file.write_bytes(b"".join(bytes(chunk.data) for chunk in weights_content(tensors)))
+    stored = safetensors.torch.load_file(file)
+    assert stored.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert stored[name].dtype == tensor.dtype and torch.equal(stored[name], tensor)
+    (first, *elements) = weights_content({"w": tensors["w1"]})
+    assert len(first) % ALIGNMENT == 0
+    assert torch.frombuffer(elements[0].data, dtype=torch.float64).data_ptr() == tensors["w1"].data_ptr()
+    with pytest.raises(ArtifactError, match=r"cannot store the weight wide, which is of torch\.complex128"):
+        weights_content({"wide": torch.zeros(2, dtype=torch.complex128)})

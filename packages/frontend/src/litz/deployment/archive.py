@@ -14,7 +14,7 @@ import secrets
 import stat
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,9 +32,6 @@ ALIGNMENT = 64
 AGAIN = "compile the program again by litz.aot_compile, or copy the file again"
 """Hint for files that are damaged."""
 
-_BLOCK = 1 << 20
-"""Bytes that are copied at once."""
-
 _PADDING = 0xD935
 """Identifier of the extra field that pads local headers, the one that Android's tools use."""
 
@@ -50,37 +47,13 @@ _STORED_FLAGS = 0x800
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A chunk of a member: bytes, or a range of a file."""
+    """A chunk of a member."""
 
-    data: bytes = b""
-    """The bytes; empty where ``path`` is given."""
-
-    path: Path | None = None
-    """File that contains the chunk."""
-
-    offset: int = 0
-    """First byte of the chunk in that file."""
-
-    size: int = 0
-    """Number of bytes in that file."""
+    data: bytes | memoryview
+    """Its bytes, which may be those of a tensor: nothing is copied before it is written."""
 
     def __len__(self) -> int:
-        return len(self.data) if self.path is None else self.size
-
-    def blocks(self) -> Iterator[bytes]:
-        """Yield the content in blocks."""
-        if self.path is None:
-            yield self.data
-            return
-        with self.path.open("rb") as file:
-            file.seek(self.offset)
-            left = self.size
-            while left:
-                block = file.read(min(left, _BLOCK))
-                if not block:
-                    raise ArtifactError(f"{self.path} became shorter while it was copied")
-                left -= len(block)
-                yield block
+        return len(self.data)
 
 
 Member = Sequence[Chunk]
@@ -96,8 +69,7 @@ def checksum(member: Member) -> str:
     """Return the SHA-256 sum of a member, as hexadecimal digits."""
     digest = hashlib.sha256()
     for chunk in member:
-        for block in chunk.blocks():
-            digest.update(block)
+        digest.update(chunk.data)
     return digest.hexdigest()
 
 
@@ -125,8 +97,7 @@ def _write_member(archive: zipfile.ZipFile, file: IO[bytes], name: str, member: 
     info.extra = struct.pack("<HH", _PADDING, padding) + bytes(padding)
     with archive.open(info, "w", force_zip64=large) as target:
         for chunk in member:
-            for block in chunk.blocks():
-                target.write(block)
+            target.write(chunk.data)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import secrets
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from litz.cuda_graphs.eligibility import overwritten, shared_with_inputs
 from litz.deployment.archive import MANIFEST, SIGNATURE, Chunk, Member, checksum, member_size, write_archive
 from litz.deployment.exported import FlatProgram
 from litz.deployment.manifest import FORMAT, FORWARD, VERSION, Weight, tree_data, weight_data
-from litz.deployment.saved_weights import written_weights
+from litz.deployment.saved_weights import weights_content
 from litz.standalone.compiled_program import CallForm
 from litz.targets import TargetSet
 from litz_ir.errors import ArtifactError, CodegenError
@@ -113,19 +112,16 @@ def write_package(
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".litz-", dir=path.parent) as folder:
-            stored = {name: tensor for name, tensor in tensors.items() if name not in left_out}
-            if stored:
-                content = written_weights(Path(folder) / _WEIGHTS, stored)
-                if form == "file":
-                    about |= _written_separately(path, content)
-                else:
-                    about["file"], members[_WEIGHTS] = _WEIGHTS, content
-            text = _manifest(members, entry, about)
-            first: dict[str, Member] = {MANIFEST: (Chunk(text),)}
-            if sign_with is not None:
-                first[SIGNATURE] = (Chunk(import_module(_SIGNING).signature(text, sign_with)),)
-            write_archive(path, {**first, **members})
+        stored = {name: tensor for name, tensor in tensors.items() if name not in left_out}
+        if stored and form == "file":
+            about |= _written_separately(path, weights_content(stored))
+        elif stored:
+            about["file"], members[_WEIGHTS] = _WEIGHTS, weights_content(stored)
+        text = _manifest(members, entry, about)
+        first: dict[str, Member] = {MANIFEST: (Chunk(text),)}
+        if sign_with is not None:
+            first[SIGNATURE] = (Chunk(import_module(_SIGNING).signature(text, sign_with)),)
+        write_archive(path, {**first, **members})
     except OSError as error:
         raise ArtifactError(f"cannot write {path}: {error}") from error
     return path
@@ -138,8 +134,7 @@ def _written_separately(path: Path, content: Member) -> dict[str, Any]:
     unfinished = path.parent / f".writing-{secrets.token_hex(8)}"
     try:
         with open(unfinished, "xb", opener=created) as file:
-            for chunk in content:
-                file.writelines(chunk.blocks())
+            file.writelines(chunk.data for chunk in content)
         os.replace(unfinished, separate)
     finally:
         with suppress(FileNotFoundError):
