@@ -179,3 +179,23 @@ def test_a_miss_is_compared_with_layers_too(filled: Path, tmp_path: Path) -> Non
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(AttributeError, match="why_miss"):
         litz.cache.forget  # noqa: B018
+
+
+def test_explain_says_why_a_graph_was_not_found(tmp_path: Path) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x * 3 + 1).cos()
+
+    with litz.config.patch(cache_dir=str(tmp_path), fallback="error"):
+        reports = []
+        for size in (64, 65, 65):
+            torch._dynamo.reset()
+            (graph,) = (report := litz.explain(function, torch.ones(size))).graphs
+            reports.append((graph.miss, str(report)))
+        torch._dynamo.reset()
+        with litz.config.patch(cache=False):
+            (uncached,) = litz.explain(function, torch.ones(66)).graphs
+    (first, _), (second, text), (third, found) = reports
+    assert first == "the cache has no other graph"
+    assert "the nearest entry is" in second and "inputs: 0:tensor/torch.float32/cpu/(65)" in second
+    assert "not found in the cache: the nearest entry is" in text and "(64)" in text
+    assert third == uncached.miss == "" and "not found in the cache" not in found

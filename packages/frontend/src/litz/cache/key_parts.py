@@ -67,9 +67,14 @@ class Miss:
     """Name of each part that differs, with the words of the graph's part that the entry's lacks, and the reverse."""
 
     def __str__(self) -> str:
+        return f"{self.graph} ({self.key[:12]}): {self.reason}"
+
+    @property
+    def reason(self) -> str:
+        """The nearest entry, and a line for each part that differs."""
         if not self.nearest:
-            return f"{self.graph} ({self.key[:12]}): the cache has no other graph"
-        lines = [f"{self.graph} ({self.key[:12]}): the nearest entry is {self.nearest[:12]}"]
+            return "the cache has no other graph"
+        lines = [f"the nearest entry is {self.nearest[:12]}"]
         for name, own, other in self.differences:
             lines.append(f"  {name}: {own or 'nothing'}, in the entry {other or 'nothing'}")
         return "\n".join(lines)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from litz.cache.artifacts import KEY_FILE
-from litz.cache.key_parts import KeyParts, Miss, nearest_miss
+from litz.cache.key_parts import Miss
+from litz.cache.misses import miss_in, parts_of_entry
 from litz.cache.name_sets import DEMOTIONS, NameSets
 from litz.cache.quota import Collected, bytes_of, collect
 from litz.cache.store import FOLDERS, MANIFEST, Store
@@ -130,14 +130,8 @@ def why_miss(key: str = "", folder: str | Path | None = None) -> Miss | None:
     ``key`` is the beginning of the key of a graph's entry, by default that of the entry written last: each entry was a
     miss once. ``None`` where no entry fits.
     """
-    known = list(_known_parts(_root(folder)))
-    own = [(written, each, parts) for written, each, parts in known if each.startswith(key)]
-    if not own:
-        return None
-    _, found, parts = max(own, key=lambda each: each[0])
     layers = () if folder is not None else config.current().layer_roots()
-    below = [each for root in layers for each in _known_parts(root)]
-    return nearest_miss(found, parts, ((each, other) for _, each, other in [*known, *below]))
+    return miss_in(key, _root(folder), layers)
 
 
 def stores(root: Path) -> Iterator[Store]:
@@ -154,26 +148,9 @@ def _entries(root: Path) -> Iterator[EntryInfo]:
         kind = store.folder.name
         for key in store.keys():
             path = store.folder / key
-            parts = _key_parts(path) if kind == FOLDERS[0] else None
+            parts = parts_of_entry(path) if kind == FOLDERS[0] else None
             written, used = (path / MANIFEST).stat().st_mtime, path.stat().st_mtime
             yield EntryInfo(kind, key, bytes_of(path), written, used, "" if parts is None else parts.graph)
-
-
-def _known_parts(root: Path) -> Iterator[tuple[float, str, KeyParts]]:
-    """Yield the time, the key and its parts, of each graph in a cache folder or layer."""
-    store = Store(root / FOLDERS[0], layer=True)
-    for key in store.keys():
-        parts = _key_parts(store.folder / key)
-        if parts is not None:
-            yield (store.folder / key / MANIFEST).stat().st_mtime, key, parts
-
-
-def _key_parts(entry: Path) -> KeyParts | None:
-    """Return the parts of a graph's key; ``None`` where they cannot be read."""
-    try:
-        return KeyParts.of((entry / KEY_FILE).read_bytes())
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # litz cache verify reports damage
 
 
 def _root(folder: str | Path | None) -> Path:

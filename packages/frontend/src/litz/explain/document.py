@@ -56,6 +56,7 @@ def _graph(graph: GraphReport, explanation: Explanation) -> dict[str, Any]:
         "cache": graph.cache_state,
         "key": graph.key,
         "uncacheable": graph.uncacheable,
+        "miss": graph.miss,
         "seconds": dict(graph.seconds),
         "peak_bytes": plan.symbols.hint(plan.peak),
         "cuda_graph": graph.cuda_graph,

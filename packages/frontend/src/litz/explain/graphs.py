@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from litz.artifact import Artifact
+from litz.cache.misses import miss_in
 from litz.explain.call_times import CallTimes
 from litz.explain.kernel_times import LaunchTimes
 from litz.explain.matmul_precision import matmul_precision
@@ -24,6 +25,7 @@ from litz.explain.work import call_bytes, call_flops, kernel_flops, shape_of
 from litz.loading import Compiled
 from litz.profiling.line_map import SourceLines, locations, source_lines
 from litz.tuning.launches import PlannedLaunch, planned_launches, size_key
+from litz_ir.errors import CacheError
 from litz_ir.loops import references
 from litz_ir.origin import Origin, describe_locations
 from litz_ir.plan import (
@@ -79,8 +81,20 @@ def graph_report(compiled: Compiled, times: Times | None = None) -> GraphReport:
         artifact.cached, compiled.source, tuple(unit.text for unit in artifact.units), tuple(regions),
         compiled.cuda_graph, matmul_precision(plan), artifact.uncacheable, artifact.key, memory,
         compiled.loader is None or compiled.loader.config.cache,
-        "" if compiled.loader is None else compiled.loader.config.promises(),
+        "" if compiled.loader is None else compiled.loader.config.promises(), _miss(compiled, artifact),
     )  # fmt: skip
+
+
+def _miss(compiled: Compiled, artifact: Artifact) -> str:
+    """Return the reason that a graph was compiled although the cache is on; empty where it was found."""
+    if artifact.cached or not artifact.key or compiled.loader is None or not compiled.loader.config.uses_disk:
+        return ""
+    options = compiled.loader.config
+    try:
+        found = miss_in(artifact.key, options.cache_root(), options.layer_roots())
+    except (OSError, CacheError):  # a folder that cannot be used was reported when it was opened
+        return ""
+    return "" if found is None else found.reason
 
 
 def _kernel_report(

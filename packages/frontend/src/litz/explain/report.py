@@ -254,6 +254,10 @@ class GraphReport:
     """Options that promise something about results or inputs and are not at their default, such as
     ``numerics='strict'``; empty where all are."""
 
+    miss: str = ""
+    """Reason that the graph was not found in the cache: the parts of its key that the nearest entry does not share;
+    empty where it was found, or cannot be cached."""
+
     @property
     def compile_seconds(self) -> float:
         """Time of all stages of the compilation, in seconds."""

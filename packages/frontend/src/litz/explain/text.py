@@ -88,7 +88,8 @@ def _graph(console: Console, graph: GraphReport) -> None:
     console.print(f"modelled peak memory {graph.plan.peak} B, without arguments and frozen regions")
     uncached = f"not cached on disk: {graph.uncacheable}" if graph.uncacheable else ""
     promised = f"options about results: {graph.promises}" if graph.promises else ""
-    for line in filter(None, (graph.cuda_graph, graph.precision, promised, uncached)):
+    searched = f"not found in the cache: {graph.miss}" if graph.miss else ""
+    for line in filter(None, (graph.cuda_graph, graph.precision, promised, uncached, searched)):
         console.print(line, markup=False)
     for each in graph.passes:
         console.print(f"pass of {each.describe().removeprefix(DECISIONS)}", markup=False)
