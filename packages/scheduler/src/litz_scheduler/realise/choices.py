@@ -103,7 +103,7 @@ class InlineDecisions:
         """Yield the readers of an operation's arguments: itself unless inlined, and its readers where they read
         through it."""
         if not chosen:
-            yield position, Use(1, True)
+            yield position, Use(1, True, whole=True)
         if through and name in self.uses:
             yield from self.uses[name].readers.items()
 
