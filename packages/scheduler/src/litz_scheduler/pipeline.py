@@ -61,6 +61,7 @@ from litz_scheduler.simplification.simplify import (
     UnitReductions,
 )
 from litz_scheduler.simplification.sink_constants import SinkConstants
+from litz_scheduler.simplification.uniform_selects import UniformSelects
 
 DEFAULT_OPTIONS = SchedulerOptions()
 
@@ -87,6 +88,7 @@ def graph_passes(
         OneHotSums(),
         Inline(costs),
         DeadCode(name="dead-code-2"),
+        UniformSelects(),
         FreezeParameterLoops(),
         PrepackConvolutions(options),
         PropagateChannelsLast(options),
