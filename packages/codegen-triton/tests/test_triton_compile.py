@@ -88,6 +88,27 @@ def test_columns_in_a_cluster_are_prefetched_in_vectors(tmp_path: Path) -> None:
     assert "cp.async.cg.shared.global" in found.ptx and found.shared_bytes > 0
 
 
+@pytest.mark.parametrize(
+    ("name", "rounds"),
+    [
+        ("online_softmax_in_cluster_of_2", 1),
+        ("two_barriers_in_cluster_of_2", 2),
+        ("kinds_f64_in_cluster_of_2", 1),
+    ],
+)
+def test_rows_in_a_cluster_are_exchanged_in_shared_memory(name: str, rounds: int, tmp_path: Path) -> None:
+    ptx = compile_source(emitted(CASES[name].kernel), "sm_90", tmp_path).ptx
+    assert ptx.count("mbarrier.try_wait") == ptx.count("mbarrier.init") == rounds
+    assert "st.async" in ptx and ptx.count("barrier.cluster.wait") == 1
+    # a release would wait for all accesses of a thread to memory
+    assert "barrier.cluster.arrive.release" not in ptx
+
+
+def test_columns_in_a_cluster_are_exchanged_in_the_workspace(tmp_path: Path) -> None:
+    ptx = compile_source(emitted(CASES["columns_in_cluster_of_4"].kernel), "sm_90", tmp_path).ptx
+    assert "barrier.cluster.arrive.release" in ptx and "st.async" not in ptx
+
+
 @pytest.mark.parametrize("name", ["argmin", "argmax"])
 def test_the_index_of_an_extremum_takes_four_comparisons_of_values_a_point(name: str, tmp_path: Path) -> None:
     length, warps = 4096, 4

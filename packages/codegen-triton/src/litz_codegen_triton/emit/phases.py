@@ -37,7 +37,8 @@ class PhaseEmitter:
     """Writer of a kernel's phases, in order, into its body.
 
     ``functions`` collects the merge functions of combiners without a spelling, each with its name and source.
-    ``prologue`` collects the lines that come before the loop over tiles of a persistent matmul.
+    ``prologue`` collects the lines that come first: those before the loop over tiles of a persistent matmul, and those
+    that set a cluster up.
     """
 
     def __init__(self, body: TileEmitter, coordinates: TileIndices) -> None:
@@ -53,6 +54,7 @@ class PhaseEmitter:
         """Write all phases. Raises ``CodegenError`` for a phase of an unsupported form."""
         for number, statements in enumerate(self.coordinates.phases):
             self._phase(number, statements)
+        self.prologue += self.cluster.begin()
 
     def _phase(self, number: int, statements: Sequence[Statement]) -> None:
         """Write one phase, with a comment that gives its number and axes."""

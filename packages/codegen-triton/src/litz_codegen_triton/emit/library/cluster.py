@@ -1,4 +1,4 @@
-"""The barrier of a thread-block cluster."""
+"""The barrier of a thread-block cluster, and loads from shared memory."""
 
 SOURCE = """
 @triton.jit
@@ -7,5 +7,19 @@ def litz_meet():
     tl.inline_asm_elementwise(
         "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; mov.u32 $0, 0;",
         "=r", [], dtype=tl.int32, is_pure=False, pack=1,
+    )
+
+
+@triton.jit
+def litz_shared_32(address):
+    return tl.inline_asm_elementwise(
+        "ld.shared.b32 $0, [$1];", "=r,r", [address], dtype=tl.int32, is_pure=False, pack=1
+    )
+
+
+@triton.jit
+def litz_shared_64(address):
+    return tl.inline_asm_elementwise(
+        "ld.shared.b64 $0, [$1];", "=l,r", [address], dtype=tl.int64, is_pure=False, pack=1
     )
 """

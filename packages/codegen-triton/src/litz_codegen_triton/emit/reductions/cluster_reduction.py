@@ -1,7 +1,8 @@
 """Cross-CTA reduction: the CTAs of a cluster reduce chunks of the same rows and merge their states.
 
-Each CTA writes its state to the workspace and waits at a cluster barrier, then reads the states of all CTAs and merges
-them in the same order, so that all of them have bitwise equal results.
+The CTAs of rows send their states to one another through distributed shared memory; those of several columns write them
+to the workspace and wait at a cluster barrier, and so do all CTAs in the interpreter. Each CTA merges all states in the
+same order, so that all of them have bitwise equal results.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from litz_codegen_triton.emit.bodies.tile_shape import typed
 from litz_codegen_triton.emit.indexing.coordinates import TileIndices
 from litz_codegen_triton.emit.loops.tiles import InnerLoop
 from litz_codegen_triton.emit.reductions.reduction import ReductionEmitter
+from litz_codegen_triton.emit.reductions.shared_exchange import SharedExchange, can_exchange
 from litz_codegen_triton.emit.source.ops_table import triton_type
 from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.dtypes import DType
@@ -43,6 +45,7 @@ class ClusterReduction:
         self._scratch = workspace_of(coordinates.kernel)
         self._components = count()
         self._pending: list[tuple[ReductionEmitter, Sequence[EmittedValue]]] = []
+        self._exchange = SharedExchange(body, coordinates.kernel.name, self.cluster_size)
 
     # --- the points of a CTA ---
 
@@ -104,6 +107,9 @@ class ClusterReduction:
         if not self._pending:
             return
         pending, self._pending = self._pending, []
+        if all(map(self._is_whole, pending)):
+            self._finish_rows(pending)
+            return
         numbers = [[next(self._components) for _ in state] for _, state in pending]
         for (reduction, state), own in zip(pending, numbers):
             for value, number, dtype in zip(state, own, reduction.spec.dtypes):
@@ -111,6 +117,45 @@ class ClusterReduction:
         self._barrier()
         for (reduction, _), own in zip(pending, numbers):
             reduction.finish(self._merged(reduction, own))
+
+    def begin(self) -> list[str]:
+        """Return the lines that come first in the kernel, once all phases are written."""
+        return self._exchange.begin()
+
+    def _is_whole(self, pending: tuple[ReductionEmitter, Sequence[EmittedValue]]) -> bool:
+        """True for a state of one point, whose merge does not depend on the order of the CTAs."""
+        reduction, state = pending
+        alone = not any(value.dims for value in state)
+        return alone and reduction.can_reduce_states and can_exchange(reduction.spec.dtypes)
+
+    def _finish_rows(self, pending: Sequence[tuple[ReductionEmitter, Sequence[EmittedValue]]]) -> None:
+        """Merge the states of rows as vectors, with one element for each CTA, and define the results."""
+        own = [
+            pair for reduction, state in pending for pair in zip(state, reduction.spec.dtypes, strict=True)
+        ]
+        if self.body.form == "compiled":
+            self.barriers += 1
+            vectors = iter(self._exchange.send(own))
+        else:
+            vectors = iter(self._by_workspace(own))
+        for reduction, state in pending:
+            reduction.finish(reduction.reduce_states([next(vectors) for _ in state]))
+
+    def _by_workspace(self, states: Sequence[tuple[EmittedValue, DType]]) -> list[EmittedValue]:
+        """Write the components of this CTA's state to the workspace, and load those of all CTAs as vectors."""
+        numbers = [next(self._components) for _ in states]
+        for (value, dtype), number in zip(states, numbers, strict=True):
+            self._write(value, number, dtype)
+        self._barrier()
+        writer, unit = self.body.writer, self.body.index.unit
+        span = f"tl.arange(0, {self.cluster_size}) * {unit(self._points).text}"
+        found = []
+        for (_, dtype), number in zip(states, numbers, strict=True):
+            pointer, _ = self._pointer(number, dtype, 0)
+            found.append(
+                writer.define("states", f"tl.load({pointer.text} + {span})", frozenset("r"), writer.depth)
+            )
+        return found
 
     def _write(self, value: EmittedValue, number: int, dtype: DType) -> None:
         """Store a component of this CTA's state."""

@@ -165,6 +165,15 @@ class ReductionEmitter:
             for name, dtype in zip(names, self.spec.dtypes)
         ]
 
+    @property
+    def can_reduce_states(self) -> bool:
+        """True where the states of several CTAs may be merged in any order."""
+        return not self._ordered
+
+    def reduce_states(self, states: Sequence[EmittedValue]) -> Sequence[EmittedValue]:
+        """Merge states that are elements along ``r``, and return the state."""
+        return self._reduced([value.text for value in states])
+
     def _define(self, base: str, text: str) -> EmittedValue:
         """Define a variable for a reduced tile, of size 1 along ``r``."""
         return self.body.writer.define(
