@@ -14,6 +14,7 @@ import pytest
 import triton_corpus
 from triton_scheduled import scheduled, tiled
 
+from litz_codegen_triton.runtime import driver as driver_api
 from litz_codegen_triton.runtime import launch
 from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_ir.errors import CompileFailed, KernelError, OutOfMemory, ToolchainError
@@ -379,3 +380,12 @@ def test_a_launch_that_runs_out_of_memory_raises_out_of_memory(monkeypatch: pyte
     module.driver.launch = driver.cuLaunchKernel
     with pytest.raises(OutOfMemory, match="launching first"):
         module.function("first")([16, 32])
+
+
+@pytest.mark.parametrize(("size", "asked"), [(1, False), (8, False), (16, True)])
+def test_clusters_of_more_than_eight_thread_blocks_are_permitted(size: int, asked: bool) -> None:
+    library, given = Driver(), []
+    library.cuFuncSetAttribute = lambda _, attribute, value: given.append((attribute, value)) or 0
+    driver_api.Driver(library, 0).load(b"", "entry", 7, "kernel", size)
+    # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+    assert ((14, 1) in given) == asked

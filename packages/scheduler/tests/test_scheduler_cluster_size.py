@@ -42,6 +42,15 @@ def gradient(rows: int, length: int) -> LoopGraph:
     }}""")
 
 
+def weighted(rows: int, length: int) -> LoopGraph:
+    """Rows over their sums, times a weight for each column."""
+    return graph_of(f"""
+    graph weighted(%x: f32[{rows}, {length}] fixed, %w: f32[{length}] fixed) -> (%o) {{
+      %s = reduce.sum f32[i0: {rows}, i1: 1 | r0: {length}] {{ %x[i0, r0] }}
+      %o = pointwise f32[i0: {rows}, i1: {length}] fixed {{ %x[i0, i1] / %s[i0, 0] * %w[i1] }}
+    }}""")
+
+
 def total(rows: int, length: int, along: int) -> LoopGraph:
     shape, at = ((rows, length), "r0, i0") if along == 0 else ((length, rows), "i0, r0")
     return graph_of(f"""
@@ -55,18 +64,22 @@ def only(plan: Plan) -> Kernel:
     return kernel
 
 
-@pytest.mark.parametrize(("length", "size"), [(1024, 1), (1025, 4), (2048, 4), (4096, 8), (4097, 1)])
+@pytest.mark.parametrize(
+    ("length", "size"), [(1024, 1), (1025, 4), (2048, 4), (4096, 8), (4097, 8), (16385, 1)]
+)
 def test_a_row_that_is_read_again_stays_in_a_cluster(length: int, size: int) -> None:
     graph = softmax(64, length)
-    plan = plan_of(graph, with_numbers(MACHINE, l2_bytes=1 << 14), ROWS)
+    plan = plan_of(graph, MACHINE, ROWS)
     assert cluster_size(only(plan).schedule) == size
     assert_same(graph, plan)
 
 
-@pytest.mark.parametrize(("graph", "size"), [(softmax(64, 4096), 1), (gradient(64, 4096), 8)])
-def test_rows_that_fit_the_cache_are_read_again(graph: LoopGraph, size: int) -> None:
-    # one value of each point of the rows that are read at a time
-    machine = with_numbers(MACHINE, l2_bytes=8 * 4096 * 4)
+@pytest.mark.parametrize(
+    ("graph", "size"),
+    [(softmax(64, 16384), 16), (weighted(64, 16384), 8), (gradient(64, 8192), 16), (gradient(64, 16385), 1)],
+)
+def test_rows_with_weights_are_in_small_clusters_and_all_loaded_rows_fit(graph: LoopGraph, size: int) -> None:
+    machine = with_numbers(MACHINE, max_cluster_size=16)
     assert cluster_size(only(plan_of(graph, machine, ROWS)).schedule) == size
 
 

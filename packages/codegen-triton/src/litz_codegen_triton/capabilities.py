@@ -51,12 +51,12 @@ _CHIPS: Mapping[str, DeviceModel] = MappingProxyType(
         # H200
         "sm_90": replace(
             NVIDIA, sm_count=132, l2_bytes=50 << 20, memory_rate=4.8e12, flop_rate=67e12,
-            matrix_rate=989e12, shared_bytes=227 << 10, max_cluster_size=8, tensor_descriptors=True,
+            matrix_rate=989e12, shared_bytes=227 << 10, max_cluster_size=16, tensor_descriptors=True,
         ),
         # B200
         "sm_100": replace(
             NVIDIA, sm_count=148, l2_bytes=126 << 20, memory_rate=8.0e12, flop_rate=75e12,
-            matrix_rate=2250e12, shared_bytes=227 << 10, max_cluster_size=8, tensor_descriptors=True,
+            matrix_rate=2250e12, shared_bytes=227 << 10, max_cluster_size=16, tensor_descriptors=True,
         ),
     }
 )  # fmt: skip

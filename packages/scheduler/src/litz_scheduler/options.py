@@ -83,7 +83,7 @@ class SchedulerOptions:
     """Elements from which a GPU reads a row in chunks, because it does not fit in registers."""
     tall_column: int = 256
     """The same for columns, of which a CTA reduces several at once."""
-    max_cluster_size: int = 8
+    max_cluster_size: int = 16
     """The most CTAs of a cluster that reduce one row or column; 1 turns clusters off."""
     lookback: int = 0
     """Points of a long row that a CTA scans in a decoupled look-back scan on a GPU, a power of two.

@@ -18,6 +18,12 @@ OUT_OF_MEMORY = 2
 _MAX_DYNAMIC_SHARED = 8
 """``CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES``."""
 
+_NON_PORTABLE_CLUSTERS = 14
+"""``CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED``."""
+
+_PORTABLE_CLUSTER = 8
+"""Most thread blocks of a cluster that need no such permission."""
+
 _LAUNCH_TYPES = (ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 """Arguments of ``cuLaunchKernel``: function, three grid dimensions, three block dimensions, bytes of shared memory,
 stream, kernel arguments, extra options."""
@@ -97,8 +103,9 @@ class Driver:
         """Make the context current in this thread."""
         self._library.cuCtxSetCurrent(self._context)
 
-    def load(self, cubin: bytes, entry: str, shared_bytes: int, name: str) -> int:
-        """Load a binary for good and return the handle of its entry point, which may use ``shared_bytes``.
+    def load(self, cubin: bytes, entry: str, shared_bytes: int, name: str, cluster_size: int = 1) -> int:
+        """Load a binary for good and return the handle of its entry point, which may use ``shared_bytes`` and be
+        launched in clusters of ``cluster_size``.
 
         The code is copied to the device at once if the driver has ``cuFuncLoad``; older drivers copy it at the first
         launch, which may then fail. Raises ``ToolchainError`` naming the kernel where the driver returns an error.
@@ -111,6 +118,8 @@ class Driver:
             self._must(self._load(function), name)
         if shared_bytes > NVIDIA.static_shared_bytes:
             self._must(library.cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, shared_bytes), name)
+        if cluster_size > _PORTABLE_CLUSTER:
+            self._must(library.cuFuncSetAttribute(function, _NON_PORTABLE_CLUSTERS, 1), name)
         return function.value or 0
 
     def describe_error(self, code: int) -> str:

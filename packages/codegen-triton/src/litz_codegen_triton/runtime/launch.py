@@ -160,8 +160,10 @@ class LaunchModule:
                 f"the binary of kernel {kernel.name} takes fewer arguments than its plan passes",
                 hint="build it again",
             )
-        handle = self.driver.load(compiled.cubin, compiled.entry, compiled.shared_bytes, compiled.name)
         threads, cluster = compiled.warps * NVIDIA.warp_size, cluster_size(kernel.schedule)
+        handle = self.driver.load(
+            compiled.cubin, compiled.entry, compiled.shared_bytes, compiled.name, cluster
+        )
         accesses = [each.access for each in kernel.parameters]
         cleared = accesses.index("workspace") if scan_segment(kernel.schedule) else -1
         return _Function(

@@ -98,6 +98,26 @@ class KernelTraits:
         inner = self._inner_names()
         return len({access.offset for access in self.accesses if free_symbols(access.offset) & inner})
 
+    def _loads_of_rows(self) -> list[int]:
+        """Return the bytes of an element of each load that varies both with the row and along it."""
+        inner, outer = self._inner_names(), {axis.name for axis in self.outer}
+        found = {
+            (load.buffer, load.index[0]): load.dtype.itemsize
+            for each in self.statements
+            for load in loads(*values_of(each))
+        }
+        names = ((free_symbols(offset), nbytes) for (_, offset), nbytes in found.items())
+        return [nbytes for each, nbytes in names if each & inner and (each & outer or not outer)]
+
+    def loaded_rows(self) -> int:
+        """Return the number of rows that are loaded for each outer point, at least 1."""
+        return max(1, len(self._loads_of_rows()))
+
+    def row_bytes(self) -> int:
+        """Return the bytes that are loaded for each point of a row, at least those of the largest element if there are
+        none."""
+        return sum(self._loads_of_rows()) or self.max_itemsize()
+
     def is_contiguous_along_outer(self) -> bool:
         """True where more bytes are accessed with unit stride along the outer axes than along inner ones, as in a
         reduction of columns."""

@@ -18,6 +18,7 @@ from litz_codegen_triton.schedule.clusters import check_clusters
 from litz_codegen_triton.schedule.kernel_traits import KernelTraits, sorts
 from litz_codegen_triton.schedule.register_pressure import index_words
 from litz_codegen_triton.schedule.request import named_block, names
+from litz_codegen_triton.schedule.row_threads import row_threads
 from litz_ir.errors import CodegenError
 from litz_ir.loops import Axis
 from litz_ir.plan import InnerTile, Kernel, ScanStore, Tile, TileLoops, TileRequest
@@ -35,17 +36,11 @@ the latencies of independent points overlap."""
 _TILE_ELEMENTS = 16
 """Elements of a thread in a reduction of columns, or of several short rows."""
 
-_ROW_ELEMENTS = 8
-"""Elements of a thread in a persistent reduction of one row, as long as ``_ROW_WARPS`` suffice for that."""
-
 _PAIRED_ELEMENTS = 32
 """Elements of a thread where each has an index with it: such pairs are expensive to combine across threads."""
 
 _LOOPED_ELEMENTS = 4
 """Elements of a thread in a loop over tiles of one row."""
-
-_ROW_WARPS = 16
-"""Most warps for ``_ROW_ELEMENTS``."""
 
 _MULTIWORD_SCAN_WARPS = 16
 """Most warps of a looped scan whose values need more than one register each."""
@@ -53,7 +48,7 @@ _MULTIWORD_SCAN_WARPS = 16
 _SQUARE_TILE = 64
 """Size of a square tile along both dimensions, for accesses with unit stride along different axes."""
 
-_SQUARE_ELEMENTS = 32
+_SQUARE_ELEMENTS = 8
 """Elements of a thread in a square tile."""
 
 POINT_REGISTERS = 192
@@ -69,6 +64,9 @@ _GATHERED_LOADS = 4
 PERSISTENT_LIMIT = 16384
 """Most elements of a row that stays in registers."""
 
+_CLUSTER_LIMIT = 32768
+"""Most elements of the loaded rows that a thread block of a cluster keeps in registers."""
+
 _LOOPED_ROW = 4096
 """Elements of a tile in a loop over one row."""
 
@@ -77,7 +75,8 @@ _REREAD_ROW = 8192
 a time, which stay in the L2 cache."""
 
 _COLUMN_TILE = 4096
-"""Elements of a tile in a loop down several columns; a quarter of it with more than ``_LIGHT_STATES`` accumulators."""
+"""Elements of a tile in a loop down several columns; a quarter of it with more than ``_LIGHT_STATES`` accumulators, and
+in a cluster, whose loops have several tiles in flight."""
 
 _LIGHT_STATES = 3
 """Accumulators of an element of a tile that leave registers for ``_COLUMN_TILE``."""
@@ -100,7 +99,7 @@ _SORTED_TILE = 1024
 _SORTED_ELEMENTS = 8
 """Keys of a thread that sorts."""
 
-_SHORT_ROWS_TILE = 2048
+_SHORT_ROWS_TILE = 1024
 """Elements of the rows of a thread block that has several."""
 
 MAX_COLUMNS = 64
@@ -248,12 +247,12 @@ class _Chooser:
             wanted = at(_TILE_ELEMENTS // 2)
         elif traits.reduces_pairs():
             wanted = at(_PAIRED_ELEMENTS)
-        elif columns and not persistent and traits.accumulated_values() > _LIGHT_STATES:
+        elif columns and not persistent and self.has_small_column_tiles():
             wanted = at(_TILE_ELEMENTS // 2)
-        elif columns or x > 1:
+        elif columns or (not persistent and x > 1):
             wanted = at(_TILE_ELEMENTS)
         elif persistent:
-            wanted = max(min(at(_ROW_ELEMENTS), _ROW_WARPS), at(_TILE_ELEMENTS))
+            wanted = row_threads(traits, x * block) // self.model.warp_size
         else:
             wanted = min(
                 at(_LOOPED_ELEMENTS),
@@ -290,6 +289,8 @@ class _Chooser:
         length = next_power_of_two(self.points_per_cta(axes))
         static = isinstance(product(axis.size for axis in axes), int)
         limit = PERSISTENT_LIMIT // max(1, self.traits.live_rows() - 2)
+        if self.cluster > 1:
+            limit = _CLUSTER_LIMIT // self.traits.loaded_rows()
         persistent = static and length <= limit
         rereads = sum(bool(axes) for axes in self.phases) > 1
         looped = _REREAD_ROW if rereads else _LOOPED_ROW
@@ -307,15 +308,17 @@ class _Chooser:
         sector = max(1, self.model.sector_bytes // self.traits.max_itemsize())
         x = max(sector, self.rows_per_cta(min(MAX_COLUMNS, next_power_of_two(rows)), rows))
         block = min(length, max(1, _COLUMN_TILE // x))
-        if block < length and self.traits.accumulated_values() > _LIGHT_STATES:
+        if block < length and self.has_small_column_tiles():
             block = max(1, block // 4)
         return block, min(x, next_power_of_two(rows)), static and length == block
 
-    def stages(self, outer: Sequence[Tile], inner: Sequence[InnerTile | None]) -> int:
-        """Return the software pipelining stages of loops that only accumulate.
+    def has_small_column_tiles(self) -> bool:
+        """True where loops down columns have a quarter of ``_COLUMN_TILE``."""
+        return self.cluster > 1 or self.traits.accumulated_values() > _LIGHT_STATES
 
-        There is 1 where shared memory cannot hold the tiles of more, or where a load has an indirect index.
-        """
+    def stages(self, outer: Sequence[Tile], inner: Sequence[InnerTile | None]) -> int:
+        """Return the software pipelining stages of loops that only accumulate: 1 where shared memory cannot hold the
+        tiles of more, or where a load has an indirect index."""
         if self.cluster == 1 or not self.traits.is_contiguous_along_outer():
             return 1
         return self.staged(prod(dim.block for dim in outer), inner)

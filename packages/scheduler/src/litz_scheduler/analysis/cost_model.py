@@ -119,7 +119,8 @@ class ThresholdCosts:
     def _splits_on_gpu(self, work: ReductionWork, machine: Capabilities) -> int:
         """Return the most splits that are worthwhile on the SMs of a GPU."""
         tile = MIN_COLUMN_TILE if work.along_outer else 1
-        ctas, limit = -(-work.outer // tile), max_cluster_size(machine, self.options)
+        ctas = -(-work.outer // tile)
+        limit = min(max_cluster_size(machine, self.options), MAX_SPLIT_CLUSTER)
         if ctas >= 2 * machine.model.sm_count:
             return 0
         if not work.along_outer and 1 < limit and work.inner <= limit * self.options.long_row:
@@ -129,6 +130,10 @@ class ThresholdCosts:
         worthwhile = min(work.inner // 2, nbytes // self.options.gpu_split_bytes)
         splits = min(CTAS_PER_SM * machine.model.sm_count // max(ctas, 1), worthwhile)
         return 0 if splits <= limit else splits
+
+
+MAX_SPLIT_CLUSTER = 8
+"""Most CTAs of a cluster that takes the place of a split reduction: with more, sums of columns are slower."""
 
 
 def max_cluster_size(capabilities: Capabilities, options: SchedulerOptions) -> int:

@@ -1,12 +1,13 @@
 """Cluster size of GPU reductions: the thread blocks (CTAs) that reduce one outer point with a cross-CTA reduction.
 
-Clusters have two uses. A row that fits in the registers of several CTAs but not of one is read once instead of twice,
-unless it stays in the L2 cache. And where there are fewer outer points than CTAs that fill the SMs, a cluster needs one
+Clusters have two uses. A row that fits in the registers of several CTAs but not of one is read once instead of twice.
+And where there are fewer outer points than CTAs that fill the SMs, a cluster needs one
 kernel instead of the two of a split reduction.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from litz_ir.contraction import matmul_nest
@@ -16,16 +17,24 @@ from litz_ir.scalar import Load
 from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols
 from litz_ir.target import Capabilities
 from litz_scheduler.analysis.cost import estimate, points
-from litz_scheduler.analysis.cost_model import CTAS_PER_SM, MIN_COLUMN_TILE, max_cluster_size
+from litz_scheduler.analysis.cost_model import (
+    CTAS_PER_SM,
+    MAX_SPLIT_CLUSTER,
+    MIN_COLUMN_TILE,
+    max_cluster_size,
+)
 from litz_scheduler.analysis.loop_order import LoopNest, nodes_of, stores_of
 from litz_scheduler.options import SchedulerOptions
 
 _REGISTER_MARGIN = 2
 """The register capacity of a CTA over the elements of a row that each CTA of a cluster holds.
 
-At two, several CTAs fit on an SM, and some load while others wait at a cluster barrier. Where this needs too large a
-cluster, reading the row twice is faster.
+At two, several CTAs fit on an SM, and some load while others wait for states.
 """
+
+_WEIGHTED_CLUSTER = 8
+"""Most CTAs of a cluster whose rows share values, such as weights: all CTAs of a larger one wait for them longer than
+they gain by holding fewer elements."""
 
 _MIN_ELEMENTS_PER_CTA = 16
 """The fewest elements for each CTA of a cluster, per CTA of the cluster: none is empty even though chunks start at
@@ -51,11 +60,12 @@ def chosen_cluster_size(
     along_outer = _is_contiguous_outside(nest, symbols)
     model = capabilities.model
     outer = estimate(points(nest.outer), symbols)
-    reread_bytes = inner * _reread_bytes(nest) * min(outer, model.sm_count)
-    if not along_outer and inner > options.long_row and reread_bytes > model.l2_bytes:
-        cluster = _power_of_two(-(-inner * _REGISTER_MARGIN // options.long_row))
-        if cluster <= limit and -(-inner // cluster) * max(1, _row_count(nest) - 2) <= options.long_row:
+    if not along_outer and inner > options.long_row and _rereads(nest):
+        wanted = _power_of_two(-(-inner * _REGISTER_MARGIN // options.long_row))
+        cluster = min(wanted, limit, _WEIGHTED_CLUSTER if _shares_rows(nest) else limit)
+        if -(-inner // cluster) * _loaded_rows(nest) <= _REGISTER_MARGIN * options.long_row:
             return cluster
+    limit = min(limit, MAX_SPLIT_CLUSTER)
     ctas = -(-outer // (MIN_COLUMN_TILE if along_outer else 1))
     if ctas >= 2 * model.sm_count:
         return 1
@@ -88,21 +98,38 @@ def _loads(nest: LoopNest) -> tuple[Load, ...]:
     return tuple(found.values())
 
 
-def _reread_bytes(nest: LoopNest) -> int:
-    """Return the bytes, for each point of a row, that phases read again after earlier phases read or wrote them.
+def _rereads(nest: LoopNest) -> bool:
+    """Return whether phases read points of a row again that earlier phases read or wrote.
 
     Loads that do not depend on the row are left out: they stay in caches.
     """
     outer = {axis.name for axis in nest.outer}
     touched: set[tuple[str, Size]] = set()
-    reread: dict[tuple[str, Size], int] = {}
     for phase in nest.phases:
         if phase.axes:
             loads = [node for node in nodes_of(phase.statements) if isinstance(node, Load)]
-            read = {(node.buffer, node.index[0]): node.dtype.itemsize for node in loads}
-            reread |= {each: read[each] for each in touched.intersection(read)}
+            read = {(node.buffer, node.index[0]) for node in loads}
+            if any(free_symbols(offset) & outer for _, offset in touched & read):
+                return True
             touched |= {*read, *(target for each in phase.statements for target in stores_of(each))}
-    return sum(nbytes for (_, offset), nbytes in reread.items() if free_symbols(offset) & outer)
+    return False
+
+
+def _varying(nest: LoopNest) -> Counter[bool]:
+    """Count the loads that vary along a row, by whether they also vary with the row."""
+    inner, outer = ({axis.name for axis in axes} for axes in (nest.inner, nest.outer))
+    names = (free_symbols(node.index[0]) for node in _loads(nest))
+    return Counter(bool(each & outer) for each in names if each & inner)
+
+
+def _shares_rows(nest: LoopNest) -> bool:
+    """Return whether points of all rows are computed from the same values, such as weights."""
+    return _varying(nest)[False] > 0
+
+
+def _loaded_rows(nest: LoopNest) -> int:
+    """Return the number of rows that a CTA loads and keeps in registers, at least 1."""
+    return max(1, _varying(nest)[True])
 
 
 def _offsets(nest: LoopNest) -> tuple[Size, ...]:
@@ -115,12 +142,6 @@ def _offsets(nest: LoopNest) -> tuple[Size, ...]:
         for _, term in stores_of(each)
     )
     return tuple(dict.fromkeys([*(node.index[0] for node in _loads(nest)), *stored]))
-
-
-def _row_count(nest: LoopNest) -> int:
-    """Return the number of different rows that a CTA keeps in registers."""
-    inner = {axis.name for axis in nest.inner}
-    return sum(bool(free_symbols(offset) & inner) for offset in _offsets(nest))
 
 
 def _is_contiguous_outside(nest: LoopNest, symbols: SymbolTable) -> bool:
