@@ -13,7 +13,7 @@ from triton_scheduled import emitted, tiled
 
 from litz_codegen_triton.emit.source.ops_table import Form
 from litz_codegen_triton.schedule.tile_loops import PERSISTENT_LIMIT
-from litz_ir.dtypes import DType, bf16, f32, f64, i8, i64
+from litz_ir.dtypes import DType, bf16, f32, i8, i64
 from litz_ir.errors import CodegenError
 from litz_ir.loops import Axis, NamedCombiner, ScatterMode
 from litz_ir.origin import Origin
