@@ -96,7 +96,7 @@ def test_columns_in_a_cluster_are_prefetched_in_vectors(tmp_path: Path) -> None:
         ("kinds_f64_in_cluster_of_2", 1),
     ],
 )
-def test_rows_in_a_cluster_are_exchanged_in_shared_memory(name: str, rounds: int, tmp_path: Path) -> None:
+def test_rows_in_a_cluster_meet_in_shared_memory(name: str, rounds: int, tmp_path: Path) -> None:
     ptx = compile_source(emitted(CASES[name].kernel), "sm_90", tmp_path).ptx
     assert ptx.count("mbarrier.try_wait") == ptx.count("mbarrier.init") == rounds
     assert "st.async" in ptx and ptx.count("barrier.cluster.wait") == 1
@@ -104,7 +104,7 @@ def test_rows_in_a_cluster_are_exchanged_in_shared_memory(name: str, rounds: int
     assert "barrier.cluster.arrive.release" not in ptx
 
 
-def test_columns_in_a_cluster_are_exchanged_in_the_workspace(tmp_path: Path) -> None:
+def test_columns_in_a_cluster_meet_in_the_workspace(tmp_path: Path) -> None:
     ptx = compile_source(emitted(CASES["columns_in_cluster_of_4"].kernel), "sm_90", tmp_path).ptx
     assert "barrier.cluster.arrive.release" in ptx and "st.async" not in ptx
 

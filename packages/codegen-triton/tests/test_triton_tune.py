@@ -122,7 +122,7 @@ def test_tiles_of_candidates_in_words() -> None:
         "x 1024, 8 warps", "x 512, 8 warps", "x 2048, 8 warps", "x 2048, 16 warps", "x 512, 4 warps", "x 4096, 8 warps",
     ]  # fmt: skip
     assert words["transpose"][:3] == ["y 64, x 64, 16 warps", "y 64, x 64, 32 warps", "y 32, x 64, 16 warps"]
-    assert "r 1024 looped, 16 warps" in words["rows"]
+    assert "r 1024 looped, 8 warps" in words["rows"]
     assert words["matmul"][1].endswith("4 stages") and len(set(words["matmul"])) == MAX_CANDIDATES
     assert words["attention"][1] == "y 64, x 64, r 128 looped, 4 warps, 3 stages"
     assert words["long rows"][0].endswith("looped, 32 warps")

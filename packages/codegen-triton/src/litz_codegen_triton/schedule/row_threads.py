@@ -7,8 +7,8 @@ from litz_ir.plan import ScanStore
 
 _ROW_BYTES, _LARGE_ROW_BYTES = 64, 128
 """Bytes that a thread loads of rows, and of rows of ``_LARGE_ROW`` bytes and more; half of it where it scans them. With
-fewer, threads wait for one another at barriers more often than for memory; large rows of more threads leave an SM room
-for one thread block, which loads nothing while it reduces."""
+fewer, threads wait for one another at barriers more often than for memory; an SM has registers for one thread
+block of large rows with more threads, which loads nothing while it reduces."""
 
 _LARGE_ROW = 32 << 10
 """Bytes of a tile from which on a thread loads ``_LARGE_ROW_BYTES``."""

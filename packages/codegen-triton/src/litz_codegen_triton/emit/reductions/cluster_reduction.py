@@ -16,7 +16,7 @@ from litz_codegen_triton.emit.bodies.tile_shape import typed
 from litz_codegen_triton.emit.indexing.coordinates import TileIndices
 from litz_codegen_triton.emit.loops.tiles import InnerLoop
 from litz_codegen_triton.emit.reductions.reduction import ReductionEmitter
-from litz_codegen_triton.emit.reductions.shared_exchange import SharedExchange, can_exchange
+from litz_codegen_triton.emit.reductions.shared_states import SharedStates, can_send
 from litz_codegen_triton.emit.source.ops_table import triton_type
 from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.dtypes import DType
@@ -45,7 +45,7 @@ class ClusterReduction:
         self._scratch = workspace_of(coordinates.kernel)
         self._components = count()
         self._pending: list[tuple[ReductionEmitter, Sequence[EmittedValue]]] = []
-        self._exchange = SharedExchange(body, coordinates.kernel.name, self.cluster_size)
+        self._sender = SharedStates(body, coordinates.kernel.name, self.cluster_size)
 
     # --- the points of a CTA ---
 
@@ -120,13 +120,13 @@ class ClusterReduction:
 
     def begin(self) -> list[str]:
         """Return the lines that come first in the kernel, once all phases are written."""
-        return self._exchange.begin()
+        return self._sender.begin()
 
     def _is_whole(self, pending: tuple[ReductionEmitter, Sequence[EmittedValue]]) -> bool:
         """True for a state of one point, whose merge does not depend on the order of the CTAs."""
         reduction, state = pending
         alone = not any(value.dims for value in state)
-        return alone and reduction.can_reduce_states and can_exchange(reduction.spec.dtypes)
+        return alone and reduction.can_reduce_states and can_send(reduction.spec.dtypes)
 
     def _finish_rows(self, pending: Sequence[tuple[ReductionEmitter, Sequence[EmittedValue]]]) -> None:
         """Merge the states of rows as vectors, with one element for each CTA, and define the results."""
@@ -135,7 +135,7 @@ class ClusterReduction:
         ]
         if self.body.form == "compiled":
             self.barriers += 1
-            vectors = iter(self._exchange.send(own))
+            vectors = iter(self._sender.send(own))
         else:
             vectors = iter(self._by_workspace(own))
         for reduction, state in pending:

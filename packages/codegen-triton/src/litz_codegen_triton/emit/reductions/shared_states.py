@@ -1,4 +1,4 @@
-"""Exchange of states among the CTAs of a cluster through distributed shared memory.
+"""Cross-CTA reduction of rows: CTAs of a cluster send their states to one another through distributed shared memory.
 
 Each round has a buffer with a slot for every CTA and component, and a barrier that counts the bytes that arrive there.
 A CTA sends its state to all CTAs and waits for all states in its own buffer, so no CTA ends while others still send to
@@ -23,12 +23,12 @@ _BARRIERS, _BUFFERS = "litz_arrivals", "litz_states"
 """Names of the arrays in shared memory."""
 
 
-def can_exchange(dtypes: Sequence[DType]) -> bool:
+def can_send(dtypes: Sequence[DType]) -> bool:
     """Return True for components that one store sends: those of 4 or 8 bytes."""
     return all(dtype.itemsize in (4, 8) for dtype in dtypes)
 
 
-class SharedExchange:
+class SharedStates:
     """Writes the rounds of one kernel, of ``size`` CTAs each, which are a power of two and at most a warp's threads."""
 
     def __init__(self, body: TileEmitter, kernel: str, size: int) -> None:
@@ -49,13 +49,13 @@ class SharedExchange:
     def send(self, states: Sequence[tuple[EmittedValue, DType]]) -> list[EmittedValue]:
         """Write a round: send the components of this CTA's state, and return those of all CTAs as vectors."""
         body, writer, number = self._body, self._body.writer, len(self._rounds)
-        first, name = self._slots * _SLOT_BYTES, f"{self._kernel}_exchange_{number}"
+        first, name = self._slots * _SLOT_BYTES, f"{self._kernel}_send_{number}"
         dtypes = [dtype for _, dtype in states]
         self._rounds.append(self._size * sum(dtype.itemsize for dtype in dtypes))
         self._slots += self._size * len(states)
         arguments = [f"state_{k}" for k in range(len(states))]
         constraints = ",".join(["=r", *map(_constraint, dtypes)])
-        code = _exchange(number, first, dtypes, self._size)
+        code = _round(number, first, dtypes, self._size)
         body.functions[name] = _function(name, arguments, code, constraints)
         sent = ", ".join(typed(value, dtype) for value, dtype in states)
         span = f"tl.arange(0, {self._size}) * {_SLOT_BYTES}"
@@ -93,7 +93,7 @@ def _set_up(rounds: Sequence[int], size: int) -> list[str]:
     ]
 
 
-def _exchange(number: int, first: int, dtypes: Sequence[DType], size: int) -> list[str]:
+def _round(number: int, first: int, dtypes: Sequence[DType], size: int) -> list[str]:
     """Return the code of a round whose buffer starts at byte ``first``."""
     sends = []
     for k, dtype in enumerate(dtypes):
@@ -123,5 +123,5 @@ def _function(name: str, arguments: Sequence[str], code: Sequence[str], constrai
     lines = "\n".join(f'        "{each} "' for each in code)
     return (
         f"@triton.jit\ndef {name}({', '.join(arguments)}):\n    return tl.inline_asm_elementwise(\n{lines},\n"
-        f'        "{constraints}", [{", ".join(arguments)}], dtype=tl.int32, is_pure=False, pack=1,\n    )'
+        f'        "{constraints}", [{", ".join(arguments)}], tl.int32, False, 1,\n    )'
     )
