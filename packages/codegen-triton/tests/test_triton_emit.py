@@ -21,6 +21,7 @@ from litz_ir.plan import Access, Accumulate, Kernel, KernelOrigin, ScratchArray,
 from litz_ir.scalar import Expr, Indirect, cast, const, index, masked, op
 from litz_ir.scalar.build import load
 from litz_ir.symbols import Size, SymbolInfo, add, mul, symbol
+from litz_ir.text import parse_kernel
 
 CASES = {case.name: case for case in triton_corpus.cases()}
 
@@ -314,3 +315,33 @@ def test_loads_of_an_overwritten_buffer_are_complete_before_the_store(points: in
     )
     both = masked(op("lt", index(R0), const(7, i64)), load("x", (at,), f32), const(0.0, f32))
     assert order(both) == ["tl.load(x", *stores], "a loaded value is not loaded again"
+
+
+@pytest.mark.parametrize(
+    ("maximum", "result", "flushed"),
+    [
+        ("max { %x[i0*256 + r0] }", "%x[i0*256 + r0] - $m - log($s)", True),
+        ("max { %x[i0*256 + r0] }", "exp(%x[i0*256 + r0] - $m) / $s", False),
+        ("max { %x[i0*256 + r0] * 2.0 }", "%x[i0*256 + r0] - $m - log($s)", False),
+        ("min { %x[i0*256 + r0] }", "%x[i0*256 + r0] - $m - log($s)", False),
+    ],
+    ids=["relative", "stored", "another maximum", "minimum"],
+)
+def test_exponentials_that_only_a_sum_of_one_or_more_reads_are_flushed(
+    maximum: str, result: str, flushed: bool
+) -> None:
+    found = parse_kernel(f"""
+kernel rows(in %x: f32, out %o: f32) {{
+  schedule tile_request
+  outer [i0: 4096]
+  phase [r0: 256] {{
+    $m: f32 = reduce.{maximum};
+  }}
+  phase [r0: 256] {{
+    $s: f32 = reduce.sum {{ exp(%x[i0*256 + r0] - $m) }};
+  }}
+  phase [r0: 256] {{
+    %o[i0*256 + r0] = {result};
+  }}
+}}""")
+    assert ("litz_exp_flushed(" in emitted(found).text) == flushed

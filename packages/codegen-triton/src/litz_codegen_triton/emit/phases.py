@@ -23,6 +23,7 @@ from litz_codegen_triton.emit.reductions.combiners import combine_functions, wri
 from litz_codegen_triton.emit.reductions.emitters import reduction_emitter
 from litz_codegen_triton.emit.reductions.lookback_scan import LookbackScanEmitter
 from litz_codegen_triton.emit.reductions.reduction import ReductionEmitter
+from litz_codegen_triton.emit.reductions.relative_sums import relative_sums
 from litz_codegen_triton.emit.reductions.scan import ScanEmitter
 from litz_codegen_triton.emit.source.comments import comment
 from litz_codegen_triton.emit.source.text import EmittedValue
@@ -48,6 +49,7 @@ class PhaseEmitter:
         self.tiles = coordinates.tiles
         self.functions: dict[UserCombiner, tuple[str, tuple[str, ...]]] = {}
         self.prologue: list[str] = []
+        self.relative_sums = relative_sums(self.kernel)
         self.cluster = ClusterReduction(body, coordinates)
 
     def write(self) -> None:
@@ -297,7 +299,9 @@ class PhaseEmitter:
         return frozenset(self.body.tile.letters)
 
     def _reduction(self, statement: Accumulate) -> ReductionEmitter:
-        return reduction_emitter(self.body, statement, self._all_dims(), self._function(statement))
+        relative = statement.results[0][0] in self.relative_sums
+        function = self._function(statement)
+        return reduction_emitter(self.body, statement, self._all_dims(), function, relative=relative)
 
     def _scan(self, statement: ScanStore) -> ScanEmitter:
         return ScanEmitter(self.body, statement, self._all_dims(), self._function(statement))

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from litz_codegen_triton.emit.bodies.body import TileEmitter
 from litz_codegen_triton.emit.reductions.reduction import ReductionEmitter
+from litz_codegen_triton.emit.reductions.relative_sums import RelativeSumEmitter
 from litz_codegen_triton.emit.reductions.softmax import SoftmaxEmitter
 from litz_codegen_triton.emit.reductions.welford import WelfordEmitter
 from litz_ir.loops import NamedCombiner
@@ -19,9 +20,17 @@ EMITTERS: Mapping[str, type[ReductionEmitter]] = MappingProxyType(
 
 
 def reduction_emitter(
-    body: TileEmitter, statement: Accumulate, all_dims: frozenset[str], function: str
+    body: TileEmitter,
+    statement: Accumulate,
+    all_dims: frozenset[str],
+    function: str,
+    *,
+    relative: bool = False,
 ) -> ReductionEmitter:
-    """Return the writer of one ``Accumulate``; see :class:`ReductionEmitter`."""
+    """Return the writer of one ``Accumulate``, which ``relative_sums`` names if it is ``relative``; see
+    :class:`ReductionEmitter`."""
+    if relative:
+        return RelativeSumEmitter(body, statement, all_dims, function)
     combiner = statement.combiner
     name = combiner.name if isinstance(combiner, NamedCombiner) else ""
     return EMITTERS.get(name, ReductionEmitter)(body, statement, all_dims, function)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from litz_codegen_triton.emit.reductions.combiners import initial_state
 from litz_codegen_triton.emit.reductions.reduction import ReductionEmitter
 from litz_codegen_triton.emit.source.text import EmittedValue
+from litz_ir.dtypes import f32
 
 
 class SoftmaxEmitter(ReductionEmitter):
@@ -37,6 +38,10 @@ class SoftmaxEmitter(ReductionEmitter):
     def _relative_to(self, top: str, summands: Callable[[str], Sequence[str]]) -> Sequence[EmittedValue]:
         """Write the maximum of ``top``, and the sums of ``summands`` of the exponentials relative to it."""
         maximum = self._define("maximum", f"tl.reduce({top}, {self._axis}, litz_max)")
-        weight = f"tl.exp({top} - litz_finite_or_zero({maximum.text}))"
+        # Relative to the maximum a sum is 1 or more, to which nothing that is flushed to zero adds a bit; weights of
+        # values are not flushed.
+        flushed = len(self.spec.dtypes) == 2 and self.spec.dtypes[0] == f32
+        exp = "litz_exp_flushed" if flushed else "tl.exp"
+        weight = f"{exp}({top} - litz_finite_or_zero({maximum.text}))"
         totals = [self._define("total", f"tl.sum({each}, {self._axis})") for each in summands(weight)]
         return maximum, *totals
