@@ -31,5 +31,5 @@ class KernelSource:
     cluster_barriers: int = 0
     """Cluster barriers that each CTA passes; the interpreted form takes as its last argument the one to stop at."""
     contract: bool = True
-    """True where a multiplication and an addition may be rounded once: in kernels that sum floats, whose sums differ from eager's in
-    the last place anyway."""
+    """True where a multiplication and an addition may be rounded once: in kernels that sum floats, whose sums differ
+    from eager's in the last place anyway."""
