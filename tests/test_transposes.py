@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 import litz
 
@@ -63,3 +64,29 @@ def test_a_tensor_plus_its_transpose_in_place() -> None:
         found = torch.compile(program, backend="litz", fullgraph=True)(mine, mine.clone() * 2)
     torch.testing.assert_close(found, program(theirs, theirs.clone() * 2))
     torch.testing.assert_close(mine, theirs)
+
+
+def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    low, high = x.chunk(2, -1)
+    return x * cos + torch.cat((-high, low), -1) * sin
+
+
+def rotated_norm(x: torch.Tensor, w: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    return rotated(F.rms_norm(x, w.shape, w, 1e-6), cos, sin)
+
+
+def rotated_heads(x: torch.Tensor, w: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    width = cos.shape[-1]
+    return rotated(F.rms_norm(x, w.shape, w, 1e-6).unflatten(-1, (-1, width)).transpose(1, 2), cos, sin)
+
+
+@pytest.mark.parametrize(("dtype", "dynamic"), [(torch.float32, True), (torch.bfloat16, False)])
+def test_a_norm_and_a_rotary_embedding_are_one_kernel(dtype: torch.dtype, dynamic: bool) -> None:
+    for width in (64, 22):
+        cos, sin = values(9, width, dtype=dtype), values(9, width, dtype=dtype).neg()
+        heads, weight = values(2, 9, 4, width, dtype=dtype).transpose(1, 2), values(width, dtype=dtype)
+        agrees(rotated_norm, heads, weight, cos, sin, dynamic=dynamic)
+        flat, weights = values(2, 9, 4 * width, dtype=dtype), values(4 * width, dtype=dtype)
+        agrees(rotated_heads, flat, weights, cos, sin, dynamic=dynamic)
+    report = litz.explain(rotated_heads, flat, weights, cos, sin)
+    assert [len(graph.kernels) for graph in report.graphs] == [1]

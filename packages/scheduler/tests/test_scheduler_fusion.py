@@ -10,11 +10,13 @@ import pytest
 from scheduler_builder import CPU_LIKE, CRAMPED, GPU_LIKE, MACHINES, Builder, assert_same, plan_of
 
 from litz_ir.device import CPU
+from litz_ir.dtypes import f32, i64
 from litz_ir.errors import VerifyError
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext
 from litz_ir.plan import CallStep, Launch, Plan
-from litz_ir.scalar import op
+from litz_ir.scalar import Expr, Load, const, index, masked, op, where
+from litz_ir.symbols import add, symbol
 from litz_ir.target import Capabilities, DeviceModel
 from litz_ir.verifier import verify
 from litz_scheduler import SchedulerOptions
@@ -76,6 +78,56 @@ def test_softmax_keeps_exponentials_in_scratch_where_there_is_any() -> None:
     (kernel,) = plan_of(graph, CPU_LIKE).kernels
     assert [local.size for local in kernel.scratch] == [48]
     assert plan_of(graph, GPU_LIKE).kernels[0].scratch == ()
+
+
+def rotated_norm(b: Builder, x: str) -> str:
+    """A normalised row plus the row with its halves exchanged."""
+    columns = b.shape(x)[1]
+    assert isinstance(columns, int)
+    scaled = b.op("mul", x, b.op("rsqrt", b.scale(b.sum(b.op("mul", x, x), 1), 1 / columns, 1.0)))
+    normed = b.op("mul", scaled, b.op("exp", scaled))
+    half = columns // 2
+    i, j = symbol("i0"), symbol("i1")
+    low = op("lt", index(j), const(half, i64))
+
+    def body(a: Expr) -> Expr:
+        upper = masked(low, Load(normed, (i, add(j, half)), f32), const(0.0, f32))
+        lower = masked(
+            op("ge", index(j), const(half, i64)), Load(normed, (i, add(j, -half)), f32), const(0.0, f32)
+        )
+        return op("add", a, where(low, op("neg", upper), lower))
+
+    return b.pointwise(body, normed)
+
+
+def test_other_points_of_a_row_are_read_from_scratch() -> None:
+    b = Builder()
+    graph = b.build(rotated_norm(b, b.input(64, 48)))
+    plan = plan_of(graph, CPU_LIKE)
+    assert_same(graph, plan)
+    (kernel,) = plan.kernels
+    assert [array.size for array in kernel.scratch] == [48]
+    assert bytes_moved(plan) == 2 * 64 * 48 * 4
+
+
+@pytest.mark.parametrize("machine", [GPU_LIKE, replace(CPU_LIKE, scratch_bytes=47 * 4)])
+def test_rows_without_scratch_are_stored(machine: Capabilities) -> None:
+    b = Builder()
+    graph = b.build(rotated_norm(b, b.input(64, 48)))
+    plan = plan_of(graph, machine)
+    assert_same(graph, plan)
+    assert len(launches(plan)) == 2
+
+
+def test_a_row_that_the_graph_returns_is_read_from_memory() -> None:
+    b = Builder()
+    rotated = rotated_norm(b, b.input(64, 48))
+    normed = next(name for name in b.latest[::-1] if name != rotated)
+    graph = b.build(rotated, normed)
+    plan = plan_of(graph, CPU_LIKE)
+    assert_same(graph, plan)
+    assert len(launches(plan)) == 1
+    assert plan.kernels[0].scratch == ()
 
 
 def test_layer_norm_with_a_residual_is_one_kernel() -> None:

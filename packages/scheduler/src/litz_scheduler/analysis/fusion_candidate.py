@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from litz_ir.device import Device
 from litz_ir.loops import Axis, Operation, Pointwise, Reduction, Scan
 from litz_ir.scalar import Expr, Load, loads, substitute_expr, transform
-from litz_ir.symbols import Simplifier, Size, Symbol, SymbolTable, free_symbols, symbol
+from litz_ir.symbols import Simplifier, Size, Symbol, SymbolTable, add, free_symbols, mul, symbol
 from litz_scheduler.analysis.graph_facts import axes_of, axis_ranges, element_of, named
 from litz_scheduler.analysis.iteration_space import collapsed_axes, space_of
 
@@ -137,16 +137,23 @@ def scheduled_node(
 def position_in_row(written: Sequence[Size], read: Sequence[Size], axes: Sequence[Axis]) -> Size | None:
     """Return the point of a row at which ``read`` is, of a row whose points have the indices ``written``.
 
-    ``axes`` are the inner axes; the row is along a single one. Returns ``None`` for an index outside that row.
+    ``axes`` are the inner axes; the row is along a single dimension, in their order. Returns ``None`` for an index
+    outside that row.
     """
-    if len(axes) != 1:
-        return None
-    point = symbol(axes[0].name)
-    along = [k for k, term in enumerate(written) if axes[0].name in free_symbols(term)]
+    point, names = row_point(axes), {axis.name for axis in axes}
+    along = [k for k, term in enumerate(written) if names & free_symbols(term)]
     others = [k for k in range(len(written)) if k not in along]
     if len(along) != 1 or written[along[0]] != point or any(written[k] != read[k] for k in others):
         return None
     return read[along[0]]
+
+
+def row_point(axes: Sequence[Axis]) -> Size:
+    """Return the position of a point of the inner ``axes`` in their row."""
+    position: Size = 0
+    for axis in axes:
+        position = add(mul(position, axis.size), symbol(axis.name))
+    return position
 
 
 def rewritten(

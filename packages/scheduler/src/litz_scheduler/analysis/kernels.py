@@ -9,13 +9,13 @@ from typing import Any
 
 from litz_ir.dtypes import DType
 from litz_ir.fused import Group, Member, StorageClass
-from litz_ir.loops import Axis, Operation, Pointwise, Reduction, Scan, Scatter, TensorType
+from litz_ir.loops import Axis, Operation, Pointwise, Reduction, Scan, Scatter, TensorType, Value
 from litz_ir.plan import Accumulate, Phase, ScanStore, ScratchArray, Statement, Store
 from litz_ir.scalar import Expr, Load, Scalar, loads, map_indirects, substitute_expr, transform
-from litz_ir.symbols import Simplifier, Size, SymbolTable, add, coefficient, mul, symbol
+from litz_ir.symbols import Simplifier, Size, SymbolTable, coefficient, symbol
 from litz_ir.target import Capabilities
 from litz_scheduler.analysis.cost import body_cost, estimate, points
-from litz_scheduler.analysis.fusion_candidate import position_in_row
+from litz_scheduler.analysis.fusion_candidate import position_in_row, row_point
 from litz_scheduler.analysis.graph_facts import axis_ranges, element_of
 from litz_scheduler.analysis.iteration_space import collapsed_axes
 from litz_scheduler.analysis.loop_order import (
@@ -117,7 +117,7 @@ class _KernelBodyBuilder:
         self.scratch: dict[str, ScratchArray] = {}
 
     def build(self) -> KernelBody:
-        self._reserve_scans()
+        self._reserve_rows()
         last = max((m.phase for m in self.group.members), default=0) + 1
         outer: list[list[Statement]] = [[] for _ in range(last + 1)]
         inner: list[list[Statement]] = [[] for _ in range(last + 1)]
@@ -176,13 +176,30 @@ class _KernelBodyBuilder:
                     Store(_SCRATCH_PREFIX + value.name, self._scratch_offset(), body_value)
                 )
 
-    def _reserve_scans(self) -> None:
-        """Add the scratch arrays of scans, which cannot be recomputed: fusion left them enough scratch memory."""
-        for member in self.group.members:
-            operation = self.operations[member.operation]
-            for value in operation.results if isinstance(operation, Scan) else ():
-                if self.storage_classes[value.name] == "scratch":
-                    self._add_scratch(value.name, value.type.dtype)
+    def _reserve_rows(self) -> None:
+        """Add the scratch arrays of rows that are read at other points and of scans, which cannot be recomputed.
+
+        Fusion left them enough scratch memory.
+        """
+        elsewhere = {
+            load.buffer
+            for member in self.group.members
+            for load in loads(*member.bodies)
+            if load.buffer in self.producer and load.index != self._written(load.buffer)
+        }
+        for name, member in self.producer.items():
+            scans = isinstance(self.operations[member.operation], Scan)
+            if self.storage_classes[name] == "scratch" and (scans or name in elsewhere):
+                self._add_scratch(name, self._value(name).type.dtype)
+
+    def _written(self, name: str) -> tuple[Size, ...]:
+        """Return the element of a value of the group that is computed at a point."""
+        return element_of(self._value(name), self.producer[name].index)
+
+    def _value(self, name: str) -> Value:
+        """Return a value that the group defines."""
+        results = self.operations[self.producer[name].operation].results
+        return next(value for value in results if value.name == name)
 
     def _scan_target(self, name: str, member: Member) -> tuple[str, Size]:
         """Return the buffer and offset to which a scan stores a result."""
@@ -209,10 +226,7 @@ class _KernelBodyBuilder:
         self.scratch[name] = ScratchArray(_SCRATCH_PREFIX + name, dtype, count)
 
     def _scratch_offset(self) -> Size:
-        offset: Size = 0
-        for axis in self.group.inner:
-            offset = add(mul(offset, axis.size), symbol(axis.name))
-        return offset
+        return row_point(self.group.inner)
 
     def _finish(self, body: Expr, phase: int) -> Expr:
         return self.offsets.body(self._resolve(body, phase))
@@ -232,8 +246,8 @@ class _KernelBodyBuilder:
         operation = self.operations[member.operation]
         if isinstance(operation, Reduction):
             return Scalar(load.buffer, load.dtype)
-        if isinstance(operation, Scan):
-            return self._read_scan(load, member, operation)
+        if isinstance(operation, Scan) or load.index != self._written(load.buffer):
+            return self._read_row(load)
         if member.phase < phase:
             if load.buffer in self.scratch:
                 return Load(_SCRATCH_PREFIX + load.buffer, (self._scratch_offset(),), load.dtype)
@@ -244,12 +258,11 @@ class _KernelBodyBuilder:
         position = [value.name for value in operation.results].index(load.buffer)
         return self._resolve(member.bodies[position], phase)
 
-    def _read_scan(self, load: Load, member: Member, operation: Scan) -> Expr:
-        """Return a load of a scan's result, at any point of its row."""
+    def _read_row(self, load: Load) -> Expr:
+        """Return a load of a value at any point of its row, which an earlier phase has completed."""
         if load.buffer not in self.scratch:
             return load
-        value = next(value for value in operation.results if value.name == load.buffer)
-        point = position_in_row(element_of(value, member.index), load.index, self.group.inner)
+        point = position_in_row(self._written(load.buffer), load.index, self.group.inner)
         assert point is not None, "fusion allows no other reads"
         return Load(_SCRATCH_PREFIX + load.buffer, (point,), load.dtype)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from litz_ir.fused import FusedGraph, Group, Member, StorageClass
@@ -12,6 +12,7 @@ from litz_scheduler.analysis.cost_model import CostModel, ThresholdCosts
 from litz_scheduler.analysis.fusion_candidate import FusionCandidate, ScheduledNode
 from litz_scheduler.analysis.graph_facts import Materialization
 from litz_scheduler.fusion.groups import FusionGroups
+from litz_scheduler.legality.producer_reads import rows_read
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,10 @@ class _Groups:
             for load in node.loads:
                 last_read[load.buffer] = max(last_read.get(load.buffer, 0), node.phase)
         values = [(value, node) for node in candidate.members for value in node.operation.results]
-        classes = tuple((v.name, self._storage_class(v, node, candidate, last_read)) for v, node in values)
+        rows = rows_read(candidate.members)
+        classes = tuple(
+            (v.name, self._storage_class(v, node, candidate, last_read, rows)) for v, node in values
+        )
         inside = {value.name for value, _ in values}
         reads = dict.fromkeys(
             n for node in candidate.members for n in node.operation.reads if n not in inside
@@ -66,19 +70,24 @@ class _Groups:
         return node.operation.name if node.operation.results else self.names[candidate.position]
 
     def _storage_class(
-        self, value: Value, node: ScheduledNode, candidate: FusionCandidate, last_read: Mapping[str, int]
+        self,
+        value: Value,
+        node: ScheduledNode,
+        candidate: FusionCandidate,
+        last_read: Mapping[str, int],
+        rows: Container[str],
     ) -> StorageClass:
         """Return the storage class of a value.
 
         It is scratch where a later phase reads the value and the cost model finds that cheaper than to recompute it,
-        and for results of scans.
+        for results of scans, and for ``rows``, which are read at other points.
         """
         elsewhere = self.readers.get(value.name, set()) - {candidate.number}
         if value.name in self.memory or elsewhere or value.replaces is not None or not node.bodies:
             return "store"
         if node.reduces:
             return "register"
-        if node.scans:
+        if node.scans or value.name in rows:
             return "scratch"
         later = last_read.get(value.name, 0) > node.phase
         kept = later and node.inner and self.costs.uses_scratch(node.bodies)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from litz_ir.fused import Reason
@@ -14,7 +14,7 @@ from litz_scheduler.analysis.cost import estimate, points
 from litz_scheduler.analysis.fusion_candidate import FusionCandidate, ScheduledNode, scheduled_node
 from litz_scheduler.legality.axis_alignment import Alignment, Fusible, alignments, realign
 from litz_scheduler.legality.matmul import shares_nested_reductions
-from litz_scheduler.legality.producer_reads import phase_for, preserves_versions
+from litz_scheduler.legality.producer_reads import phase_for, preserves_versions, rows_read
 from litz_scheduler.options import SchedulerOptions
 
 
@@ -29,7 +29,8 @@ class FusionLimits:
     max_row: int = 0
     """The longest row, in elements, that one thread block of a GPU processes at once; 0 on other devices."""
     scratch: int = 0
-    """Bytes of scratch arrays for each outer point, which hold the results of fused scans; 0 where there are none."""
+    """Bytes of scratch arrays for each outer point, which hold results of fused scans and rows that are read at other
+    points than their own; 0 where there are none."""
 
     @staticmethod
     def of(capabilities: Capabilities | None, options: SchedulerOptions) -> FusionLimits:
@@ -89,7 +90,7 @@ def try_fuse(
         axes = alignment.outer + alignment.inner
         new_node = scheduled_node(operation, alignment.own, 0, alignment.own_inner, axes, symbols)
         defined = {value.name: node for node in members for value in node.operation.results}
-        phase = phase_for(new_node, defined, alignment.inner)
+        phase = phase_for(new_node, defined, alignment.inner, rows=limits.scratch > 0)
         if phase is None:
             reason = reasons.REFUSE_INDEX
             continue
@@ -101,6 +102,9 @@ def try_fuse(
             reason = reasons.REFUSE_MATMUL
             continue
         members.append(replace(new_node, phase=phase))
+        if _scratch_bytes(members, alignment, symbols) > limits.scratch:
+            reason = reasons.REFUSE_SIZE
+            continue
         if preserves_versions(members, roots):
             return FusedCandidate(alignment, members)
         reason = reasons.REFUSE_VERSION
@@ -115,6 +119,17 @@ def row_bytes(scans: Iterable[Operation], symbols: SymbolTable) -> int:
         if isinstance(scan, Scan)
         for value in scan.results
     )
+
+
+def _scratch_bytes(members: Sequence[ScheduledNode], alignment: Alignment, symbols: SymbolTable) -> int:
+    """Return the bytes of the rows that members read at other points; 0 where there are none."""
+    rows = rows_read(members)
+    if not rows:
+        return 0
+    scans = [node.operation for node in members if node.scans]
+    elements = estimate(points(alignment.inner), symbols)
+    sizes = {v.name: v.type.dtype.itemsize for node in members for v in node.operation.results}
+    return row_bytes(scans, symbols) + elements * sum(sizes[name] for name in rows)
 
 
 def _starves(

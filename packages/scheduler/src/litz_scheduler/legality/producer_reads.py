@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from litz_ir.loops import Axis
+from litz_ir.symbols import free_symbols
 from litz_scheduler.analysis.fusion_candidate import ScheduledNode, position_in_row
 
 
 def phase_for(
-    new_node: ScheduledNode, defined: Mapping[str, ScheduledNode], inner: Sequence[Axis]
+    new_node: ScheduledNode,
+    defined: Mapping[str, ScheduledNode],
+    inner: Sequence[Axis],
+    *,
+    rows: bool = False,
 ) -> int | None:
     """Return the first phase in which all values that a new member reads of the group are computed.
 
     Returns ``None`` when it reads such a value at another point than the one computed. Of the results of a scan it may
-    read any of the same outer point. ``defined`` gives the member that defines each value of the group, ``inner`` the
-    inner axes of the group.
+    read any of the same outer point, and with ``rows`` of any other contiguous row too. ``defined`` gives the member
+    that defines each value of the group, ``inner`` the inner axes of the group.
     """
     phase = 0
     for load in new_node.loads:
@@ -23,15 +28,38 @@ def phase_for(
         if producer is None:
             continue
         written = producer.element(load.buffer)
-        if producer.scans:
-            if position_in_row(written, load.index, inner) is None:
-                return None
-        elif load.index != written:
+        elsewhere = load.index != written
+        if elsewhere and not producer.scans and not (rows and _is_row(producer, load.buffer, inner)):
+            return None
+        if (elsewhere or producer.scans) and position_in_row(written, load.index, inner) is None:
             return None
         if _reads_inside(producer, new_node):
             return None
-        phase = max(phase, producer.phase + (1 if producer.ends_phase else 0))
+        phase = max(phase, producer.phase + (1 if producer.ends_phase or elsewhere else 0))
     return phase
+
+
+def _is_row(producer: ScheduledNode, name: str, inner: Sequence[Axis]) -> bool:
+    """Return True for a pointwise result that is contiguous along the inner axes."""
+    if not producer.inner or producer.ends_phase:
+        return False
+    value = next(value for value in producer.operation.results if value.name == name)
+    names = {axis.name for axis in inner}
+    along = zip(producer.element(name), value.type.layout.strides, strict=True)
+    return all(stride == 1 for term, stride in along if names & free_symbols(term))
+
+
+def rows_read(members: Sequence[ScheduledNode]) -> dict[str, ScheduledNode]:
+    """Return the pointwise values that a member reads at another point than the one computed, with their producers."""
+    defined = {value.name: node for node in members for value in node.operation.results}
+    return {
+        load.buffer: defined[load.buffer]
+        for node in members
+        for load in node.loads
+        if load.buffer in defined
+        and not defined[load.buffer].ends_phase
+        and load.index != defined[load.buffer].element(load.buffer)
+    }
 
 
 def _reads_inside(producer: ScheduledNode, new_node: ScheduledNode) -> bool:
