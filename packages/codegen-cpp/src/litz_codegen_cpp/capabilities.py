@@ -59,6 +59,7 @@ def cpu_capabilities(name: str, vector_bytes: int, threads: int) -> Capabilities
         model=model,
         scratch_bytes=min(_SCRATCH_BYTES, model.l2_bytes // 2),
         max_statements=_MAX_STATEMENTS,
+        nested_reductions=True,
     )
 
 

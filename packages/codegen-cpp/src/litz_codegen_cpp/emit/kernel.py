@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from itertools import chain
 
+from litz_codegen_cpp.emit.attention.form import AttentionForm, attention_form
+from litz_codegen_cpp.emit.attention.writer import AttentionWriter
 from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
 from litz_codegen_cpp.emit.bodies.index import LANES
 from litz_codegen_cpp.emit.bodies.moves import with_moved_bits
@@ -81,15 +83,18 @@ def emit_kernel(kernel: Kernel, lanes: int, comment: str = "") -> Emitted:
             "a CPU runs no horizontally fused kernels", node=kernel.name,
             hint="plan for a target with max_subkernels = 1",
         )  # fmt: skip
-    spelled = with_user_combiners(kernel, STATE_CLASSES)
-    return _KernelWriter(with_moved_bits(spelled), lanes, comment).write()
+    attention = attention_form(kernel)
+    if attention is None:
+        kernel = with_moved_bits(with_user_combiners(kernel, STATE_CLASSES))
+    return _KernelWriter(kernel, attention, lanes, comment).write()
 
 
 class _KernelWriter:
     """Writes one kernel: its signature, its buffers and scratch, and its loops."""
 
-    def __init__(self, kernel: Kernel, lanes: int, comment: str) -> None:
+    def __init__(self, kernel: Kernel, attention: AttentionForm | None, lanes: int, comment: str) -> None:
         self.kernel = kernel
+        self.attention = attention
         self.comment = comment
         self.lanes = lanes
         self.registers = outer_registers(kernel, lanes)
@@ -121,7 +126,7 @@ class _KernelWriter:
         comment = [f"// {remark(self.comment)}"] if self.comment else []
         if any(axis.size == 0 for axis in self.kernel.outer):
             text = [*comment, self._signature(), "  return 0;", "}"]
-        elif self.outer.parallel:
+        elif self.outer.parallel or self.attention is not None:
             text = [*self._range_function(comment), "", *self._launcher()]
         else:
             text = [*comment, *self._serial()]
@@ -166,11 +171,14 @@ class _KernelWriter:
         body = self._body()
         self._symbols(body)
         self._return_if_empty(body, "return 0;")
-        loops = OuterLoops(body, self.outer, lambda: None)
         line = body.context.scopes.line
-        count = loops.count()
+        if self.attention is not None:
+            count, grain = AttentionWriter(body, self.attention).count(), "1"
+        else:
+            loops = OuterLoops(body, self.outer, lambda: None)
+            count, grain = loops.count(), loops.grain()
         line("int64_t error = 0;")
-        line(f"parallel_for(rt, 0, {count}, {loops.grain()}, [&](int64_t begin, int64_t end) {{")
+        line(f"parallel_for(rt, 0, {count}, {grain}, [&](int64_t begin, int64_t end) {{")
         line(f"  {self.symbol}_range(buffers, symbols, &error, begin, end);")
         line("});")
         line("return error;")
@@ -193,12 +201,15 @@ class _KernelWriter:
         """Write symbols, buffers, scratch and loops; ``leave`` is the statement of an early return."""
         context, scopes = self.body.context, self.body.context.scopes
         self._symbols(self.body)
-        if not self.outer.parallel:
+        if not self.outer.parallel and self.attention is None:
             self._return_if_empty(self.body, leave)
         self._buffers()
         on_heap = self._scratch(leave)
         start = len(scopes.stack[0].lines)
-        OuterLoops(self.body, self.outer, self._point).write()
+        if self.attention is not None:
+            AttentionWriter(self.body, self.attention).write()
+        else:
+            OuterLoops(self.body, self.outer, self._point).write()
         for position, (fault, flag) in enumerate(context.faults.items()):
             scopes.stack[0].lines.insert(start + position, f"bool {flag} = false;")
             scopes.line(f"if ({flag}) report(error, {FAULTS[fault].code});")

@@ -33,6 +33,8 @@ _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 _BLOCK_MASK: Mapping[Any, int] = {_FORWARD: 4, _BACKWARD: 9}
 _OTHERS: Mapping[Any, tuple[int, int]] = {_FORWARD: (7, 8), _BACKWARD: (12, 13)}
 """Positions, among the arguments, of the block mask and of the tensors that score and mask functions capture."""
+_LEAST_QUERIES, _MOST_WIDTH = 16, 256
+"""On a CPU: the fewest queries, which are its lanes, and the most elements of a head, which are in its caches."""
 
 
 @dataclass
@@ -83,7 +85,8 @@ class MarkFlexAttention:
     def _concerns(self, node: Node) -> bool:
         if node.op != "call_function" or node.target not in _BLOCK_MASK:
             return False
-        return _value(node.args[0]).device.type in self.nested_reductions
+        kind = _value(node.args[0]).device.type
+        return kind in self.nested_reductions and (kind != "cpu" or _suits_cpu(node))
 
     def _refused(self, function: GraphModule) -> str:
         return composition_obstacle(self.lowered(function))
@@ -121,6 +124,15 @@ class MarkFlexAttention:
             traced = make_fx(function, table, _allow_non_fake_inputs=True)(*values)
         write_numbers(traced, values[0])
         return traced
+
+
+def _suits_cpu(node: Node) -> bool:
+    """Return True for an attention that a CPU computes block by block: forward, and of heads of known width."""
+    query, _, value = (_value(each) for each in node.args[:3])
+    widths, queries = (query.shape[-1], value.shape[-1]), query.shape[-2]
+    known = all(isinstance(width, int) and width <= _MOST_WIDTH for width in widths)
+    few = isinstance(queries, int) and queries < _LEAST_QUERIES
+    return node.target is _FORWARD and known and not few
 
 
 def forget_lists(graph: Graph) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from litz_codegen_cpp.emit.bodies.index import Indices
+from litz_codegen_cpp.emit.bodies.index import Indices, index_of
+from litz_codegen_cpp.emit.bodies.nested import nested_sum
 from litz_codegen_cpp.emit.bodies.traversal import leaves, touches_memory
 from litz_codegen_cpp.emit.bodies.vector import MemoryEmitter
 from litz_codegen_cpp.emit.source.casts import bitcast, cast
@@ -23,10 +24,11 @@ from litz_ir.scalar import (
     Indirect,
     Load,
     Masked,
+    NestedReduction,
     Op,
     Param,
     Scalar,
-)
+)  # fmt: skip
 from litz_ir.symbols import Size, add, mul
 
 _MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
@@ -63,7 +65,7 @@ class ExpressionEmitter(Indices):
             elif node not in seen and self.context.scopes.find(node) is None:
                 seen.add(node)
                 stack.append((node, True))
-                children = node.children
+                children = () if isinstance(node, NestedReduction) else node.children
                 if isinstance(node, Masked):
                     children = (node.cond, node.other) if self.may_vary(node.cond) else (node.cond,)
                 stack.extend((child, False) for child in reversed(children))
@@ -103,6 +105,8 @@ class ExpressionEmitter(Indices):
                 return self._masked(expr)
             case Checked():
                 return self._checked(expr)
+            case NestedReduction():
+                return nested_sum(self, expr)
             case Param():
                 raise CodegenError(
                     f"combiner parameter {expr.position} is outside a combiner", node=self.context.kernel.name
@@ -219,7 +223,7 @@ class ExpressionEmitter(Indices):
 
     def _lane_numbers_compared(self, expr: Op) -> CppValue | None:
         """Compare two indices whose difference grows by one per lane by the number of the lane; None for others."""
-        left, right = (_index_of(arg) for arg in expr.args)
+        left, right = (index_of(arg) for arg in expr.args)
         if left is None or right is None:
             return None
         distance = add(right, mul(left, -1))
@@ -390,10 +394,3 @@ class ExpressionEmitter(Indices):
                 known = scopes.axis(name)
                 level = max(level, scopes.top if known is None else known[1])
         return level
-
-
-def _index_of(expr: Expr) -> Size | None:
-    """Return the index term whose value an expression is, else None."""
-    if isinstance(expr, Index):
-        return expr.term
-    return int(expr.value) if isinstance(expr, Const) and expr.dtype == i64 else None

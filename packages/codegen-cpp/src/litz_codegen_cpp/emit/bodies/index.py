@@ -10,7 +10,7 @@ from litz_codegen_cpp.emit.source.context import Context
 from litz_codegen_cpp.emit.source.scopes import CppValue
 from litz_ir.dtypes import i32, i64
 from litz_ir.errors import CodegenError
-from litz_ir.scalar import Expr, Indirect, Load, Param, Scalar, indirects_in
+from litz_ir.scalar import Const, Expr, Index, Indirect, Load, Param, Scalar, indirects_in
 from litz_ir.symbols import (
     FloorDiv,
     Max,
@@ -386,3 +386,10 @@ def _combined(sign: str, operands: list[IndexText], call: str = "") -> IndexText
 
 def _integer(value: int) -> str:
     return str(value) if abs(value) < 2**63 else f"{value}ull"
+
+
+def index_of(expr: Expr) -> Size | None:
+    """Return the index term whose value an expression is, else None."""
+    if isinstance(expr, Index):
+        return expr.term
+    return int(expr.value) if isinstance(expr, Const) and expr.dtype == i64 else None

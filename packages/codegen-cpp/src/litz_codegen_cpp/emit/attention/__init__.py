@@ -1,0 +1,1 @@
+"""Attention: its recognition among kernels, and its loops in C++."""
