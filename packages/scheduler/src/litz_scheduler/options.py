@@ -93,6 +93,9 @@ class SchedulerOptions:
     linear_flops: int = 0
     """Operations from which oneDNN's ``linear`` runs an f32 matmul faster than ATen's own routine; 0 where it does not,
     or where the host has no such routine."""
+    few_rows_bytes: int = 0
+    """Bytes of a matrix from which a CPU multiplies up to eight rows with it in loops, which read it once and fuse with
+    conversions and epilogues; 0 leaves such matmuls to a library."""
     prepack_convolutions: bool = False
     """True where the host has the routines ``convolution`` and ``prepack_convolution``."""
     convolution_relu: bool = False

@@ -113,6 +113,10 @@ LIBRARY_INVARIANT = Reason(
     "library.invariant",
     "a library sums in an order that may depend on the number of rows, and batch_invariant is set",
 )
+LIBRARY_FEW_ROWS = Reason(
+    "library.few_rows",
+    "a matmul of few rows is bound by reading the matrix, which a loop does once, in the form that it has in memory",
+)
 LIBRARY_ALIGNED = Reason(
     "library.aligned", "library routines load several elements at a time where rows are multiples of them"
 )

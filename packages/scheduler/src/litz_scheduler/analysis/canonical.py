@@ -74,7 +74,7 @@ class _Names:
         for phase in nest.phases:
             own = inner if phase.axes else ()
             phases.append(Phase(own, tuple(self._statement(s) for s in phase.statements)))
-        return LoopNest(outer, tuple(phases))
+        return LoopNest(outer, tuple(phases), nest.along_sum)
 
     def _rename_axes(self, axes: tuple[Axis, ...], prefix: str) -> tuple[Axis, ...]:
         renamed = tuple(Axis(f"{prefix}{k}", axis.size) for k, axis in enumerate(axes))

@@ -25,6 +25,7 @@ from litz_scheduler.analysis.loop_order import (
     map_statements,
     order_axes,
 )
+from litz_scheduler.analysis.register_tiles import with_register_tile
 from litz_scheduler.options import SchedulerOptions
 
 
@@ -134,7 +135,19 @@ class _KernelBodyBuilder:
         nest = collapse(ordered)
         if self.options.order_loops and self.prefers_tiles:
             nest = adjoin_transposed(nest)
+        if self._has_register_tiles():
+            nest = with_register_tile(nest, self.symbols)
         return KernelBody(nest, tuple(self.scratch.values()))
+
+    def _has_register_tiles(self) -> bool:
+        """Return whether matmuls of few rows may be computed in tiles, whose sums depend on the number of rows."""
+        options = self.options
+        return (
+            options.few_rows_bytes > 0
+            and not options.batch_invariant
+            and self.prefers_tiles
+            and not self.scratch
+        )
 
     def _is_contiguous_outside(self) -> bool:
         """Return whether loads are more often contiguous along the outer axes than along the inner ones."""

@@ -20,6 +20,8 @@ class LoopNest:
     """The outer axes."""
     phases: tuple[Phase, ...]
     """The phases that run in order for every outer point."""
+    along_sum: bool = False
+    """True where the lanes of a CPU's vector registers are to be consecutive points of the last inner axis."""
 
     @property
     def inner(self) -> tuple[Axis, ...]:

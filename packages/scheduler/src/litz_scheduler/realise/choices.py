@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from litz_ir.device import CPU
 from litz_ir.fused import Decision, Reason
 from litz_ir.loops import LoopGraph, Operation, Pointwise, Reduction, Value, View
 from litz_ir.passes import PassContext
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import body_cost, body_size, estimate, load_count, points, type_bytes
 from litz_scheduler.analysis.cost_model import CostModel
+from litz_scheduler.analysis.few_rows import MOST_ROWS, few_rows
 from litz_scheduler.analysis.graph_facts import (
     Materialization,
     VersionDeadlines,
@@ -34,6 +36,13 @@ from litz_scheduler.realise.uses import (
 _BODY_SHARE = 4
 """An inlined body may have 1/4 of the statements that a kernel may have, so that several fit into one."""
 
+
+_LARGE_MATRIX = 1 << 15
+"""The fewest elements of a matrix for which storing the rows that it is multiplied with costs next to nothing."""
+
+_ROW_READS = 8 * MOST_ROWS
+"""The most reads of an element of a matrix that is multiplied with few rows, as of an integer that holds eight
+elements. Elements of the rows are read more often."""
 
 _OPERAND_COST = 8
 """The most expensive body, in additions, that a matmul computes for each tile of an operand: a low-precision value
@@ -67,6 +76,7 @@ class InlineDecisions:
         matmuls = {k for k, each in enumerate(graph.operations) if is_matmul(each, kinds)}
         self.sums = {value.name for k in matmuls for value in graph.operations[k].results}
         self.matmuls = matmuls | {k for k, each in enumerate(graph.operations) if has_nested_reductions(each)}
+        self.few_rows = {k for k, each in enumerate(graph.operations) if self._has_few_rows(each)} - matmuls
         for view in (each for each in graph.operations if isinstance(each, View)):
             if view.base in self.sums:
                 self.sums.add(view.name)
@@ -171,6 +181,12 @@ class InlineDecisions:
                 return "realise", reasons.REALISE_OPERAND
             self.weight.update(heavier)
             return "inline", reasons.INLINE_OPERAND
+        if self.few_rows.intersection(uses.readers):
+            if self._expands(operation, uses, _ROW_READS):
+                return "realise", reasons.REALISE_OPERAND
+            if self._is_light(operation, uses):
+                self.weight.update(heavier)
+                return "inline", reasons.INLINE_OPERAND
         if uses.loop_invariant and len(uses.readers) == 1:
             self.weight.update(heavier)
             return "inline", reasons.INLINE_LOOP_INVARIANT
@@ -185,6 +201,16 @@ class InlineDecisions:
             return "realise", reasons.REALISE_NARROW
         self.weight.update(heavier)
         return "inline", reasons.INLINE_SINGLE if single else reasons.INLINE_CHEAP
+
+    def _has_few_rows(self, operation: Operation) -> bool:
+        """Return True for a matmul of few rows with a large matrix."""
+        if not isinstance(operation, Reduction) or operation.results[0].type.device != CPU:
+            return False
+        found = few_rows(operation.combiner, operation.bodies, operation.axes)
+        if found is None:
+            return False
+        matrix = estimate(points((*found.columns, *operation.reduce_axes)), self.graph.symbols)
+        return matrix >= _LARGE_MATRIX
 
     def _leaves_registers(self, operation: Pointwise, uses: Uses) -> bool:
         """Return True for a value of rows, or columns, that leave a GPU's registers between its readers, if computing
@@ -230,12 +256,12 @@ class InlineDecisions:
         """Return the bytes of a value, symbolic sizes at their hints."""
         return estimate(type_bytes(self.types[name]), self.graph.symbols)
 
-    def _expands(self, operation: Pointwise, uses: Uses) -> bool:
-        """Return True when a reader would compute the value more often than once per element."""
+    def _expands(self, operation: Pointwise, uses: Uses, times: int = 1) -> bool:
+        """Return True when a reader would compute the value more than so many times per element."""
         symbols = self.graph.symbols
         own = estimate(points(operation.axes), symbols)
         readers = (points(axes_of(self.graph.operations[position])) for position in uses.readers)
-        limit = own + own // _PADDED_SHARE
+        limit = (own + own // _PADDED_SHARE) * times
         return own > 1 and any(estimate(count, symbols) > limit for count in readers)
 
     def _is_narrow(self, operation: Pointwise) -> bool:

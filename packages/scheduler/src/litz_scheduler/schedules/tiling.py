@@ -40,6 +40,8 @@ def schedule_nest(
     invariant = options.batch_invariant and _sums(nest)
     if invariant:
         lanes, unroll = _invariant_lanes(nest), _INVARIANT_UNROLL
+    elif nest.along_sum and lanes == "best":
+        lanes = "inner"
     vector = _vector_axis(nest, capabilities, symbols, options, lanes, has_scratch, invariant)
     parallel = _parallel_axes(nest, capabilities, symbols)
     grain = _grain(nest, parallel, traffic, work, symbols, options)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
 from litz_codegen_cpp.emit.bodies.index import LANES
 from litz_codegen_cpp.emit.bodies.traversal import always_evaluated
-from litz_codegen_cpp.emit.loops.reduction import Accumulator, accumulator
+from litz_codegen_cpp.emit.loops.reduction import Accumulator, accumulator, products_of
 from litz_codegen_cpp.emit.loops.registers import phase_registers
 from litz_codegen_cpp.emit.loops.scan import ScanWriter, scans_lanes
 from litz_codegen_cpp.emit.source.scopes import ActiveLanes, CppValue
-from litz_ir.loops import Axis, UserCombiner
+from litz_ir.loops import Axis, NamedCombiner, UserCombiner
 from litz_ir.plan import Accumulate, Phase, ScanStore, Store, cpu_loops
 from litz_ir.scalar import indirects, indirects_in
 from litz_ir.symbols import Range, Size, bounds, free_symbols
+
+_SUM = NamedCombiner("sum")
 
 _BLOCK = 128
 """Additions to one accumulator after which a long sum of floats starts a new block, for accuracy."""
@@ -58,6 +61,19 @@ def _runs_along(phase: Phase, vector: str | None) -> bool:
     )
 
 
+def _is_register_tile(phase: Phase) -> bool:
+    """Return True for the sums of a register tile of a matmul: sums of products, in each of which every product has a
+    factor of another sum."""
+    sums = [each for each in phase.statements if isinstance(each, Accumulate) and each.combiner == _SUM]
+    products = [products_of(each.values[0]) for each in sums]
+    if len(sums) != len(phase.statements) or len(sums) < 2:
+        return False
+    uses = Counter(
+        factor for each in products for factor in {factor for factors in each or () for factor in factors}
+    )
+    return all(each and all(any(uses[x] > 1 for x in factors) for factors in each) for each in products)
+
+
 class PhaseWriter:
     """Writes one phase at the innermost scope, which is that of an outer point."""
 
@@ -70,6 +86,7 @@ class PhaseWriter:
         self.registers = self.context.registers
         if self.along:
             self.registers = phase_registers(self.context.kernel, phase, self.context.lanes)
+        self.fused = _is_register_tile(phase)
         self.accumulators: dict[int, Accumulator] = {}
         self.scans: dict[int, ScanWriter] = {}
 
@@ -87,6 +104,7 @@ class PhaseWriter:
                     registers=self.registers,
                     across=self.across,
                     along=self.along,
+                    fused=self.fused,
                 )
                 made.declare()
                 self.accumulators[number] = made

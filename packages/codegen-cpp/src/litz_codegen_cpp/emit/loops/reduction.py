@@ -10,10 +10,10 @@ from typing import Protocol
 from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
 from litz_codegen_cpp.emit.source.scopes import CppValue
 from litz_codegen_cpp.emit.source.spelling import register_type, vector_type
-from litz_ir.dtypes import DType, b1, compute_dtype, f64, i64
+from litz_ir.dtypes import DType, b1, compute_dtype, f32, f64, i64
 from litz_ir.errors import CodegenError
 from litz_ir.loops import Combiner, NamedCombiner, UserCombiner
-from litz_ir.scalar import Expr, Param
+from litz_ir.scalar import Expr, Op, Param
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,17 @@ STATE_CLASSES: Mapping[str, StateClass] = MappingProxyType(
 """The classes by kind; a kind without one is accumulated by its definition."""
 
 
+def products_of(value: Expr) -> tuple[tuple[Expr, Expr], ...] | None:
+    """Return the factors of the products of f32 whose sum a value is; ``None`` for any other value."""
+    match value:
+        case Op(name="mul", dtype=dtype, args=(x, y)) if dtype == f32:
+            return ((x, y),)
+        case Op(name="add", args=(left, right)):
+            first, second = products_of(left), products_of(right)
+            return None if first is None or second is None else (*first, *second)
+    return None
+
+
 class Accumulator(Protocol):
     """A running combination in C++ variables. One that ``settles`` is used in loops divided into blocks."""
 
@@ -85,15 +96,17 @@ def accumulator(
     across: bool,
     along: bool,
     scan: bool = False,
+    fused: bool = False,
 ) -> Accumulator:
     """Return the accumulator of a statement, in ``registers`` registers.
 
     With ``across`` lanes are different outer points; with ``along`` they are elements of one reduction; with neither
-    there are scalars. A ``scan`` sums in double, as eager does.
+    there are scalars. A ``scan`` sums in double, as eager does. Sums that are ``fused`` add products of f32 without
+    rounding them first, as matmuls of libraries do.
     """
     if isinstance(combiner, UserCombiner):
         return _BodyAccumulator(body, combiner, registers, across)
-    return _NamedAccumulator(body, combiner, values, registers, across, along, scan)
+    return _NamedAccumulator(body, combiner, values, registers, across, along, scan, fused)
 
 
 class _NamedAccumulator:
@@ -108,6 +121,7 @@ class _NamedAccumulator:
         across: bool,
         along: bool,
         scan: bool,
+        fused: bool,
     ) -> None:
         row = STATE_CLASSES.get(combiner.name)
         if row is None:
@@ -118,6 +132,7 @@ class _NamedAccumulator:
         self.row = row
         self.registers = registers
         self.across, self.along = across, along
+        self.fused = fused and along and products_of(values[0]) is not None
         self.dtype = state_dtype(combiner, row, tuple(value.dtype for value in values), scan)
         self.operands = (self.dtype, *(i64 for _ in values[1:]))
         self.state = row.of_bools if row.of_bools and self.dtype == b1 else row.name
@@ -140,16 +155,29 @@ class _NamedAccumulator:
 
     def add(self, values: tuple[Expr, ...]) -> None:
         context = self.body.context
+        lanes = context.scopes.active if self.along else None
+        if self.fused and lanes is None:
+            for factors in products_of(values[0]) or ():
+                self._add_product(*factors)
+            return
         found = [self.body.value(value) for value in values]
         operands = [self.body.converted(v, d) for v, d in zip(found, self.operands)]
         if self._is_vector:
             operands = [context.spread(operand) for operand in operands]
-        lanes = context.scopes.active if self.along else None
         for number in range(context.registers if self._is_vector else 1):
             texts = [operand.register(number) for operand in operands]
             if lanes is not None:
                 texts.append(lanes.mask(number))
             context.scopes.line(f"{self.names[number]}.add({', '.join(texts)});")
+
+    def _add_product(self, x: Expr, y: Expr) -> None:
+        """Combine a product per lane, which is not rounded before."""
+        context = self.body.context
+        left, right = (context.spread(self.body.value(factor)) for factor in (x, y))
+        for number in range(context.registers):
+            context.scopes.line(
+                f"{self.names[number]}.add_product({left.register(number)}, {right.register(number)});"
+            )
 
     def settle(self) -> None:
         for name in self.names if self.settles else ():

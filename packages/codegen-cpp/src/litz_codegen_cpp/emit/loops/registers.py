@@ -12,6 +12,9 @@ from litz_ir.symbols import Size
 _REDUCING = 4
 """Registers for reductions, to overlap dependent additions; half of it for bodies above :data:`_HEAVY_BODY`."""
 
+_ACCUMULATORS = 16
+"""The most registers of all accumulators of a phase, half of those of a CPU."""
+
 _HEAVY_BODY = 40
 """Operations of a body above which a reduction uses half as many registers."""
 CHAINS, LONG_CHAIN, LONGEST_CHAIN = 4, 20, 100
@@ -59,6 +62,9 @@ def _registers(kernel: Kernel, phases: Sequence[Phase], size: Size, lanes: int) 
         inner = any(axis.name == schedule.vector for phase in phases for axis in phase.axes)
         registers = _REDUCING if inner or not kernel.scratch else 1
         registers = min(registers, _REDUCING if len(operations) <= _HEAVY_BODY else _REDUCING // 2)
+        most = max(sum(isinstance(s, Accumulate) for s in phase.statements) for phase in phases if phase.axes)
+        while registers > 1 and registers * most > _ACCUMULATORS:
+            registers //= 2
     else:
         cost = sum(OPS[node.name].cost for node in operations)
         chained = LONG_CHAIN <= cost <= LONGEST_CHAIN or len(operations) <= _SHORT_BODY

@@ -17,8 +17,13 @@ def cast(text: str, source: DType, target: DType) -> str:
         return f"from_mask<{register}>({text})"
     if register_type(source) != register:
         text = f"convert<{register}>({text})"
-    exact = source.is_low_precision and target.represents(source)
+    exact = target.represents(source) if source.is_low_precision else _is_short_integer(source, target)
     return f"round_{target.name}({text})" if target.is_low_precision and not exact else text
+
+
+def _is_short_integer(source: DType, target: DType) -> bool:
+    """Return True for integers that a float represents, such as ``i8`` and ``u8`` for ``bf16``."""
+    return source.is_integer and source.bits <= target.mantissa + 1
 
 
 def bitcast(text: str, source: DType, target: DType, varying: bool) -> str:

@@ -8,6 +8,7 @@
 //
 //   s.add(x)           one more element; argmin and argmax take (x, index)
 //   s.add(x, mask m)   of lanes m only; argmin and argmax take (x, index, m)
+//   s.add_product(x, y)                 sums of floats: one more product, which is not rounded before it is added
 //   s.settle()         sums and counts: close a block, so that a long sum is a sum of block sums
 //   s.merge(t)         combine with the elements of t
 //   collapse(s)        one state of all lanes
@@ -38,6 +39,7 @@ struct sum_state {
   V block = splat<V>(0), total = splat<V>(0);
   LITZ_METHOD void add(V x) { block = add_wrapping(block, x); }
   LITZ_METHOD void add(V x, mask m) { add(select(m, x, splat<V>(0))); }
+  LITZ_METHOD void add_product(V x, V y) { block = mul_add(x, y, block); }
   LITZ_METHOD void settle() {
     total = add_wrapping(total, block);
     block = splat<V>(0);

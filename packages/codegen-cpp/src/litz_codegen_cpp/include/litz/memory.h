@@ -67,12 +67,19 @@ template <class V, int... I>
 LITZ_FN V collect(const elem<V>* p, int64_t stride, indices<I...>) {
   return V{p[I * stride]...};
 }
+// p[0], p[2], …: the second load ends at the last element that is used.
+template <class V, int... I>
+LITZ_FN V every_other(const elem<V>* p, indices<I...>) {
+  constexpr int n = sizeof...(I);
+  return permute(raw_load<V>(p), raw_load<V>(p + (n - 1)), indices<(I < n / 2 ? 2 * I : 2 * I + 1)...>());
+}
 template <class V>
 LITZ_FN V raw_load_strided(const elem<V>* p, int64_t stride) {
   if constexpr (is_wide<V>) {
     constexpr int n = lane_count<V> / 2;
     return {raw_load_strided<half<V>>(p, stride), raw_load_strided<half<V>>(p + n * stride, stride)};
   } else {
+    if (__builtin_constant_p(stride) && stride == 2) return every_other<V>(p, indices_to<lane_count<V>>());
     return collect<V>(p, stride, indices_to<lane_count<V>>());
   }
 }

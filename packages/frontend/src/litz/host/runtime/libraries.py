@@ -30,6 +30,15 @@ def linear_flops(cpu: Capabilities | None) -> int:
     return LINEAR_FLOPS if _has_onednn() and torch.backends.mkl.is_available() and not chosen else 0
 
 
+FEW_ROWS_BYTES = 256 << 10
+"""Bytes of a matrix from which a matmul of up to eight rows takes a loop less time than a call of ATen."""
+
+
+def few_rows_bytes(cpu: Capabilities | None) -> int:
+    """Return the bytes of a matrix from which a loop multiplies few rows with it; 0 for never, without vectors."""
+    return FEW_ROWS_BYTES if cpu is not None and cpu.model.vector_bytes >= 32 else 0
+
+
 def has_convolutions(cpu: Capabilities | None) -> bool:
     """Report whether oneDNN is available, on a CPU with the vectors that its convolutions need."""
     return cpu is not None and cpu.model.vector_bytes >= 32 and _has_onednn()

@@ -1,8 +1,9 @@
-"""Matmuls as loops, on request: on a GPU so that prologues and epilogues fuse with them, on a CPU so that the order of
-their sums does not depend on the number of rows."""
+"""Matmuls as loops: on a GPU, on request, so that prologues and epilogues fuse with them; on a CPU those of few rows,
+and on request all of them, so that the order of their sums does not depend on the number of rows."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -24,6 +25,7 @@ from litz_ir.scalar import Expr, Load, cast, const, op
 from litz_ir.symbols import Size, SymbolTable, symbol
 from litz_ir.target import Capabilities
 from litz_scheduler import reasons
+from litz_scheduler.analysis.few_rows import MOST_ROWS
 from litz_scheduler.analysis.graph_facts import element_axes
 from litz_scheduler.library.matmul.grouped_gemm import grouped_gemm_loops, row_groups_of
 from litz_scheduler.options import SchedulerOptions
@@ -36,21 +38,22 @@ _NOTES: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class GeneratedMatmuls:
-    """Replace matmuls on a GPU, or on a CPU under ``batch_invariant``, by sums and pointwise epilogues.
+    """Replace matmuls on a GPU, and on a CPU those of few rows or under ``batch_invariant``, by sums and pointwise
+    epilogues.
 
     The accumulator is f32, or i32 for integers; the result is rounded once, as a library does.
     """
 
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
-    """``generated_matmuls`` turns the pass on and selects the calls; ``matmul_precision`` sets the rounding of f32
-    operands."""
+    """``generated_matmuls`` selects the calls on a GPU, ``few_rows_bytes`` and ``batch_invariant`` those on a CPU;
+    ``matmul_precision`` sets the rounding of f32 operands."""
     name: str = "generated-matmuls"
     """The name of the pass."""
     ulp: int = 64
     """The bound on changed results, in ULP."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        everywhere = self.options.batch_invariant
+        everywhere = self.options.batch_invariant or self.options.few_rows_bytes > 0
         if not self.options.generated_matmuls and not everywhere:
             return data
         devices = {
@@ -63,7 +66,10 @@ class GeneratedMatmuls:
             if loops:
                 note = _NOTES.get(multiply, "")
                 on_gpu = devices[operation.results[0].type.device.kind].is_gpu
-                reason = reasons.LIBRARY_GENERATED if on_gpu else reasons.LIBRARY_INVARIANT
+                on_cpu = (
+                    reasons.LIBRARY_INVARIANT if self.options.batch_invariant else reasons.LIBRARY_FEW_ROWS
+                )
+                reason = reasons.LIBRARY_GENERATED if on_gpu else on_cpu
                 context.decide(Decision("library", operation.name, "generate", reason, note=note))
             operations.extend(loops or (operation,))
         return data.with_operations(tuple(operations))
@@ -79,10 +85,10 @@ class GeneratedMatmuls:
         if not isinstance(operation, ContractionCall) or operation.target not in MATMULS:
             return "", ()
         device = devices.get(operation.results[0].type.device.kind)
-        if not self._is_requested(operation, device):
+        if device is None or (device.is_gpu and not self._is_requested(operation)):
             return "", ()
         call = matmul_call(operation, values)
-        if device is None or call is None:
+        if call is None or not (device.is_gpu or self.options.batch_invariant or self._has_few_rows(call)):
             return "", ()
         multiply = self._multiplication(call, device)
         if call.offsets is None:
@@ -90,10 +96,19 @@ class GeneratedMatmuls:
         groups = row_groups_of(operation, call, symbols)
         return multiply, () if groups is None else grouped_gemm_loops(groups, call, multiply)
 
-    def _is_requested(self, operation: ContractionCall, device: Capabilities | None) -> bool:
-        if device is not None and not device.is_gpu:
-            return self.options.batch_invariant
+    def _is_requested(self, operation: ContractionCall) -> bool:
         return self.options.generates(operation.name, operation.origin.node)
+
+    def _has_few_rows(self, call: MatmulCall) -> bool:
+        """Return whether a CPU's time for a matmul is that of reading B, whose columns are contiguous in memory."""
+        type_ = call.b.type
+        if len(call.result.type.shape) != 2 or call.accumulator != f32:
+            return False
+        rows, by_k = call.a.type.shape[0], type_.layout.strides[-1 if call.b_transposed else 0]
+        few = isinstance(rows, int) and 0 < rows <= MOST_ROWS and call.a.type.layout.strides[-1] == 1 == by_k
+        sizes = [size for size in type_.shape if isinstance(size, int)]
+        known = few and len(sizes) == len(type_.shape)
+        return known and math.prod(sizes) * type_.dtype.itemsize >= self.options.few_rows_bytes
 
     def _multiplication(self, call: MatmulCall, device: Capabilities) -> str:
         """Return the scalar operation that multiplies elements with the precision of a library's matmul."""

@@ -1,0 +1,147 @@
+"""Register tiles of matmuls with few rows on a CPU: one loop over K for all rows and several columns.
+
+A point of such a kernel computes the results of a tile. Each element of the matrix is loaded once for all rows, and
+each element of a row once for all columns of the tile, which also read several streams of memory at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+
+from litz_ir.loops import Axis
+from litz_ir.plan import Accumulate, Phase, Statement, Store
+from litz_ir.scalar import Expr, Scalar, indirects, loads, transform, walk
+from litz_ir.symbols import Size, SymbolTable, add, coefficient, mul, symbol
+from litz_scheduler.analysis.few_rows import FewRows, few_rows
+from litz_scheduler.analysis.loop_order import LoopNest, map_statements
+from litz_scheduler.analysis.summed_axis import divided_sums
+
+_SUMS = 16
+"""The most sums of a tile, half of a CPU's vector registers."""
+
+_COLUMNS = (4, 2)
+"""The numbers of columns of a tile that are tried."""
+
+_SHORTEST = 256
+"""The fewest summed elements for which tiles pay; the sums of a tile are reduced to numbers one by one."""
+
+
+def with_register_tile(nest: LoopNest, symbols: SymbolTable) -> LoopNest:
+    """Return the nest of a matmul of few rows, in tiles; other nests as they are."""
+    found = _sums(nest)
+    if found is None:
+        return nest
+    position, sums, shape = found
+    (axis,) = nest.inner
+    divided = divided_sums([each.values[0] for each in sums], nest.outer, axis, symbols)
+    if divided is not None:
+        axes, values = divided
+        sums = [replace(each, values=(value,)) for each, value in zip(sums, values, strict=True)]
+        phases = list(nest.phases)
+        phases[position] = Phase(axes, tuple(sums))
+        nest = replace(nest, phases=tuple(phases))
+    if not _runs_along(nest.inner[-1], sums):
+        return nest
+    return replace(_tiled(nest, shape, len(sums)), along_sum=True)
+
+
+def _sums(nest: LoopNest) -> tuple[int, list[Accumulate], FewRows] | None:
+    """Return the position of the phase of the sums, the sums, and the axes of rows and columns that they share."""
+    inner = [k for k, phase in enumerate(nest.phases) if phase.axes]
+    if len(inner) != 1 or len(nest.inner) != 1 or not _is_long(nest.inner[0]):
+        return None
+    (position,) = inner
+    sums: list[Accumulate] = []
+    shapes: set[FewRows] = set()
+    for statement in nest.phases[position].statements:
+        if not isinstance(statement, Accumulate) or any(True for _ in _indirects(statement.values)):
+            return None
+        shape = few_rows(statement.combiner, statement.values, nest.outer)
+        if shape is None:
+            return None
+        sums.append(statement)
+        shapes.add(shape)
+    others = (s for k, phase in enumerate(nest.phases) if k != position for s in phase.statements)
+    if len(shapes) != 1 or not all(isinstance(s, Store) and s.mode == "set" for s in others):
+        return None
+    return position, sums, shapes.pop()
+
+
+def _is_long(axis: Axis) -> bool:
+    return isinstance(axis.size, int) and axis.size >= _SHORTEST
+
+
+def _indirects(values: Sequence[Expr]) -> Iterator[object]:
+    for node in walk(*values):
+        yield from indirects(node)
+
+
+def _runs_along(axis: Axis, sums: Sequence[Accumulate]) -> bool:
+    """Return whether vector registers can hold consecutive summed elements: all loads are contiguous along the axis,
+    or do not depend on it, or skip every other element."""
+    values = [value for each in sums for value in each.values]
+    return all(coefficient(load.index[0], axis.name) in (0, 1, 2) for load in loads(*values))
+
+
+def _tiled(nest: LoopNest, shape: FewRows, sums: int) -> LoopNest:
+    """Return the nest with all rows and some columns of one axis at each point."""
+    last = shape.columns[-1]
+    columns = 1
+    if isinstance(last.size, int):
+        size, limit = last.size, _SUMS // (shape.row_count * sums)
+        columns = next((each for each in _COLUMNS if each <= limit and size % each == 0), 1)
+    if columns == shape.row_count == 1:
+        return nest
+    outer = tuple(
+        Axis(axis.name, axis.size // columns) if axis == last and isinstance(axis.size, int) else axis
+        for axis in nest.outer
+        if axis not in shape.rows
+    )
+    points = [
+        dict(zip((axis.name for axis in shape.rows), point)) for point in product(*map(_range, shape.rows))
+    ]
+    tile: list[Mapping[str, Size]] = [
+        {**point, last.name: add(mul(symbol(last.name), columns), column)}
+        for column in range(columns)
+        for point in points
+    ]
+    names = {name for p in nest.phases for s in p.statements for name in _results(s)}
+    phases = tuple(Phase(phase.axes, tuple(_copies(phase.statements, tile, names))) for phase in nest.phases)
+    return replace(nest, outer=outer, phases=phases)
+
+
+def _range(axis: Axis) -> range:
+    assert isinstance(axis.size, int)
+    return range(axis.size)
+
+
+def _results(statement: Statement) -> Iterator[str]:
+    if isinstance(statement, Accumulate):
+        yield from (name for name, _ in statement.results)
+
+
+def _copies(
+    statements: Sequence[Statement], tile: Sequence[Mapping[str, Size]], names: Collection[str]
+) -> Iterator[Statement]:
+    """Yield the statements of each point of a tile, whose sums have names of their own."""
+    for number, point in enumerate(tile):
+        for statement in map_statements(statements, point):
+            if isinstance(statement, Accumulate):
+                results = tuple((f"{name}.{number}", dtype) for name, dtype in statement.results)
+                yield replace(statement, results=results)
+            else:
+                assert isinstance(statement, Store)
+                yield replace(statement, value=_renamed(statement.value, number, names))
+
+
+def _renamed(value: Expr, number: int, names: Collection[str]) -> Expr:
+    """Return a value over the sums ``names`` at one point of a tile."""
+
+    def rename(node: Expr) -> Expr:
+        if isinstance(node, Scalar) and node.name in names:
+            return Scalar(f"{node.name}.{number}", node.dtype)
+        return node
+
+    return transform(value, rename)
