@@ -53,13 +53,9 @@ def _int4(x: Tensor, pairs: Tensor, scales: Tensor) -> Tensor:
 )
 def test_linear_with_bias_and_activation_is_one_kernel(dtype: torch.dtype, rows: int, k: int, n: int) -> None:
     torch.manual_seed(rows)
-    _check(
-        _linear,
-        torch.randn(rows, k).to(dtype),
-        torch.randn(n, k).to(dtype),
-        torch.randn(n).to(dtype),
-        kernels=1,
-    )
+    args = torch.randn(rows, k).to(dtype), torch.randn(n, k).to(dtype), torch.randn(n).to(dtype)
+    called = dtype != torch.float32 and rows > 4
+    _check(_linear, *args, calls=int(called), kernels=None if called else 1)
 
 
 def test_more_rows_and_small_matrices_are_calls() -> None:

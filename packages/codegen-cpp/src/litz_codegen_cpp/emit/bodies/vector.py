@@ -10,7 +10,10 @@ from litz_ir.dtypes import DType, bf16
 from litz_ir.errors import CodegenError
 from litz_ir.loops import ScatterMode
 from litz_ir.scalar import Load
-from litz_ir.symbols import Size
+from litz_ir.symbols import Size, free_symbols
+
+_LINE = 64
+"""Bytes of a cache line."""
 
 _COMBINE = {"add": "{0} + {1}", "mul": "{0} * {1}", "min": "minimum({0}, {1})", "max": "maximum({0}, {1})"}
 
@@ -106,6 +109,7 @@ class MemoryEmitter:
                 index = self.indices.scalar(self.indices.shifted(offset, number))
                 level, reads = max(level, index.scope_level), reads | index.reads
                 texts.append(f"load_pair({_at(buffer.pointer, index.text)})")
+                self._prefetch(buffer, offset, index.text, number)
             return context.define_pairs(expr.buffer, texts, expr.dtype, level, reads)
         if stride is None:
             at = self.indices.per_lane(offset, self.indices.fits_int32(offset))
@@ -122,6 +126,7 @@ class MemoryEmitter:
                 if stride == 1:
                     suffix, arguments = _form(address, lanes, number)
                     texts.append(f"load{suffix}({arguments})")
+                    self._prefetch(buffer, offset, index.text, number)
                 elif stride == -1 and lanes is None:
                     texts.append(f"load_reversed({address})")
                 elif stride == 0 and (lanes is None or not lanes.masks):
@@ -131,6 +136,16 @@ class MemoryEmitter:
                     level = max(level, step.scope_level)
                     texts.append(_load_strided(address, step.text, lanes, number))
         return context.define(expr.buffer, tuple(texts), expr.dtype, level, varying=True, reads=reads)
+
+    def _prefetch(self, buffer: BufferPointer, offset: Size, index: str, number: int) -> None:
+        """Prefetch what later points of a register tile load, for the first register of a cache line.
+
+        A tile reads a few rows of a matrix, which end before the CPU prefetches much of them by itself.
+        """
+        context = self.context
+        first = number * context.lanes * buffer.dtype.itemsize % _LINE == 0
+        if first and context.streamed & free_symbols(offset) and context.scopes.active is None:
+            context.scopes.line(f"prefetch_stream({_at(buffer.pointer, index)});")
 
     def _in_pairs(self, buffer: BufferPointer, offset: Size) -> bool:
         """Return True where bf16 elements are loaded or stored two contiguous registers at a time."""

@@ -94,6 +94,9 @@ class PhaseWriter:
         """Write the declarations, the loops and the definitions of results."""
         context = self.context
         context.storing = stored_buffers(self.phase)
+        context.streamed = (
+            frozenset(axis.name for axis in context.kernel.outer) if self.fused else frozenset()
+        )
         context.scopes.forget(context.storing)
         for number, statement in enumerate(self.phase.statements):
             if isinstance(statement, Accumulate):
@@ -123,7 +126,7 @@ class PhaseWriter:
                 values = self.accumulators[number].results(tuple(dtype for _, dtype in results))
                 for (name, _), value in zip(results, values):
                     context.scopes.remember(("scalar", name), value)
-        context.storing = frozenset()
+        context.storing = context.streamed = frozenset()
 
     @contextmanager
     def _not_empty(self) -> Iterator[None]:

@@ -57,6 +57,8 @@ class Context:
     """The pointers of parameters and scratch arrays."""
     axis_names: dict[str, str] = field(default_factory=dict)
     """The C++ names of loop variables."""
+    streamed: frozenset[str] = frozenset()
+    """Axes of a register tile's points: contiguous loads that depend on them are prefetched."""
     written: frozenset[str] = frozenset()
     """The buffers that the kernel stores to."""
     storing: frozenset[str] = frozenset()

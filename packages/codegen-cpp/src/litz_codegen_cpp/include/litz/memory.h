@@ -11,6 +11,7 @@
 //   vec<R> gather(const T* p, vec<int64_t> or vec<int32_t> i)           p[i]
 //   vec<R> gather_masked(const T* p, vec<int64_t> or vec<int32_t> i, mask m)   p[i] where m, other lanes 0
 //   vec<R> gather_partial(const T* p, vec<int64_t> or vec<int32_t> i, int64_t n)
+//   void   prefetch_stream(const T* p)                        the cache line 8 KB behind p, of any memory
 //   void   store, store_partial, store_masked, store_strided, store_strided_partial, store_reversed, scatter, scatter_masked,
 //          scatter_partial                                    the same arguments, then the value; later lanes win
 //   wide<vec<float>> load_pair(const bf16* p)                 p[0 .. 2 LITZ_LANES)
@@ -114,6 +115,10 @@ LITZ_FN void raw_scatter_lanes(elem<V>* p, X at, V v, uint32_t bits) {
 template <class T>
 LITZ_FN vec<reg<T>> load(const T* p) {
   return element<T>::unpack(raw_load<vec<stored<T>>>(p));
+}
+template <class T>
+LITZ_FN void prefetch_stream(const T* p) {
+  __builtin_prefetch((const char*)p + 8192);
 }
 template <class T>
 LITZ_FN vec<reg<T>> load_masked(const T* p, mask m) {

@@ -4,12 +4,12 @@ and on request all of them, so that the order of their sums does not depend on t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from litz_ir.contraction import F8, MATMULS, MatmulCall, matmul_call
-from litz_ir.dtypes import f32
+from litz_ir.dtypes import bf16, f16, f32
 from litz_ir.fused import Decision
 from litz_ir.loops import (
     ContractionCall,
@@ -19,6 +19,7 @@ from litz_ir.loops import (
     Pointwise,
     Reduction,
     Value,
+    View,
 )
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, cast, const, op
@@ -34,6 +35,10 @@ _NOTES: Mapping[str, str] = MappingProxyType(
     {"mul_tf32": "TF32", "mul_f8": "fp8", "mul_f8_fast": "fp8, fast"}
 )
 """The note on precision in the explanation of a generated matmul, by the scalar operation that multiplies."""
+
+_MAX_16_BIT_ROWS = 4
+"""The most rows of a matmul with a matrix of 16-bit floats that no loop computes: libraries multiply more rows in the
+time of one, with instructions for pairs of such floats (8 rows, AVX-512: 0.66 of oneDNN's rate, 4 rows: 1.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +66,13 @@ class GeneratedMatmuls:
         }
         values = data.values()
         operations: list[Operation] = []
+        computed: set[str] = set()
         for operation in data.operations:
-            multiply, loops = self._loops(operation, values, devices, data.symbols)
+            if isinstance(operation, Pointwise) or (
+                isinstance(operation, View) and operation.base in computed
+            ):
+                computed.update(value.name for value in operation.results)
+            multiply, loops = self._loops(operation, values, devices, data.symbols, computed)
             if loops:
                 note = _NOTES.get(multiply, "")
                 on_gpu = devices[operation.results[0].type.device.kind].is_gpu
@@ -80,15 +90,20 @@ class GeneratedMatmuls:
         values: Mapping[str, Value],
         devices: Mapping[str, Capabilities],
         symbols: SymbolTable,
+        computed: Collection[str],
     ) -> tuple[str, tuple[Operation, ...]]:
-        """Return the scalar operation that multiplies, and the loops that replace a call; no loops where it remains."""
+        """Return the scalar operation that multiplies, and the loops that replace a call; no loops where it remains.
+
+        ``computed`` are the values that loops compute.
+        """
         if not isinstance(operation, ContractionCall) or operation.target not in MATMULS:
             return "", ()
         device = devices.get(operation.results[0].type.device.kind)
         if device is None or (device.is_gpu and not self._is_requested(operation)):
             return "", ()
         call = matmul_call(operation, values)
-        if call is None or not (device.is_gpu or self.options.batch_invariant or self._has_few_rows(call)):
+        everywhere = device.is_gpu or self.options.batch_invariant
+        if call is None or not (everywhere or self._has_few_rows(call, computed)):
             return "", ()
         multiply = self._multiplication(call, device)
         if call.offsets is None:
@@ -99,13 +114,15 @@ class GeneratedMatmuls:
     def _is_requested(self, operation: ContractionCall) -> bool:
         return self.options.generates(operation.name, operation.origin.node)
 
-    def _has_few_rows(self, call: MatmulCall) -> bool:
+    def _has_few_rows(self, call: MatmulCall, computed: Collection[str]) -> bool:
         """Return whether a CPU's time for a matmul is that of reading B, whose columns are contiguous in memory."""
         type_ = call.b.type
-        if len(call.result.type.shape) != 2 or call.accumulator != f32:
+        if len(call.result.type.shape) != 2 or call.accumulator != f32 or call.offsets is not None:
             return False
         rows, by_k = call.a.type.shape[0], type_.layout.strides[-1 if call.b_transposed else 0]
-        few = isinstance(rows, int) and 0 < rows <= MOST_ROWS and call.a.type.layout.strides[-1] == 1 == by_k
+        as_is = type_.dtype in (bf16, f16) and call.b.name not in computed
+        limit = _MAX_16_BIT_ROWS if as_is else MOST_ROWS
+        few = isinstance(rows, int) and 0 < rows <= limit and call.a.type.layout.strides[-1] == 1 == by_k
         sizes = [size for size in type_.shape if isinstance(size, int)]
         known = few and len(sizes) == len(type_.shape)
         return known and math.prod(sizes) * type_.dtype.itemsize >= self.options.few_rows_bytes
