@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -41,8 +41,11 @@ class Block(nn.Module):
 
 
 @pytest.fixture(autouse=True)
-def nothing_compiled_before() -> None:
+def prepacked_by_the_library() -> Iterator[None]:
+    """Nothing is compiled, and no convolution is computed in tiles of a kernel."""
     torch._dynamo.reset()
+    with litz.config.patch(force="tile_flops=0"):
+        yield
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ MACHINES = {
     "horizontal": {CPU: replace(GPU_LIKE, max_subkernels=16)},
     "sums_alone": {CPU: replace(CPU_LIKE, combiners=frozenset({"sum", "user"}))},
     "narrow": {CPU: replace(CPU_LIKE, index_bits=32)},
+    "panels": {CPU: replace(CPU_LIKE, panel_columns=32)},
     "mixed": {CPU: CPU_LIKE, GPU: replace(GPU_LIKE, device=GPU)},
 }
 DEFAULT = SchedulerOptions()

@@ -21,6 +21,8 @@ _MEMORY_RATE_PER_THREAD = 12e9
 """Assumed sustained bytes per second that one core moves; all cores of a socket move at most :data:`_MEMORY_RATE`."""
 _MEMORY_RATE = 100e9
 """Assumed sustained bytes per second that a socket moves."""
+PANEL_VECTORS = 2
+"""Vectors of f32 in a row of a panel of prepacked weights, as in ``tiles.h``."""
 LAUNCH_SECONDS = 2e-6
 """Estimated seconds to launch a kernel on one thread."""
 PARALLEL_LAUNCH_SECONDS = 4e-6
@@ -60,6 +62,7 @@ def cpu_capabilities(name: str, vector_bytes: int, threads: int) -> Capabilities
         scratch_bytes=min(_SCRATCH_BYTES, model.l2_bytes // 2),
         max_statements=_MAX_STATEMENTS,
         nested_reductions=True,
+        panel_columns=PANEL_VECTORS * vector_bytes // 4,
     )
 
 

@@ -109,6 +109,10 @@ LIBRARY_CONVOLUTION_BIAS = Reason(
 LIBRARY_GENERATED = Reason(
     "library.generated", "it was chosen to run as a loop, which its prologue and epilogue can be fused into"
 )
+LIBRARY_TILES = Reason(
+    "library.tiles",
+    "kernels compute it in tiles over prepacked weights, and its epilogue while a tile is in cache",
+)
 LIBRARY_INVARIANT = Reason(
     "library.invariant",
     "a library sums in an order that may depend on the number of rows, and batch_invariant is set",

@@ -15,6 +15,7 @@ from litz_codegen_cpp.emit.loops.parallel import OuterLoops, outer_of
 from litz_codegen_cpp.emit.loops.phases import PhaseWriter, positive, stored_buffers
 from litz_codegen_cpp.emit.loops.reduction import STATE_CLASSES
 from litz_codegen_cpp.emit.loops.registers import expressions, outer_registers
+from litz_codegen_cpp.emit.loops.tiled_sums import TiledLoops, tiled_sum_of
 from litz_codegen_cpp.emit.source.context import BufferPointer, Context
 from litz_codegen_cpp.emit.source.ops_table import SPELLINGS
 from litz_codegen_cpp.emit.source.scopes import CppValue, indented
@@ -99,6 +100,7 @@ class _KernelWriter:
         self.lanes = lanes
         self.registers = outer_registers(kernel, lanes)
         self.outer = outer_of(kernel, self.registers)
+        self.tiled = tiled_sum_of(kernel, lanes)
         self.symbol = entry_point(kernel.name)
         self.body = self._body()
 
@@ -171,14 +173,11 @@ class _KernelWriter:
         body = self._body()
         self._symbols(body)
         self._return_if_empty(body, "return 0;")
+        loops = self._loops(body)
         line = body.context.scopes.line
-        if self.attention is not None:
-            count, grain = AttentionWriter(body, self.attention).count(), "1"
-        else:
-            loops = OuterLoops(body, self.outer, lambda: None)
-            count, grain = loops.count(), loops.grain()
+        count = loops.count()
         line("int64_t error = 0;")
-        line(f"parallel_for(rt, 0, {count}, {grain}, [&](int64_t begin, int64_t end) {{")
+        line(f"parallel_for(rt, 0, {count}, {loops.grain()}, [&](int64_t begin, int64_t end) {{")
         line(f"  {self.symbol}_range(buffers, symbols, &error, begin, end);")
         line("});")
         line("return error;")
@@ -206,10 +205,7 @@ class _KernelWriter:
         self._buffers()
         on_heap = self._scratch(leave)
         start = len(scopes.stack[0].lines)
-        if self.attention is not None:
-            AttentionWriter(self.body, self.attention).write()
-        else:
-            OuterLoops(self.body, self.outer, self._point).write()
+        self._loops(self.body).write()
         for position, (fault, flag) in enumerate(context.faults.items()):
             scopes.stack[0].lines.insert(start + position, f"bool {flag} = false;")
             scopes.line(f"if ({flag}) report(error, {FAULTS[fault].code});")
@@ -275,7 +271,18 @@ class _KernelWriter:
             on_heap.append(pointer)
         return on_heap
 
+    def _loops(self, body: ExpressionEmitter) -> OuterLoops | TiledLoops | AttentionWriter:
+        """Return the writer of the loops around the phases, around those that follow a sum in tiles, or of attention."""
+        if self.attention is not None:
+            return AttentionWriter(body, self.attention)
+        if self.tiled is not None:
+            return TiledLoops(body, self.tiled, lambda: self._phases(1))
+        return OuterLoops(body, self.outer, self._point)
+
     def _point(self) -> None:
         """Write the phases of one outer point."""
-        for phase in self.kernel.phases:
+        self._phases(0)
+
+    def _phases(self, first: int) -> None:
+        for phase in self.kernel.phases[first:]:
             PhaseWriter(self.body, phase).write()

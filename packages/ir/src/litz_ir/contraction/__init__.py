@@ -1,4 +1,4 @@
-"""Contractions: recognition of matmuls among loop nests and calls, and of convolutions among calls."""
+"""Contractions: recognition of matmuls and tiled sums among loop nests, and of matmuls and convolutions among calls."""
 
 from litz_ir.contraction.convolution_calls import (
     CONVOLUTION,
@@ -28,6 +28,7 @@ from litz_ir.contraction.multiplied_operands import (
 )
 from litz_ir.contraction.nest import MatmulNest, axes_by_operand, matmul_nest
 from litz_ir.contraction.signatures import by_role
+from litz_ir.contraction.tiled_sums import TiledSum, Window, is_tiled_sum, tiled_sum
 
 __all__ = [
     "CONVOLUTION",
@@ -41,12 +42,15 @@ __all__ = [
     "Epilogue",
     "MatmulCall",
     "MatmulNest",
+    "TiledSum",
+    "Window",
     "as_multiplied",
     "axes_by_operand",
     "by_role",
     "cast_from",
     "convolution_arguments",
     "convolution_call",
+    "is_tiled_sum",
     "matmul_arguments",
     "matmul_call",
     "matmul_nest",
@@ -54,4 +58,5 @@ __all__ = [
     "operand_a",
     "operands",
     "plain_operands",
+    "tiled_sum",
 ]

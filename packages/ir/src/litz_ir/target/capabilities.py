@@ -71,6 +71,9 @@ class Capabilities:
     """Longest row that a scan may sort; 0 for a target without sorting scans."""
     features: frozenset[str] = frozenset()
     """Optional instructions that kernels may use beyond those for which ``name`` stands (``"avx512_vnni"``)."""
+    panel_columns: int = 0
+    """Columns of a panel of prepacked weights, by which kernels compute convolutions in tiles; 0 for a target that does
+    not (:func:`litz_ir.contraction.tiled_sum`)."""
 
     def __post_init__(self) -> None:
         check_fields(self, _CHECKS)
@@ -123,6 +126,7 @@ _CHECKS: Mapping[str, Check] = MappingProxyType(
         "fp8_matmul": flag(),
         "nested_reductions": flag(),
         "max_sorted_row": at_least(0),
+        "panel_columns": at_least(0),
     }
 )
 """The check of each field."""

@@ -24,6 +24,7 @@ from litz_scheduler.analysis.loop_order import (
     collapse,
     map_statements,
     order_axes,
+    order_tiled,
 )
 from litz_scheduler.analysis.register_tiles import with_register_tile
 from litz_scheduler.options import SchedulerOptions
@@ -115,6 +116,7 @@ class _KernelBodyBuilder:
         self.reload = capabilities.scratch_bytes > 0
         # A device with thread blocks tiles all outer axes by itself.
         self.prefers_tiles = not capabilities.max_tile_elements
+        self.panel_columns = capabilities.panel_columns
         self.scratch: dict[str, ScratchArray] = {}
 
     def build(self) -> KernelBody:
@@ -131,7 +133,9 @@ class _KernelBodyBuilder:
             if inner[k]:
                 phases.append(Phase(self.group.inner, tuple(inner[k])))
         nest = LoopNest(self.group.outer, tuple(phases))
-        ordered = order_axes(nest, self.symbols) if self.options.order_loops else nest
+        ordered = order_tiled(nest, self.panel_columns)
+        if ordered is None:
+            ordered = order_axes(nest, self.symbols) if self.options.order_loops else nest
         nest = collapse(ordered)
         if self.options.order_loops and self.prefers_tiles:
             nest = adjoin_transposed(nest)

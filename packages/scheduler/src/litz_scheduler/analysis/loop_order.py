@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from litz_ir.contraction import tiled_sum
 from litz_ir.loops import Axis, UserCombiner
 from litz_ir.plan import Accumulate, Phase, ScanStore, Statement, Store
 from litz_ir.scalar import Expr, Index, Load, nested_reductions, substitute_expr, walk
@@ -98,6 +99,21 @@ def order_axes(nest: LoopNest, symbols: SymbolTable) -> LoopNest:
     fixed = _combines_in_order(nest) or _has_nested_reductions(nest)
     inner = nest.inner if fixed else _sorted(nest.inner, reads + stores, symbols)
     return LoopNest(outer, tuple(replace(p, axes=inner if p.axes else ()) for p in nest.phases))
+
+
+def order_tiled(nest: LoopNest, columns: int) -> LoopNest | None:
+    """Return the nest with the channel of a sum that kernels compute in tiles last; ``None`` for other nests.
+
+    ``columns`` are those of a panel of prepacked weights.
+    """
+    first = nest.phases[0].statements[0]
+    if not columns or not isinstance(first, Accumulate):
+        return None
+    for axis in reversed(nest.outer):
+        outer = (*(each for each in nest.outer if each != axis), axis)
+        if tiled_sum(first.combiner, first.values, outer, nest.inner, columns) is not None:
+            return replace(nest, outer=outer)
+    return None
 
 
 def _combines_in_order(nest: LoopNest) -> bool:

@@ -21,7 +21,12 @@ from litz_scheduler.fusion.groups import BUFFERS, FusionGroups, Merger
 from litz_scheduler.fusion.vertical import FusedCandidate, FusionLimits, row_bytes, try_fuse
 from litz_scheduler.legality.axis_alignment import Fusible
 from litz_scheduler.legality.dependency_tracker import DependencyTracker
-from litz_scheduler.legality.matmul import gpu_kinds, has_nested_reductions, is_matmul
+from litz_scheduler.legality.matmul import (
+    gpu_kinds,
+    has_nested_reductions,
+    is_matmul,
+    is_tiled_convolution,
+)
 from litz_scheduler.legality.precedence import Precedence
 from litz_scheduler.options import SchedulerOptions
 
@@ -109,9 +114,15 @@ class _Walk:
                 number, device, members=[ScheduledNode(operation, 0, False, (), (), ())]
             )
         candidate.fusible = self._fusable(operation)
-        candidate.is_matmul = is_matmul(operation, self.gpu_kinds)
+        candidate.is_matmul = self._is_contraction(operation)
         self.candidates[number] = candidate
         return candidate
+
+    def _is_contraction(self, operation: Operation) -> bool:
+        """Return True for a sum that the device computes in tiles, which only its epilogue is fused with."""
+        machine = self.context.machine(_device(operation))
+        tiled = machine is not None and is_tiled_convolution(operation, machine)
+        return tiled or is_matmul(operation, self.gpu_kinds)
 
     # --- fusion of one operation -------------------------------------------------------------------------------------
 
@@ -152,7 +163,7 @@ class _Walk:
         """Fuse the operation into the first candidate that is legal and worthwhile; None where there is none."""
         assert isinstance(operation, Fusible)
         candidates = self._candidates(operation)
-        if is_matmul(operation, self.gpu_kinds):
+        if self._is_contraction(operation):
             candidates = [
                 each for each in candidates if each[0].is_matmul and has_nested_reductions(operation)
             ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from litz_ir.contraction import MatmulNest, matmul_nest
+from litz_ir.contraction import MatmulNest, is_tiled_sum, matmul_nest
 from litz_ir.loops import Operation, Pointwise, Reduction, Scatter
 from litz_ir.passes import PassContext
 from litz_ir.scalar import nested_reductions
+from litz_ir.target import Capabilities
 from litz_scheduler.analysis.fusion_candidate import ScheduledNode
 
 
@@ -46,3 +47,10 @@ def shares_nested_reductions(new_node: ScheduledNode, members: Sequence[Schedule
 def is_matmul(operation: Operation, kinds: frozenset[str]) -> bool:
     """Return True where :func:`matmul_of` finds a matmul."""
     return matmul_of(operation, kinds) is not None
+
+
+def is_tiled_convolution(operation: Operation, machine: Capabilities) -> bool:
+    """Return True for a convolution over prepacked weights, which the kernels of a machine compute in tiles."""
+    if not isinstance(operation, Reduction) or not machine.panel_columns:
+        return False
+    return is_tiled_sum(operation.combiner, operation.bodies, machine.panel_columns)

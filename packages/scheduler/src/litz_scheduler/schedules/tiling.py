@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from litz_ir.contraction import tiled_sum
 from litz_ir.loops import Axis, UserCombiner
 from litz_ir.plan import Accumulate, CpuLoops, ScanStore, Schedule, TileRequest
 from litz_ir.scalar import HEAVY, OPS, Op, walk
@@ -36,6 +37,10 @@ def schedule_nest(
     if capabilities.max_tile_elements:
         cluster = chosen_cluster_size(nest, capabilities, symbols, options)
         return TileRequest(cluster, lookback_of(nest, capabilities, symbols, options))
+    if is_tiled(nest, capabilities):
+        names = tuple(axis.name for axis in nest.outer)
+        grain = _grain(nest, names, traffic, work, symbols, options)
+        return CpuLoops(parallel=names, vector=names[-1], grain=grain)
     lanes, unroll = options.lanes, options.unroll
     invariant = options.batch_invariant and _sums(nest)
     if invariant:
@@ -46,6 +51,17 @@ def schedule_nest(
     parallel = _parallel_axes(nest, capabilities, symbols)
     grain = _grain(nest, parallel, traffic, work, symbols, options)
     return CpuLoops(parallel=parallel, vector=vector, unroll=unroll, grain=grain)
+
+
+def is_tiled(nest: LoopNest, capabilities: Capabilities) -> bool:
+    """Return whether kernels compute the first sum of a nest in tiles."""
+    first = nest.phases[0].statements[0]
+    return (
+        capabilities.panel_columns > 0
+        and isinstance(first, Accumulate)
+        and tiled_sum(first.combiner, first.values, nest.outer, nest.inner, capabilities.panel_columns)
+        is not None
+    )
 
 
 _INVARIANT_UNROLL = 4

@@ -68,6 +68,10 @@ class AttentionWriter:
         blocks = cdiv(self.form.queries.size, self.form.block)
         return self.body.scalar(product((*(axis.size for axis in self.form.batch), blocks))).text
 
+    def grain(self) -> str:
+        """Return the least number of blocks for a thread."""
+        return "1"
+
     def write(self) -> None:
         """Write the loop over blocks of queries."""
         context, line = self.context, self.context.scopes.line

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from litz_ir.contraction import convolution_arguments
+from litz_ir.device import CPU
 from litz_ir.dtypes import f32
 from litz_ir.fused import Decision, Reason
 from litz_ir.loops import (
@@ -30,6 +32,7 @@ from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import is_identity
 from litz_scheduler.library.constants.frozen_region import FrozenRegion
 from litz_scheduler.library.convolution.channelwise import Affine, split
+from litz_scheduler.library.convolution.tiled_convolutions import TiledConvolution, biased
 from litz_scheduler.library.layout.channels_last_values import ChannelsLastValues, channels_last
 from litz_scheduler.library.matmul.activations import activation
 from litz_scheduler.options import SchedulerOptions
@@ -42,6 +45,7 @@ class PrepackConvolutions:
     The routine reads and writes channels-last and takes a weight that ``prepack_convolution`` reorders once, in the
     frozen region. A reader that scales and shifts each channel by frozen values, such as a batch norm, becomes part of
     weight and bias; a following activation of :data:`litz_scheduler.library.matmul.activations.ACTIVATIONS` is fused.
+    Convolutions that the CPU's kernels compute sooner, in tiles, become sums over prepacked weights.
     """
 
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
@@ -61,7 +65,14 @@ class PrepackConvolutions:
             for o in data.operations
             if (convolution := _parse(o, values, frozen)) is not None
         }
-        return _PrepackRewriter(data, convolutions, context).run() if convolutions else data
+        machine = context.machine(CPU)
+        columns = 0 if machine is None else machine.panel_columns
+        tiled = {
+            name: tiled
+            for name, convolution in convolutions.items()
+            if (tiled := convolution.tiled(columns, self.options.tile_flops)) is not None
+        }
+        return _PrepackRewriter(data, convolutions, tiled, context).run() if convolutions else data
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +89,36 @@ class _Convolution:
     """The shape of the input."""
     geometry: tuple[Argument, ...]
     """Paddings, strides and dilations, two of each, and the number of groups."""
+
+    result: tuple[Size, ...]
+    """The shape of the output."""
+
+    def tiled(self, columns: int, flops: int) -> TiledConvolution | None:
+        """Return the convolution as one for kernels that compute tiles, with panels of ``columns``.
+
+        ``None`` where it is left to the routine, which is quicker above ``flops`` operations.
+        """
+        padding, stride, dilation, groups = self.geometry
+        shape, weight = _numbers(self.shape), _numbers(self.weight.type.shape)
+        geometry = tuple(_numbers(each) for each in (padding, stride, dilation))
+        if not columns or not flops or any(len(each) != 2 for each in geometry):
+            return None
+        found, taps = (
+            TiledConvolution(shape, weight, geometry[0], geometry[1], geometry[2], columns),
+            weight[2] * weight[3],
+        )
+        if found.depthwise:
+            return found if groups == shape[1] and taps > 1 else None
+        short = taps == 1 or 2 * prod(_numbers(self.result)) * weight[1] * taps <= flops
+        return found if groups == 1 and short else None
+
+
+def _numbers(values: object) -> tuple[int, ...]:
+    """Return a sequence of ints; an empty one for any other value."""
+    if not isinstance(values, tuple | list):
+        return ()
+    found = tuple(each for each in values if isinstance(each, int))
+    return found if len(found) == len(values) else ()
 
 
 def _parse(call: Operation, values: Mapping[str, Value], frozen: Mapping[str, Value]) -> _Convolution | None:
@@ -104,15 +145,20 @@ def _parse(call: Operation, values: Mapping[str, Value], frozen: Mapping[str, Va
     if any(True for _ in sizes_in(geometry)):
         # The weight is prepacked once for one geometry, and a symbolic one may differ from call to call.
         return None
-    return _Convolution(arguments.input.name, weight, bias, source.shape, geometry)
+    return _Convolution(arguments.input.name, weight, bias, source.shape, geometry, result.shape)
 
 
 class _PrepackRewriter:
     """Rewrites a graph to prepacked convolutions, operation by operation."""
 
     def __init__(
-        self, graph: LoopGraph, convolutions: Mapping[str, _Convolution], context: PassContext
+        self,
+        graph: LoopGraph,
+        convolutions: Mapping[str, _Convolution],
+        tiled: Mapping[str, TiledConvolution],
+        context: PassContext,
     ) -> None:
+        self.tiled = tiled
         self.graph = graph
         self.convolutions = convolutions
         self.context = context
@@ -144,6 +190,7 @@ class _PrepackRewriter:
 
     def _convolution(self, call: ContractionCall, convolution: _Convolution) -> None:
         value = call.results[0]
+        tiled = self.tiled.get(call.name)
         affine, post_op = Affine(), "none"
         reader = self._only_reader(value)
         if reader is not None:
@@ -152,7 +199,7 @@ class _PrepackRewriter:
             channel_split = split(body, x, reader.axes[1].name, self.frozen_region.frozen)
             affine = channel_split.affine
             name = activation(channel_split.rest, x)
-            if name is not None and self._can_fuse(reader):
+            if tiled is None and name is not None and self._can_fuse(reader):
                 post_op, value = name, reader.results[0]
                 self.fused.add(reader.name)
                 self._note(reader, "fuse", reasons.LIBRARY_ACTIVATION)
@@ -160,7 +207,12 @@ class _PrepackRewriter:
                 self.remaining_bodies[reader.name] = channel_split.rest
             if affine != Affine():
                 self._note(reader, "fuse", reasons.LIBRARY_SCALE)
-        self._emit(call, value, convolution, self._prepacked(call, convolution, affine, reader), post_op)
+        scale, bias = self._per_channel(call, convolution, affine, reader)
+        if tiled is not None:
+            self._emit_tiled(call, tiled, convolution, scale, bias)
+            return
+        prepacked = self._prepacked(call, convolution, scale)
+        self._emit(call, value, convolution, (prepacked, bias), post_op)
 
     def _only_reader(self, value: Value) -> Pointwise | None:
         """Return the pointwise loop that is a convolution's only reader and reads each element at its own index."""
@@ -180,10 +232,10 @@ class _PrepackRewriter:
         result = reader.results[0]
         return result.type.dtype == f32 and not result.type.layout.fixed and self.layouts.is_free(result)
 
-    def _prepacked(
+    def _per_channel(
         self, call: ContractionCall, convolution: _Convolution, affine: Affine, reader: Pointwise | None
-    ) -> tuple[str, str | None]:
-        """Return the names of the prepacked weight and of the bias, which the frozen region computes."""
+    ) -> tuple[str | None, str | None]:
+        """Return the names of the scale in the frozen region and of the bias, where there are such."""
         name, channels = call.name, convolution.weight.type.shape[0]
         axis = Axis("i0", channels)
         substitution: dict[str, Size] = {} if reader is None else {reader.axes[1].name: symbol(axis.name)}
@@ -204,16 +256,48 @@ class _PrepackRewriter:
             )
         if shift is not None:
             bias = self.frozen_region.result(f"{name}.bias", vector)
+        return f"{name}.scale" if scale is not None else None, bias
+
+    def _prepacked(self, call: ContractionCall, convolution: _Convolution, scale: str | None) -> str:
+        """Return the name of the weight that the library prepacks in the frozen region."""
         weight = Value(
-            f"{name}.weight",
+            f"{call.name}.weight",
             replace(convolution.weight.type, layout=contiguous(convolution.weight.type.shape)),
         )
-        scales = Ref(f"{name}.scale") if scale is not None else None
+        scales = None if scale is None else Ref(scale)
         arguments = (Ref(convolution.weight.name), scales, *convolution.geometry, convolution.shape)
         self.frozen_region.compute(
             Extern(results=(weight,), target="prepack_convolution", arguments=arguments, origin=call.origin)
         )
-        return self.frozen_region.result(weight.name, weight.type), bias
+        return self.frozen_region.result(weight.name, weight.type)
+
+    def _emit_tiled(
+        self,
+        call: ContractionCall,
+        tiled: TiledConvolution,
+        convolution: _Convolution,
+        scale: str | None,
+        bias: str | None,
+    ) -> None:
+        """Emit the loops that compute a convolution in tiles, and a copy in eager's layout where a reader needs it."""
+        value, origin = call.results[0], call.origin
+        prepack = tiled.prepack(f"{call.name}.weight", convolution.weight.name, scale, origin)
+        self.frozen_region.compute(prepack)
+        weight = self.frozen_region.result(prepack.name, prepack.results[0].type)
+        x = convolution.x if tiled.gathered else self.layouts.in_channels_last(convolution.x)
+        free = self.layouts.is_free(value)
+        type_ = channels_last(value.type)
+        result = replace(value, type=replace(type_, layout=replace(type_.layout, fixed=True)))
+        if not free:
+            result = replace(result, name=f"{value.name}.channels_last")
+        total = result if bias is None else Value(f"{value.name}.sum", channels_last(value.type))
+        self.layouts.append(tiled.sum(total, x, weight, origin))
+        if bias is not None:
+            self.layouts.append(biased(result, total.name, bias, origin))
+        self.layouts.last.add(result.name)
+        if not free:
+            self.layouts.copy(value, result.name)
+        self._note(call, "generate", reasons.LIBRARY_TILES)
 
     def _emit(
         self,

@@ -1,0 +1,180 @@
+"""Convolutions in tiles: a routine computes a tile of sums, and the other phases run while it is in cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from litz_codegen_cpp.capabilities import PANEL_VECTORS
+from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
+from litz_codegen_cpp.emit.bodies.index import LANES
+from litz_codegen_cpp.emit.loops.phases import step_text, vector_loop
+from litz_ir.contraction import TiledSum, tiled_sum
+from litz_ir.dtypes import f32
+from litz_ir.loops import Axis
+from litz_ir.plan import Accumulate, Kernel, cpu_loops
+from litz_ir.symbols import product
+
+_HEADER = "library/tiled_sums"
+
+
+def tiled_sum_of(kernel: Kernel, lanes: int) -> TiledSum | None:
+    """Return the sum that a kernel begins with and its other phases read at the same point; ``None`` for others."""
+    if not kernel.phases or not kernel.outer or kernel.scratch:
+        return None
+    first, *others = kernel.phases
+    if len(first.statements) != 1 or any(phase.axes for phase in others):
+        return None
+    (statement,) = first.statements
+    names = tuple(axis.name for axis in kernel.outer)
+    schedule = cpu_loops(kernel.schedule)
+    if not isinstance(statement, Accumulate) or (schedule.parallel, schedule.vector) != (names, names[-1]):
+        return None
+    return tiled_sum(statement.combiner, statement.values, kernel.outer, first.axes, PANEL_VECTORS * lanes)
+
+
+class TiledLoops:
+    """Writes loops over tiles; ``begin`` and ``end`` name a thread's range of tiles."""
+
+    def __init__(self, body: ExpressionEmitter, tiled: TiledSum, rest: Callable[[], None]) -> None:
+        self.body = body
+        self.context = body.context
+        self.tiled = tiled
+        self.rest = rest
+        kernel = self.context.kernel
+        (self.statement,) = kernel.phases[0].statements
+        body.headers.add(_HEADER)
+        self._tiles = ""
+
+    def write(self) -> None:
+        """Write the loops at the innermost scope."""
+        context, tiled = self.context, self.tiled
+        fresh, line = context.names.fresh, context.scopes.line
+        of, tiles = self._describe(pointers=True)
+        kind = "channels" if tiled.depthwise else "panels"
+        sums, tile, at, pixel = fresh("sums"), fresh("tile"), fresh("at"), fresh("pixel")
+        line(f"alignas(64) float {sums}[TILE_FLOATS];")
+        with context.scopes.block(f"for (int64_t {tile} = begin; {tile} < end; ++{tile}) {{"):
+            line(f"const tile_range {at} = tile_of_{kind}({of}, {tiles}, {tile});")
+            gathered = "" if tiled.depthwise else f"{_flag(self._is_gathered())}, "
+            line(f"sum_{kind}({of}, {gathered}{at}, {sums});")
+            opening = f"for (int64_t {pixel} = {at}.begin; {pixel} < {at}.end; ++{pixel}) {{"
+            with context.scopes.block(opening) as scope:
+                self._decode(pixel, scope.axes)
+                row = fresh("row")
+                line(f"const float* {row} = {sums} + ({pixel} - {at}.begin) * {at}.step - {at}.first;")
+                self._channels(row, at)
+
+    def count(self) -> str:
+        """Return the number of tiles, at the innermost scope."""
+        _, tiles = self._describe(pointers=False)
+        third = " * " + f"{tiles}.chunks" if self.tiled.depthwise else ""
+        self._tiles = f"{tiles}.rows * {tiles}.columns{third}"
+        return self._tiles
+
+    def grain(self) -> str:
+        """Return the least number of tiles for a thread."""
+        kernel = self.context.kernel
+        points = product(axis.size for axis in kernel.outer)
+        return f"tile_grain({self._tiles}, {points}, {cpu_loops(kernel.schedule).grain})"
+
+    def _is_gathered(self) -> bool:
+        """Return whether rows are copied element by element, since the last summed axis is not contiguous."""
+        last = self.tiled.inner[-1]
+        windowed = any(window.inner == 2 for window in self.tiled.windows)
+        return windowed or self.tiled.stride(last) != 1
+
+    def _describe(self, *, pointers: bool) -> tuple[str, str]:
+        """Define the sum and its tiles; return their names."""
+        tiled, context = self.tiled, self.context
+        of, tiles = context.names.fresh("work"), context.names.fresh("tiles")
+        windows = [(w.pixel, w.inner, w.stride, w.dilation, w.padding, w.limit) for w in tiled.windows]
+        source, weight = "nullptr", "nullptr"
+        if pointers:
+            source = f"{context.buffers[tiled.source.buffer].pointer} + {tiled.start}"
+            weight = context.buffers[tiled.weight.buffer].pointer
+        fields = [
+            *(
+                _braced(numbers)
+                for axes in (tiled.pixels, tiled.inner)
+                for numbers in (map(_size, axes), map(tiled.stride, axes))
+            ),
+            str(_size(tiled.channel)),
+            str(len(windows)),
+            _braced(map(_braced, windows)),
+            source,
+            weight,
+        ]
+        context.scopes.line(f"const tiled_sum {of} = {_braced(fields)};")
+        if tiled.depthwise:
+            context.scopes.line(f"const channel_tiles {tiles} = tiles_of_channels({of});")
+        else:
+            gathered = _flag(self._is_gathered())
+            context.scopes.line(f"const panel_tiles {tiles} = tiles_of_panels({of}, {gathered});")
+        return of, tiles
+
+    def _decode(self, pixel: str, axes: dict[str, str]) -> None:
+        """Define the axes of pixels at the number of a pixel."""
+        inner = 1
+        for axis in reversed(self.tiled.pixels):
+            if axis is None:
+                continue
+            name = self.context.axis_names[axis.name]
+            text = pixel if inner == 1 else f"{pixel} / {inner}"
+            inner *= _size(axis)
+            first = axis is next(each for each in self.tiled.pixels if each is not None)
+            self.context.scopes.line(
+                f"const int64_t {name} = {text if first else f'{text} % {_size(axis)}'};"
+            )
+            axes[axis.name] = name
+
+    def _channels(self, row: str, at: str) -> None:
+        """Write the loops over the channels of a pixel: whole steps, then single vectors."""
+        axis, lanes = self.tiled.channel, self.context.lanes
+        registers = PANEL_VECTORS
+        size, step = _size(axis), step_text(registers)
+        limit = f"{at}.last"
+        if size % (registers * lanes):
+            limit = self.context.names.fresh("whole")
+            length = f"({at}.last - {at}.first)"
+            self.context.scopes.line(f"const int64_t {limit} = {at}.first + {length} / {step} * {step};")
+        with self._loop(row, f"{at}.first", limit, step, registers, None):
+            self.rest()
+        if size % (registers * lanes):
+            end = f"{at}.last" if size % lanes else None
+            with self._loop(row, limit, f"{at}.last", LANES, 1, end):
+                self.rest()
+
+    @contextmanager
+    def _loop(
+        self, row: str, first: str, stop: str, step: str, registers: int, end: str | None
+    ) -> Iterator[None]:
+        """Open a loop over channels in which the sum is known."""
+        context = self.context
+        with vector_loop(self.body, self.tiled.channel, first, stop, step, registers, end):
+            context.point = context.scopes.top
+            channel = context.axis_names[self.tiled.channel.name]
+            assert isinstance(self.statement, Accumulate)
+            texts = tuple(
+                f"load({row} + {channel}{f' + {number} * {LANES}' if number else ''})"
+                for number in range(registers)
+            )
+            total = context.define("sum", texts, f32, context.scopes.top, varying=True)
+            ((name, dtype),) = self.statement.results
+            context.scopes.remember(("scalar", name), self.body.converted(total, dtype))
+            yield
+
+
+def _braced(values: object) -> str:
+    assert hasattr(values, "__iter__")
+    return "{" + ", ".join(map(str, values)) + "}"
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _size(axis: Axis | None) -> int:
+    size = 1 if axis is None else axis.size
+    assert isinstance(size, int)
+    return size
