@@ -11,7 +11,9 @@ import triton_assembly
 import triton_fused_attention
 from test_triton_interpret import run_interpreted
 from triton_fused_attention import (
+    MASKED,
     Heads,
+    M,
     causal,
     forward,
     key_gradients,
@@ -24,7 +26,7 @@ from triton_scheduled import emitted, roles, tiled
 from litz_codegen_triton.capabilities import chip_model
 from litz_codegen_triton.emit.loops.fused_attention import FusedAttention
 from litz_codegen_triton.runtime.compile import compile_source
-from litz_ir.dtypes import f32, f64
+from litz_ir.dtypes import f32, f64, i64
 from litz_ir.plan import Accumulate, Kernel, TileRequest
 from litz_ir.scalar import Expr, NestedReduction, cast, const, index, masked, op, transform
 from litz_ir.symbols import Size
@@ -114,6 +116,23 @@ def test_a_loop_bound_ends_the_loop() -> None:
         "all rows of a tile have one block of queries"
     )
     assert text.count("tl.where(lt") == 1, "the condition of the loop bound is not tested again"
+
+
+def window(score: Expr, key: Size) -> Expr:
+    recent = op("lt", op("sub", index(M), index(key)), const(100, i64))
+    return causal(op("where", recent, score, MASKED), key)
+
+
+def test_rows_with_most_points_start_first() -> None:
+    """Later queries see more keys under a causal mask, and earlier keys more queries."""
+    masked_rows = listed("last", large(64), 128, 128, causal), listed("same", large(64), 128, 128, window)
+    orders = [tiled(each).order for each in (*masked_rows, LARGE["dkdv_listed"](64), LARGE["causal"](64))]
+    assert orders == ["last_rows", "batch", "first_rows", "batch"]
+    many = listed_queries("many", replace(large(64, group=4), batch=64), 128, 128, causal)
+    assert tiled(many).order == "batch", "finishes head after head"
+    text = emitted(masked_rows[0]).text
+    assert "rowsindex = (64 - 1 - program // 64) * YBLOCK" in text and "zindex = (program % 64)" in text
+    assert "rowsindex = program // 16 * YBLOCK" in emitted(LARGE["dkdv_listed"](64)).text
 
 
 def test_few_rows_have_small_tiles() -> None:

@@ -9,6 +9,7 @@ import pytest
 from litz_ir.errors import CodegenError, ParseError, VerifyError
 from litz_ir.plan.horizontal_fusion import schedules_of, with_schedules
 from litz_ir.plan.schedule import (
+    Attention,
     CpuLoops,
     Foreach,
     InnerTile,
@@ -198,6 +199,12 @@ def test_the_text_has_the_form_and_values_that_are_not_defaults() -> None:
     text = "matmul batch(b) rows(i: 64) columns(j: 32) summed(k: 16) warps 4 stages 3 descriptors(left) prefetch(0, 2)"
     assert print_schedule(matmul) == text
     assert parse_schedule(f"{text} group 8") == replace(matmul, group=8)
+    attention = Attention(
+        (), Tile(("m",), 64), Tile(("d",), 64), InnerTile(("n",), 64), 4, 3, order="last_rows"
+    )
+    text = "attention rows(m: 64) columns(d: 64) summed(n: 64) warps 4 stages 3 order last_rows"
+    assert print_schedule(attention) == text
+    assert parse_schedule(text) == attention
     tile = InnerTile(("r",), 4, serial=("s",), evict_first=("a",), evict_last=("b", "c"))
     loops = TileLoops((), (tile,), 1)
     text = "tile_loops outer() inner((r: 4) serial(s) evict_first(%a) evict_last(%b, %c)) warps 1"

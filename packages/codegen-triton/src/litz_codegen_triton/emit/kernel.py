@@ -265,8 +265,9 @@ class _KernelWriter:
             self._indices(dim, number)
 
     def _row_major(self) -> list[str]:
-        """Return the number of the tile along each dimension, with tiles in row-major order."""
-        rest, numbers = self._program(), []
+        """Return the number of the tile along each dimension, in row-major order or in that of an attention."""
+        rest = self._program()
+        numbers: dict[str, str] = {}
         if self.tiles.lookback:
             rest = self._numbered()
         if self.tiles.cluster_size > 1:
@@ -276,15 +277,20 @@ class _KernelWriter:
         if len(self.tiles.outer) > 1:
             self.body.writer.line(f"program = {rest}")
             rest = "program"
-        for dim in reversed(self.tiles.outer):
+        slowest_first = list(self.tiles.outer)
+        if self.tiles.order != "batch":
+            slowest_first.sort(key=lambda dim: dim.letter != "y")
+        for dim in reversed(slowest_first):
             number = rest
             if dim.block_count == 1:
                 number = "0"
-            elif dim is not self.tiles.outer[0]:
+            elif dim is not slowest_first[0]:
                 count = self.body.index.unit(dim.block_count).text
                 number, rest = f"({rest} % {count})", f"{rest} // {count}"
-            numbers.append(number)
-        return numbers[::-1]
+            if dim.letter == "y" and self.tiles.order == "last_rows":
+                number = f"({self.body.index.unit(dim.block_count).text} - 1 - {number})"
+            numbers[dim.letter] = number
+        return [numbers[dim.letter] for dim in self.tiles.outer]
 
     def _numbered(self) -> str:
         """Return the row of a CTA of a look-back scan, and write its ``chunk`` of the row.

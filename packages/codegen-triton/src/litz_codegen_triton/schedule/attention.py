@@ -6,12 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from litz_codegen_triton.emit.loops.fused_attention import MIN_TILE_SIZE, SOFTMAX, FusedAttention
+from litz_codegen_triton.emit.loops.fused_attention import (
+    MIN_TILE_SIZE,
+    SOFTMAX,
+    FusedAttention,
+    p_operand_of,
+)
 from litz_codegen_triton.emit.loops.tiles import next_power_of_two
 from litz_codegen_triton.schedule.request import named_block, names
 from litz_ir.loops import Axis
-from litz_ir.plan import Accumulate, Attention, InnerTile, Tile, TileRequest
-from litz_ir.symbols import SymbolTable, product
+from litz_ir.plan import Accumulate, Attention, InnerTile, LaunchOrder, Tile, TileRequest
+from litz_ir.scalar import Expr, Index, Op, walk
+from litz_ir.symbols import SymbolTable, product, summands, symbol
 from litz_ir.target import Capabilities
 
 _MAX_COLUMNS = 256
@@ -23,6 +29,11 @@ _MIN_TILE_ROWS = 64
 
 _MIN_WARPS = 4
 """Fewest warps by default: one warp group of sm_90."""
+
+
+_MAX_TILES_BY_ROWS = 16
+"""Tiles of a gradient for each SM up to which it is quicker to start with the longest rows of all heads than to finish
+head after head, whose operands then stay in the L2 cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +107,42 @@ def schedule_attention(
         summed=InnerTile(names(tiled), r, serial=names(serial)),
         warps=warps,
         stages=stages,
+        order=_order(found, extent(found.batch) * -(-extent(found.rows) // y), model.sm_count),
     )
+
+
+def _order(found: FusedAttention, tiles: int, sm_count: int) -> LaunchOrder:
+    """Return the order in which rows with more summed points start first, for so many ``tiles``.
+
+    A row sums the points of the blocks that its mask lists, of which the comparisons of positions in the mask tell
+    whether later rows have more. Without a loop bound all rows have the same.
+    """
+    if found.loop_bound is None or not found.rows:
+        return "batch"
+    if not _is_forward(found) and tiles > _MAX_TILES_BY_ROWS * sm_count:
+        return "batch"
+    row, point, trend = found.rows[-1].name, found.summed[-1].name, 0
+    for node in walk(*map(p_operand_of, found.statements)):
+        if isinstance(node, Op) and node.name in ("ge", "gt", "le", "lt"):
+            of_row, of_point = (
+                _slope(node.args[0], name) - _slope(node.args[1], name) for name in (row, point)
+            )
+            if of_row * of_point < 0:
+                trend += 1 if (of_row > 0) == (node.name in ("ge", "gt")) else -1
+    return "last_rows" if trend > 0 else "first_rows" if trend < 0 else "batch"
+
+
+def _slope(position: Expr, name: str) -> int:
+    """Return the coefficient of an axis in a position or a difference of positions; it may select a block as well."""
+    match position:
+        case Index():
+            terms = summands(position.term)
+            return sum(scale for monomial, scale in terms if monomial == (symbol(name),))
+        case Op(name="sub", args=(minuend, subtrahend)):
+            return _slope(minuend, name) - _slope(subtrahend, name)
+        case Op(name="cast", args=(inner,)):
+            return _slope(inner, name)
+    return 0
 
 
 def _whole_tile(size: int) -> int:
@@ -110,15 +156,19 @@ def _default_tile(found: FusedAttention, columns: int, *, from_shared_memory: bo
     ``from_shared_memory`` says that the chip multiplies operands in shared memory, which then need no registers; chips
     with clusters do.
     """
-    first, *others = found.statements
-    forward = not others and isinstance(first, Accumulate) and first.combiner == SOFTMAX
     if found.dtype.bits > 16:
         rule = _EXACT if found.precision == "ieee" else _ROUNDED
-    elif forward:
+    elif _is_forward(found):
         rule = _WEIGHTS if found.loop_bound is None else _LISTED_WEIGHTS
     else:
-        rule = _PAIRS if len(others) == 1 and from_shared_memory else _SUMS
+        rule = _PAIRS if len(found.statements) == 2 and from_shared_memory else _SUMS
     return rule[max(64, _whole_tile(max(columns, found.head_dim)))]
+
+
+def _is_forward(found: FusedAttention) -> bool:
+    """True for one softmax-weighted sum."""
+    first, *others = found.statements
+    return not others and isinstance(first, Accumulate) and first.combiner == SOFTMAX
 
 
 def _rows(limit: int, rows: int, batch: int, sm_count: int) -> int:

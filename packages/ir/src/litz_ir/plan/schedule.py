@@ -179,6 +179,11 @@ class Matmul:
     """Bits of index arithmetic: 32 where all indices are known to fit, else 64."""
 
 
+LaunchOrder = Literal["batch", "first_rows", "last_rows"]
+"""The order in which the thread blocks of an attention start: batch point after batch point, or tile of rows after tile
+of rows, from the first or from the last, each of all batch points."""
+
+
 @dataclass(frozen=True, slots=True)
 class Attention:
     """Sums whose summand contains a matmul, multiplied by another operand: fused (flash) attention and its
@@ -207,6 +212,9 @@ class Attention:
 
     prefetch: tuple[int, ...] = ()
     """Numbers of pointwise phases whose loads are issued before the kernel computes, as far as registers allow."""
+
+    order: LaunchOrder = "batch"
+    """Order of thread blocks. Where rows differ in how many points they sum, those with most should start first."""
 
     index_bits: int = 64
     """Bits of index arithmetic: 32 where all indices are known to fit, else 64."""

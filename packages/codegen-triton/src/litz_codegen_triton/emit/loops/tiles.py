@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 
 from litz_ir.errors import CodegenError
 from litz_ir.loops import Axis
-from litz_ir.plan import Attention, InnerTile, Kernel, LookbackScan, Matmul, Operand, Tile, TileLoops
+from litz_ir.plan import (
+    Attention,
+    InnerTile,
+    Kernel,
+    LaunchOrder,
+    LookbackScan,
+    Matmul,
+    Operand,
+    Tile,
+    TileLoops,
+)
 from litz_ir.symbols import Size, cdiv, mul, product
 
 _CHUNK_ALIGNMENT = 16
@@ -121,6 +131,9 @@ class Tiling:
     prefetch: tuple[int, ...] = ()
     """Numbers of the phases whose loads are issued first."""
 
+    order: LaunchOrder = "batch"
+    """Order of thread blocks."""
+
     @property
     def grid_size(self) -> Size:
         """Thread blocks of a launch; 0 where an outer axis is empty."""
@@ -211,6 +224,7 @@ def _attention(kernel: Kernel, schedule: Attention) -> Tiling:
         stages=schedule.stages,
         uses_dot=True,
         prefetch=schedule.prefetch,
+        order=schedule.order,
     )
 
 

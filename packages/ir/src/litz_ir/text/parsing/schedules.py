@@ -11,6 +11,7 @@ from litz_ir.plan.schedule import (
     CpuLoops,
     Foreach,
     InnerTile,
+    LaunchOrder,
     LookbackScan,
     Matmul,
     Operand,
@@ -96,6 +97,7 @@ def _attention(stream: Stream) -> Attention:
         warps=_required(stream, "warps"),
         stages=_required(stream, "stages"),
         prefetch=_prefetch(stream),
+        order=_order(stream) if stream.accept("order") else "batch",
         index_bits=_number(stream, "index_bits", 64),
     )
 
@@ -127,6 +129,10 @@ _FORMS: Mapping[str, Callable[[Stream], Schedule]] = MappingProxyType(
 
 def _prefetch(stream: Stream) -> tuple[int, ...]:
     return separated(stream, stream.integer) if stream.accept("prefetch") else ()
+
+
+def _order(stream: Stream) -> LaunchOrder:
+    return cast(LaunchOrder, stream.word("an order of thread blocks", get_args(LaunchOrder)))
 
 
 def _operand(stream: Stream) -> Operand:

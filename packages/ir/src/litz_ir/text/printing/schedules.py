@@ -104,6 +104,7 @@ def _attention(schedule: Attention) -> list[str]:
         f"warps {schedule.warps}",
         f"stages {schedule.stages}",
         *_prefetch(schedule),
+        *([f"order {schedule.order}"] if schedule.order != "batch" else []),
     ]
 
 
