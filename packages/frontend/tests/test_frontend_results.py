@@ -25,6 +25,23 @@ plan f on cuda "sm_90" (%x: f32[8] fixed, %z: f32[8] fixed) -> (%y, %v, %w, %z) 
 """
 
 
+CALLS = """
+plan f on cuda "sm_90" (%x: f32[8, 8] fixed) -> (%y, %v, %w, %z, %a) {
+  buffer %x: f32[8, 8] fixed
+  buffer %y: f32[8, 8] fixed
+  buffer %v: f32[64] fixed shares %y
+  buffer %w: f32[8, 8] fixed
+  buffer %z: f32[8, 8] fixed
+  buffer %u: f32[8, 8] fixed
+  buffer %a: f32[8, 4] strides(8, 1) fixed shares %u
+  %y = call aten.mm.default(%x, %x)
+  %w = call aten.mm.default(%x, %x)
+  %u = call aten.mm.default(%x, %x)
+  %z = call mylib.op.default(%x)
+}
+"""
+
+
 def plan(text: str = PLAN) -> Plan:
     found = from_text(text)
     assert isinstance(found, Plan)
@@ -33,6 +50,12 @@ def plan(text: str = PLAN) -> Plan:
 
 def test_results_that_share_memory() -> None:
     assert unshared_results(plan()) == {2}
+
+
+def test_results_of_matmuls_share_no_memory() -> None:
+    assert unshared_results(plan(CALLS)) == {2, 4}, (
+        "%y is seen through %v, and mylib may return what it holds"
+    )
 
 
 OTHERS = {

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections import Counter
 
 from litz_ir.loops import Output, Ref, TensorType
-from litz_ir.plan import Plan, memory_root
+from litz_ir.plan import Plan, memory_root, new_results
 
 
 def unshared_results(plan: Plan) -> frozenset[int]:
-    """Return the positions of the results that each have a storage of the plan to themselves."""
+    """Return the positions of the results that each have memory to themselves which the plan allocated.
+
+    That is a storage or the result of a matmul or convolution, seen whole or in part.
+    """
     placements = dict(plan.buffers)
     names = [output.name if isinstance(output, Ref) else None for output in plan.outputs]
-    readers = Counter(memory_root(name, placements) for name in names if name is not None)
+    roots = [None if name is None else memory_root(name, placements) for name in names]
+    readers = Counter(root for root in roots if root is not None)
+    made = {name for step in plan.steps for name in new_results(step)}
+    made.update(name for name, placement in plan.buffers if placement.storage is not None)
     return frozenset(
         k
-        for k, output in enumerate(plan.outputs)
-        if type(output) is Ref
-        and output.name in placements
-        and placements[output.name].storage is not None
-        and readers[output.name] == 1
+        for k, (output, root) in enumerate(zip(plan.outputs, roots, strict=True))
+        if type(output) is Ref and root in made and readers[root] == 1
     )
 
 

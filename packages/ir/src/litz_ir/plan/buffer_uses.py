@@ -23,6 +23,23 @@ from litz_ir.plan.program import (
 from litz_ir.scalar.expr import loads
 from litz_ir.scalar.node import Expr
 
+_MATMULS_AND_CONVOLUTIONS = frozenset(
+    {
+        "linear", "convolution", "convolution_relu",
+        "aten.mm.default", "aten.mm.dtype", "aten.bmm.default", "aten.bmm.dtype",
+        "aten.addmm.default", "aten.addmm.dtype", "aten.baddbmm.default",
+        "aten.convolution.default", "aten.convolution_backward.default",
+    }
+)  # fmt: skip
+"""Routines whose results are each in newly allocated memory, which nothing else refers to."""
+
+
+def new_results(step: Step) -> tuple[str, ...]:
+    """The results of a step that are each in newly allocated memory, which a kernel may overwrite."""
+    if isinstance(step, CallStep) and step.target in _MATMULS_AND_CONVOLUTIONS:
+        return tuple(name for name in step.results if name is not None and name not in step.pairs)
+    return ()
+
 
 def touched_by(step: Step) -> tuple[str, ...]:
     """The buffers that a step reads or writes, results included."""

@@ -7,16 +7,23 @@ from dataclasses import dataclass, field, replace
 
 from litz_ir.device import STORAGE_ALIGNMENT, Device
 from litz_ir.loops import Output, span
-from litz_ir.plan import CallStep, Kernel, Launch, Placement, RegionStep, Step, memory_root, touched_by
+from litz_ir.plan import (
+    CallStep,
+    Kernel,
+    Launch,
+    Placement,
+    RegionStep,
+    Step,
+    memory_root,
+    new_results,
+    touched_by,
+)
 from litz_ir.symbols import Size, add, mul
 from litz_scheduler.memory.inplace import InPlaceReuse
 from litz_scheduler.memory.liveness import escaping, last_uses
 
 UNPLACED = "?"
 """The storage name of a value that has no memory yet."""
-
-_FRESH = ("linear", "convolution", "convolution_relu")
-"""Routines whose results are in newly allocated memory, so that a kernel may reuse it in place."""
 
 MayShare = Callable[[str], bool]
 """Function that says whether a value may share memory with values that were written before it."""
@@ -170,11 +177,10 @@ class _Finder:
 
     def _note_reusable(self, step: Step) -> None:
         """Note the results of a step that a kernel may reuse in place."""
-        if isinstance(step, CallStep) and step.target in _FRESH:
-            for name in step_results(step):
-                placement = self._placements[name]
-                if placement.base is None and placement.type.layout.offset == 0:
-                    self.reusable.add(name)
+        for name in new_results(step):
+            placement = self._placements[name]
+            if placement.base is None and placement.type.layout.offset == 0:
+                self.reusable.add(name)
 
     def _assign_slot(self, name: str, step: Launch, position: int) -> None:
         """Assign memory to a value that the launch at ``position`` is the first to access."""

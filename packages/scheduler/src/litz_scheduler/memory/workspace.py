@@ -146,14 +146,22 @@ def _convolution(given: Sequence[_Tensor], made: Sequence[_Tensor], threads: int
     return max(x.bytes + weight.bytes, *(result.bytes for result in made))
 
 
+_STRIDED = 24 << 10
+"""Bytes that a thread takes beyond its part of the output gradient, for input gradients of strided convolutions."""
+
+
 def _convolution_backward(given: Sequence[_Tensor], made: Sequence[_Tensor], threads: int) -> int:
-    """Return the bytes of copies of the weight's gradient, or of activations that are not channels-last."""
+    """Return the bytes of copies of the weight, its gradient and parts of the batch, or of other activations."""
     gradient, x, weight = given
     if not x.fast:
         return 0
     if x.channels_last:
         alone = weight.shape[1] == 1 and max(weight.shape[2:]) > WIDE_FILTER
-        return (WIDE_FILTER_SUMS if alone else 2) * weight.bytes
+        if alone:
+            return WIDE_FILTER_SUMS * weight.bytes
+        strided = any(2 * out <= size for out, size in zip(gradient.shape[2:], x.shape[2:], strict=True))
+        parts = threads * (gradient.bytes // max(1, gradient.shape[0]) + _STRIDED) if strided else 0
+        return max(2 * weight.bytes, (0 if weight.channels_last else weight.bytes) + parts)
     return gradient.bytes + (x.bytes if x.shape[1] > _PLAIN else 0)
 
 

@@ -24,7 +24,7 @@ from litz_ir.loops import (
     contiguous,
 )
 from litz_ir.passes import PassContext
-from litz_ir.scalar import Expr, Load, const, index, logical_and, masked, op
+from litz_ir.scalar import Expr, Load, const, index, logical_and, masked, op, substitute_expr
 from litz_ir.symbols import Size, symbol
 from litz_ir.target import DeviceModel
 from litz_scheduler import reasons
@@ -140,8 +140,10 @@ class _Padding:
         """The operations emitted so far."""
         self.changed = False
         """True once a matmul has been padded or generated."""
-        self._values = graph.values()
-        self._producers = {value.name: o for o in graph.operations for value in o.results}
+        self._values = dict(graph.values())
+        self._producers: dict[str, Operation] = {
+            value.name: o for o in graph.operations for value in o.results
+        }
         self._readers = readers_by_value(graph)
         self._returned = output_names(graph) - set(graph.saved)
         self._made: dict[tuple[str, tuple[int, ...]], str] = {}
@@ -245,7 +247,7 @@ class _Padding:
             return made
         name = self._made[value.name, shape] = f"{value.name}.aligned{'x'.join(map(str, shape))}"
         axes = tuple(Axis(f"i{k}", size) for k, size in enumerate(shape))
-        points = tuple(symbol(axis.name) for axis in axes)
+        points = _points(axes)
         body: Expr = Load(value.name, points, value.type.dtype)
         inside = [
             op("lt", index(point), index(size))
@@ -258,8 +260,29 @@ class _Padding:
         strides = contiguous(shape).strides if by_row else (1, shape[0])
         layout = replace(value.type.layout, strides=strides, offset=0, fixed=True)
         type_ = replace(value.type, shape=shape, layout=layout)
-        self.operations.append(Pointwise(results=(Value(name, type_),), axes=axes, bodies=(body,)))
+        loop = Pointwise(results=(Value(name, type_),), axes=axes, bodies=(body,))
+        producer = self._producers.get(value.name)
+        if not isinstance(producer, Pointwise) or not self._begins(value, type_):
+            self.operations.append(loop)
+            return name
+        (own,) = producer.bodies
+        own = masked(logical_and(*inside), _at(own, producer.axes, points), const(0, value.type.dtype))
+        whole = replace(producer, results=loop.results, axes=axes, bodies=(own,))
+        start = View(results=(value,), base=name, axes=producer.axes, index=_points(producer.axes))
+        position = self.operations.index(producer)
+        self.operations[position : position + 1] = [whole, start]
+        self._producers |= {value.name: start, name: whole}
+        self._values[name] = loop.results[0]
         return name
+
+    def _begins(self, value: Value, padded: TensorType) -> bool:
+        """Return whether a value that others read may be the first rows of its padded form, in the same layout.
+
+        Otherwise both would be stored, as the weight of a head is that a forward saves for its backward.
+        """
+        layout = value.type.layout
+        same = layout.offset == 0 and len(layout.strides) == 2 and layout.strides == padded.layout.strides
+        return same and not self._is_returned(value.name)
 
     def _is_computed(self, name: str) -> bool:
         """Return whether a loop computes a value or the base of its views, so that it may write it padded."""
@@ -294,6 +317,16 @@ def _is_transpose(view: View, base: TensorType) -> bool:
 
 def _fixed(shape: tuple[int, ...]) -> Layout:
     return replace(contiguous(shape), fixed=True)
+
+
+def _points(axes: Sequence[Axis]) -> tuple[Size, ...]:
+    """Return the point of a loop over these axes."""
+    return tuple(symbol(axis.name) for axis in axes)
+
+
+def _at(body: Expr, axes: Sequence[Axis], points: Sequence[Size]) -> Expr:
+    """Return a body at other points than those of its axes."""
+    return substitute_expr(body, {axis.name: point for axis, point in zip(axes, points, strict=True)})
 
 
 def _nbytes(type_: TensorType) -> int:
