@@ -19,6 +19,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from litz_ir.passes import Pass, PassContext, Pipeline
 from litz_lowering.higher_order.flex_attention import forget_lists
+from litz_lowering.pool_indices import narrow_pool_indices
 
 _NOT_PURE = ("aten.empty", "aten.new_empty", "aten._local_scalar_dense")
 """Operators whose results do not follow from their arguments: uninitialised memory and values of tensors."""
@@ -45,6 +46,19 @@ class ForgetLists:
     def apply(self, data: JointGraph, context: PassContext) -> JointGraph:
         """Edit the graph in place."""
         forget_lists(data.module.graph)
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class NarrowPoolIndices:
+    """Save the indices of max pooling on GPUs in a byte or two each."""
+
+    name: str = "joint.narrow_pool_indices"
+    ulp: int = 0
+
+    def apply(self, data: JointGraph, context: PassContext) -> JointGraph:
+        """Edit the graph in place."""
+        narrow_pool_indices(data.module.graph)
         return data
 
 
@@ -94,7 +108,7 @@ def joint_passes(
 ) -> tuple[Pass[Any, Any], ...]:
     """Passes that divide a joint graph, in order, with a ``rewrite`` before it is cut."""
     own = () if rewrite is None else (Rewrite(rewrite),)
-    return (ForgetLists(), MergeEqual(), *own, MinCut())
+    return (ForgetLists(), NarrowPoolIndices(), MergeEqual(), *own, MinCut())
 
 
 def partition(
