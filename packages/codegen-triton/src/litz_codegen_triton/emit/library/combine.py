@@ -71,6 +71,14 @@ def litz_welford_step(mean, square, value, share):
 
 
 @triton.jit
+def litz_welford_step_inside(mean, square, value, share, inside):
+    # the same where some states get no more values; they had as many as the others until then
+    delta = tl.where(inside, value - mean, 0.0)
+    mean = mean + delta * share
+    return mean, square + delta * (value - mean)
+
+
+@triton.jit
 def litz_finite_or_zero(x):
     return tl.where(x == float("-inf"), 0.0, x)
 

@@ -14,34 +14,44 @@ from litz_ir.plan import Accumulate
 
 
 class WelfordEmitter(ReductionEmitter):
-    """Writer of a ``welford``; with ``equal_counts`` all accumulators of a tile have the same count."""
+    """Writer of a ``welford``.
+
+    All accumulators of a tile have the same count, until those beyond the end of the axis get no more values. So one
+    division serves all of them. ``equal_counts`` says that the axis ends with a tile.
+    """
 
     def __init__(
         self, body: TileEmitter, statement: Accumulate, all_dims: frozenset[str], function: str
     ) -> None:
         super().__init__(body, statement, all_dims, function)
         self.equal_counts = False
+        self.steps = ""
 
     def begin(self, exact: bool) -> None:
         super().begin(exact)
         self.equal_counts = exact
-        if exact:
-            writer = self.body.writer
-            zero = f"tl.full([], 0.0, {triton_type(self.spec.dtypes[2])})"
-            count = writer.define("count", zero, frozenset(), writer.depth)
-            self.accumulators = (*self.accumulators[:2], count)
+        writer, dtype = self.body.writer, triton_type(self.spec.dtypes[2])
+        steps = writer.define("count", f"tl.full([], 0.0, {dtype})", frozenset(), writer.depth)
+        self.steps, counts = steps.text, steps
+        if not exact:
+            dims = frozenset("r")
+            zeros = f"tl.full({self.body.tile.text(dims)}, 0.0, {dtype})"
+            counts = writer.define("counts", zeros, dims, writer.depth)
+        self.accumulators = (*self.accumulators[:2], counts)
 
     def step(self) -> list[PendingStore]:
-        """Write one step of Welford's algorithm; one division serves all accumulators of equal counts."""
-        if not self.equal_counts:
-            return super().step()
-        mean, squares, count = (value.text for value in self.accumulators)
-        value = self._named(self.tile(initial_state(self.body, self.spec)[0], 0), "tile")
-        self.body.writer.line(f"{count} = {count} + 1.0")
-        weight = f"1.0 / {count}"
-        self.body.writer.line(
-            f"{mean}, {squares} = litz_welford_step({mean}, {squares}, {value.text}, {weight})"
-        )
+        """Write one step of Welford's algorithm."""
+        mean, squares, counts = (value.text for value in self.accumulators)
+        value = self._named(self.tile(initial_state(self.body, self.spec)[0], 0), "tile").text
+        writer, tail = self.body.writer, self.body.masks.tails.get("r")
+        writer.line(f"{self.steps} = {self.steps} + 1.0")
+        function, given = "litz_welford_step", f"{mean}, {squares}, {value}, 1.0 / {self.steps}"
+        if tail is not None:
+            writer.line(f"{counts} = {counts} + tl.where({tail.text}, 1.0, 0.0)")
+            function, given = f"{function}_inside", f"{given}, {tail.text}"
+        elif not self.equal_counts:
+            writer.line(f"{counts} = {counts} + 1.0")
+        writer.line(f"{mean}, {squares} = {function}({given})")
         return []
 
     def end(self) -> Sequence[EmittedValue]:
