@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 from hypothesis import given, settings
@@ -18,7 +19,7 @@ from litz_ir.passes import PassContext, Pipeline
 from litz_ir.plan import CallStep, CheckStep, Launch, Plan
 from litz_ir.verifier import verify
 from litz_scheduler import SchedulerOptions, SchedulingContext, plan_passes, schedule
-from litz_scheduler.order.candidates import WorkBlock, depth_first, freeing_first
+from litz_scheduler.order.candidates import WorkBlock, depth_first, freeing_first, relieved
 from litz_scheduler.order.dependencies import dependencies
 
 OPTIONS = SchedulerOptions()
@@ -48,6 +49,9 @@ def test_candidates_are_orders(given_blocks: tuple[list[WorkBlock], dict[str, in
     needs = [block.needs for block in blocks]
     assert is_order(freeing_first(blocks, sizes, kept), needs)
     assert is_order(depth_first(blocks), needs)
+    for at in range(len(blocks)):
+        moved = relieved(blocks, range(len(blocks)), at, sizes, kept, frozenset({"m1"}))
+        assert moved is None or is_order(moved, needs)
 
 
 def test_the_block_that_frees_most_runs_first() -> None:
@@ -61,6 +65,18 @@ def test_the_block_that_frees_most_runs_first() -> None:
     sizes = {"a": 10, "b": 20, "c": 1, "d": 1}
     assert freeing_first(blocks, sizes, frozenset({"c", "d"})) == (0, 2, 1, 3)
     assert depth_first(blocks) == (0, 2, 1, 3)
+
+
+def test_a_block_that_frees_memory_runs_before_the_peak() -> None:
+    free = frozenset[int]()
+    touched = [{"g"}, {"g", "x", "dx"}, {"g", "w", "dw"}, {"dw", "f"}, {"dx", "x"}]
+    needs = [free, frozenset({0}), frozenset({0}), frozenset({2}), frozenset({1})]
+    blocks = [WorkBlock(need, frozenset(names)) for need, names in zip(needs, touched, strict=True)]
+    sizes = {"g": 50, "x": 9, "dx": 9, "w": 30, "dw": 8, "f": 30}
+    relieve = partial(relieved, blocks, sizes=sizes, escapes=frozenset({"f", "dx"}))
+    assert relieve(range(5), 1, donated=frozenset({"w", "x"})) == (0, 2, 1, 3, 4), "its weight is freed"
+    assert relieve(range(5), 1, donated=frozenset()) is None, "it would allocate the weight"
+    assert relieve(range(5), 4, donated=frozenset({"w"})) is None, "nothing comes after it"
 
 
 def fused_of(graph: LoopGraph) -> FusedGraph:

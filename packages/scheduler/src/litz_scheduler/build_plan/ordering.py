@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from litz_ir.fused import Decision
 from litz_ir.passes import PassContext
@@ -12,11 +14,14 @@ from litz_scheduler.analysis.cost import estimate
 from litz_scheduler.build_plan.forms import UnplacedPlan
 from litz_scheduler.memory.liveness import escaping
 from litz_scheduler.memory.slots import UNPLACED, placement_bytes, step_results
-from litz_scheduler.order.candidates import WorkBlock, depth_first, freeing_first
+from litz_scheduler.order.candidates import WorkBlock, depth_first, freeing_first, relieved
 from litz_scheduler.order.dependencies import dependencies
 
 _MIN_PEAK_SAVING = 20
 """Another order must save at least a 20th of eager's peak, since the memory model is no more exact than that."""
+
+_MOVES = 4
+"""Most blocks that are moved before the peak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,26 +35,60 @@ class OrderSteps:
         """Return the steps in the chosen order, with their memory plan."""
         blocks = _blocks(data)
         sizes, escaped = _sizes(data), frozenset(escaping(data.fused.graph.outputs, data.placements))
+        donated = frozenset(data.fused.graph.donated)
         eager = tuple(range(len(blocks)))
         found = replace(data, memory=data.modelled())
-        least = peak = found.modelled().peak
+        least = peak = found.modelled().peak_with_donated
         decision = Decision("order", data.fused.graph.name, "eager", reasons.ORDER_EAGER, peak)
         tried = {eager}
+        own = {name: nbytes for name, nbytes in sizes.items() if name not in donated}
         for name, order in (
-            ("freeing first", freeing_first(blocks, sizes, escaped)),
+            ("freeing first", freeing_first(blocks, own, escaped)),
             ("depth first", depth_first(blocks)),
+            (
+                "relieved",
+                _relieved(found, partial(relieved, blocks, sizes=sizes, escapes=escaped, donated=donated)),
+            ),
         ):
             if order in tried:
                 continue
             tried.add(order)
             other = _reordered(data, order)
-            lower = other.modelled().peak
+            lower = other.modelled().peak_with_donated
             if lower < least and _MIN_PEAK_SAVING * (peak - lower) >= peak:
                 found, least = other, lower
                 note = f"{peak} B in eager's"
                 decision = Decision("order", data.fused.graph.name, name, reasons.ORDER_PEAK, lower, note)
         context.decide(decision)
         return found
+
+
+def _relieved(data: UnplacedPlan, relieve: Callable[..., tuple[int, ...] | None]) -> tuple[int, ...]:
+    """Return eager's order, with blocks that free memory moved before the one at the peak while that lowers it.
+
+    ``relieve`` moves one block, given an ``order`` and the position ``at`` which the block of its peak is.
+    """
+    order, found = tuple(range(len(data.groups))), data
+    for _ in range(_MOVES):
+        moved = relieve(order=order, at=_peak_group(found))
+        other = None if moved is None else _reordered(data, moved)
+        if (
+            moved is None
+            or other is None
+            or other.modelled().peak_with_donated >= found.modelled().peak_with_donated
+        ):
+            break
+        order, found = moved, other
+    return order
+
+
+def _peak_group(data: UnplacedPlan) -> int:
+    """Return the position of the first group in the run of steps with the most bytes allocated."""
+    memory = data.modelled()
+    if not memory.bytes_with_donated:
+        return 0
+    span = memory.runs.span(memory.bytes_with_donated.index(memory.peak_with_donated))
+    return next((k for k, group in enumerate(data.groups) if group.stop > span.start), 0)
 
 
 def _blocks(data: UnplacedPlan) -> tuple[WorkBlock, ...]:
@@ -82,9 +121,10 @@ def _reordered(data: UnplacedPlan, order: tuple[int, ...]) -> UnplacedPlan:
 
 
 def _sizes(data: UnplacedPlan) -> dict[str, int]:
-    """Return the bytes of each buffer that the steps of groups allocate."""
+    """Return the bytes of each buffer that the steps of groups allocate, and of donated inputs."""
     placements = data.placements
     owned = {name for name, placement in placements.items() if placement.storage == UNPLACED}
+    owned.update(data.fused.graph.donated)
     for steps in _steps_by_group(data):
         for step in steps:
             owned.update(name for name in step_results(step) if placements[name].base is None)

@@ -41,6 +41,13 @@ class MemoryPlan:
     """The runs of the given steps."""
     live_bytes: tuple[int, ...]
     """The most bytes allocated in each run (see :mod:`litz_scheduler.memory.peak`)."""
+    bytes_with_donated: tuple[int, ...]
+    """The same with the donated inputs, which are freed after their last use."""
+
+    @property
+    def peak_with_donated(self) -> int:
+        """The most bytes allocated at once, donated inputs included."""
+        return max(self.bytes_with_donated, default=0)
 
     @property
     def peak(self) -> int:
@@ -97,14 +104,18 @@ class _Planner:
             for across_runs in (True, False)
         ]
         live = [self._live_bytes(layout) for layout in layouts]
-        peaks = [max(each, default=0) for each in live]
+        donated = self.requests.donated
+        all_live = [self._live_bytes(layout, donated) for layout in layouts] if donated else live
+        peaks = [
+            (max(all_, default=0), max(own, default=0)) for all_, own in zip(all_live, live, strict=True)
+        ]
         best = peaks.index(min(peaks))
         chosen = layouts[best]
         decisions = tuple(self._settle(chosen))
         storages = tuple(Storage(area.name, area.nbytes, area.device) for area in chosen.areas)
         return MemoryPlan(
             self.requests.placements, storages, tuple(self._steps(chosen)), decisions, (),
-            self.requests, self.runs, live[best],
+            self.requests, self.runs, live[best], all_live[best],
         )  # fmt: skip
 
     def _find_runs(self) -> LaunchRuns:
@@ -118,10 +129,10 @@ class _Planner:
         allocating = {slot.first for slot in alone}
         return find_runs(self.steps, self.requests.placements, allocating, freed)
 
-    def _live_bytes(self, layout: StorageLayout) -> tuple[int, ...]:
-        """Return the most bytes allocated in each run with this layout."""
+    def _live_bytes(self, layout: StorageLayout, inputs: Sequence[LiveInterval] = ()) -> tuple[int, ...]:
+        """Return the most bytes allocated in each run with this layout, and with ``inputs`` that it frees."""
         of = self.runs.of
-        intervals: tuple[LiveInterval, ...] = (*layout.areas, *self.requests.results)
+        intervals: tuple[LiveInterval, ...] = (*layout.areas, *self.requests.results, *inputs)
         blocks = [
             LiveBlock(each.nbytes, of[each.first], None if each.escapes else of[each.last])
             for each in intervals

@@ -81,6 +81,8 @@ class SlotRequests:
     """The slots, in the order of their first steps."""
     results: list[CallResult] = field(default_factory=list)
     """The results of calls and regions."""
+    donated: list[LiveInterval] = field(default_factory=list)
+    """The memory of donated inputs, which the caller holds until their last use."""
     reused: list[tuple[str, str]] = field(default_factory=list)
     """Values written in place to a call's result or a donated input, each with the name of that."""
 
@@ -154,7 +156,8 @@ class _Finder:
         for name, position in self.last.items():
             self.last_used_at.setdefault(position, []).append(name)
         self.slot_of: dict[str, Slot] = {}
-        own = (name for name in donated if self.found.placements[name].type.layout.offset == 0)
+        self.given = tuple(donated)
+        own = (name for name in self.given if self.found.placements[name].type.layout.offset == 0)
         self.donated = frozenset(own)
         self.reusable = set(self.donated)
         self.taken: set[str] = set()
@@ -169,6 +172,7 @@ class _Finder:
                         self._assign_slot(name, step, position)
         self._mark_host_visible()
         self._collect_results()
+        self._collect_donated()
         return self.found
 
     @property
@@ -286,3 +290,13 @@ class _Finder:
                             escapes=name in escaped,
                         )
                     )
+
+    def _collect_donated(self) -> None:
+        """Add the memory of donated inputs, until the last use of it by them or by values that reuse it."""
+        last = last_uses(self.steps, self._placements)
+        escaped = {memory_root(name, self._placements) for name in self.escaping_roots}
+        self.found.donated += [
+            LiveInterval(nbytes=self.found.nbytes(name), first=0, last=last[name], escapes=name in escaped)
+            for name in self.given
+            if name in last
+        ]
