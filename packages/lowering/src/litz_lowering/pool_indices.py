@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -14,7 +14,7 @@ from torch.fx.node import map_arg
 
 _aten = torch.ops.aten
 
-_DIMENSIONS = {
+_DIMENSIONS: Mapping[Any, int] = {
     _aten.max_pool2d_with_indices_backward.default: 2,
     _aten.max_pool3d_with_indices_backward.default: 3,
 }

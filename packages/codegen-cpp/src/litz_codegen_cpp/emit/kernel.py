@@ -272,7 +272,7 @@ class _KernelWriter:
         return on_heap
 
     def _loops(self, body: ExpressionEmitter) -> OuterLoops | TiledLoops | AttentionWriter:
-        """Return the writer of the loops around the phases, around those that follow a sum in tiles, or of attention."""
+        """Return the writer of attention, of the loops around what follows a sum in tiles, or around all phases."""
         if self.attention is not None:
             return AttentionWriter(body, self.attention)
         if self.tiled is not None:
