@@ -17,6 +17,7 @@ import litz
 @pytest.fixture(autouse=True)
 def all_in_tiles() -> Iterator[None]:
     torch._dynamo.reset()
+    torch.manual_seed(0)
     with litz.config.patch(force="tile_flops=1000000000000"):
         yield
 
