@@ -345,3 +345,13 @@ kernel rows(in %x: f32, out %o: f32) {{
   }}
 }}""")
     assert ("litz_exp_flushed(" in emitted(found).text) == flushed
+
+
+def test_an_index_for_each_row_does_not_narrow_the_loads_of_its_elements() -> None:
+    """The 8 bytes of a row's index are one element for all of a thread."""
+    at = add(mul(I0, 4096), I1)
+    body = op("add", load("x", (at,), bf16), cast(load("n", (I0,), i64), bf16))
+    parameters: list[tuple[str, DType, Access]] = [("x", bf16, "in"), ("n", i64, "in"), ("o", bf16, "out")]
+    found = kernel("m", parameters, [("i0", 4096), ("i1", 4096)], ((), [Store("o", at, body)]))
+    tiles = tiled(found)
+    assert tiles.outer[-1].block // (32 * tiles.warps) == 8

@@ -155,9 +155,12 @@ class KernelTraits:
             for access in self.accesses
         )
 
-    def max_itemsize(self) -> int:
-        """Return the bytes of the largest element that is accessed."""
-        return max((access.itemsize for access in self.accesses), default=4)
+    def max_itemsize(self, along: Sequence[Axis] = ()) -> int:
+        """Return the bytes of the largest element that is accessed, if possible only of accesses that vary ``along``
+        axes: others are one element for all of a thread."""
+        names = {axis.name for axis in along}
+        varying = [each.itemsize for each in self.accesses if free_symbols(each.offset) & names]
+        return max(varying or (each.itemsize for each in self.accesses), default=4)
 
     def _inner_names(self) -> set[str]:
         return {axis.name for axes in self.phases for axis in axes}

@@ -369,7 +369,8 @@ class _Chooser:
             axes = [axis for axis in axes if axis is not contiguous[0]] + [contiguous[0]]
         points = self.traits.extent(axes)
         count = self.loads_per_thread()
-        per_thread = self.fitting(self.model.vector_bytes // self.traits.max_itemsize() * count)
+        itemsize = self.traits.max_itemsize(axes[-1:])
+        per_thread = self.fitting(self.model.vector_bytes // itemsize * count)
         threads = _MAP_THREADS // count
         block = threads * per_thread
         while block > _MIN_MAP_TILE and _cdiv_int(points, block) < 2 * self.model.sm_count:
