@@ -81,5 +81,5 @@ def test_rows_are_split_where_no_thread_block_may_wait(
     assert_same(graph, plan)
 
 
-def test_lookback_scans_are_off_by_default() -> None:
-    assert SchedulerOptions().lookback == 0
+def test_lookback_scans_are_on_by_default() -> None:
+    assert segments(plan_of(scan(3, 1 << 15), MACHINE)) == [SchedulerOptions().lookback]

@@ -85,10 +85,11 @@ class SchedulerOptions:
     """The same for columns, of which a CTA reduces several at once."""
     max_cluster_size: int = 16
     """The most CTAs of a cluster that reduce one row or column; 1 turns clusters off."""
-    lookback: int = 0
+    lookback: int = 8192
     """Points of a long row that a CTA scans in a decoupled look-back scan on a GPU, a power of two.
 
-    8192 is what registers hold. 0 turns look-back off: a long scan is split into three kernels, which read it twice.
+    The default is what registers hold. 0 turns look-back off: a long scan is split into three kernels, which read it
+    twice.
     """
     linear_flops: int = 0
     """Operations from which oneDNN's ``linear`` runs an f32 matmul faster than ATen's own routine; 0 where it does not,
