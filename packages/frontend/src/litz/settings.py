@@ -116,10 +116,9 @@ class Config:
     inference on a CPU and where the values are the same (``docs/attention.md``). Default on, since the scores are
     then never stored."""
 
-    sort_rows: bool = False
-    """Generated sort kernels on a GPU for rows of 65 to 2,048 elements of at most 32 bits, where there are at least
-    128 rows; ``topk`` of more than 8 elements uses them too. Values and indices are the same. Default off: they have
-    not been timed against the sorts of the library."""
+    sort_rows: bool = True
+    """Generated sort kernels on a GPU for rows of 65 to 512 elements of at most 32 bits, where there are at least
+    128 rows; ``topk`` of more than 8 elements uses them too. Values and indices are the same. Default on."""
 
     freezing: bool = False
     """Assumption that parameters never change after the first call, so that calls do not test for a change. Default
