@@ -121,7 +121,7 @@ def test_tiles_of_candidates_in_words() -> None:
     assert words["map"] == [
         "x 1024, 8 warps", "x 512, 8 warps", "x 2048, 8 warps", "x 2048, 16 warps", "x 512, 4 warps", "x 4096, 8 warps",
     ]  # fmt: skip
-    assert words["transpose"][:3] == ["y 64, x 64, 16 warps", "y 64, x 64, 32 warps", "y 32, x 64, 16 warps"]
+    assert words["transpose"][:3] == ["y 64, x 64, 4 warps", "y 64, x 64, 8 warps", "y 32, x 64, 4 warps"]
     assert "r 1024 looped, 8 warps" in words["rows"]
     assert words["matmul"][1].endswith("4 stages") and len(set(words["matmul"])) == MAX_CANDIDATES
     assert words["attention"][1] == "y 64, x 64, r 128 looped, 4 warps, 3 stages"

@@ -48,7 +48,7 @@ _MULTIWORD_SCAN_WARPS = 16
 _SQUARE_TILE = 64
 """Size of a square tile along both dimensions, for accesses with unit stride along different axes."""
 
-_SQUARE_ELEMENTS = 8
+_SQUARE_ELEMENTS = 32
 """Elements of a thread in a square tile."""
 
 POINT_REGISTERS = 192
