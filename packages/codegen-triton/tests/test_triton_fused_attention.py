@@ -118,6 +118,13 @@ def test_a_loop_bound_ends_the_loop() -> None:
     assert text.count("tl.where(lt") == 1, "the condition of the loop bound is not tested again"
 
 
+def test_comparisons_are_made_only_in_blocks_that_need_them() -> None:
+    text = emitted(CASES["attention_listed_full"].kernel).text
+    _, test, *_, last = map(str.strip, text[text.index("shown = qk") :].splitlines()[:5])
+    assert test.startswith("if roffset < length") and last == "shown = where_1", text
+    assert text.count("for roffset") == 1 and "shown" not in emitted(CASES["attention_listed"].kernel).text
+
+
 def window(score: Expr, key: Size) -> Expr:
     recent = op("lt", op("sub", index(M), index(key)), const(100, i64))
     return causal(op("where", recent, score, MASKED), key)

@@ -16,7 +16,7 @@ from litz_codegen_triton.emit.bodies.tile_shape import typed
 from litz_codegen_triton.emit.matmul.operand import operand_tile
 from litz_codegen_triton.emit.reductions.combiners import converted
 from litz_codegen_triton.emit.source import casts
-from litz_codegen_triton.emit.source.powers import LOG2_E, is_moderate, times_log2_e
+from litz_codegen_triton.emit.source.powers import LOG2_E, is_moderate, times_log2_e, without_scale
 from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.dtypes import f32
 from litz_ir.plan import Accumulate, Store
@@ -116,21 +116,24 @@ def _effective(statement: Store) -> tuple[tuple[Expr, ...], Expr]:
 class OnlineSoftmax(WeightedSum):
     """The sum of V weighted by the softmax of scores, with a running maximum and sum of weights (online softmax).
 
-    Scores are multiplied by log2(e) and exponentiated with ``exp2`` where they are moderate (see ``powers``).
+    Scores are multiplied by log2(e) and exponentiated with ``exp2`` where they are moderate (see ``powers``). A
+    constant scale multiplies the maximum of a row, and each score as it is subtracted from it: one instruction.
     """
 
     def __init__(self, body: TileEmitter, statement: Accumulate, precision: str) -> None:
         super().__init__(body, statement, precision)
         score = statement.values[0]
         self.binary = is_moderate(score)
+        _, scale = self._scaled(score)
+        self.times_scale = "" if scale == 1.0 else f" * {scale!r}"
         shape, rows = f"[{dict(body.tile.dims)['y']}]", frozenset("y")
         self.top = body.writer.define("top", f'tl.full({shape}, float("-inf"), tl.float32)', rows, 0)
         self.weights = body.writer.define("weights", f"tl.full({shape}, 0.0, tl.float32)", rows, 0)
 
     def probabilities(self, p: Expr) -> EmittedValue:
-        """Return the tile of scores, minus infinity past the last key."""
+        """Return the tile of scores without their scale, minus infinity past the last key."""
         body, every = self.body, frozenset("yr")
-        score = times_log2_e(p) if self.binary else p
+        score, _ = self._scaled(p)
         value = body.value(score)
         text, tail = typed(value, score.dtype), body.masks.tails.get("r")
         if tail is not None:
@@ -141,14 +144,18 @@ class OnlineSoftmax(WeightedSum):
             return EmittedValue(text, every, value.depth)
         return body.writer.define("score", text, every, body.writer.depth)
 
+    def _scaled(self, score: Expr) -> tuple[Expr, float]:
+        """Return scores without their scale, and the scale, in the units in which they are exponentiated."""
+        return without_scale(times_log2_e(score) if self.binary else score)
+
     def step(self, p: EmittedValue, v: EmittedValue) -> None:
         """Write the addition of a block of keys with scores ``p``, and rescale the sums to the new maximum."""
         top, weights, total = self.top.text, self.weights.text, self.total.text
         highest = f"tl.reduce({p.text}, 1, litz_max)"
-        peak = self._row("peak", f"litz_max({top}, {highest})")
+        peak = self._row("peak", f"litz_max({top}, {highest}{self.times_scale})")
         base = self._row("base", f"litz_finite_or_zero({peak})")
         power = "tl.exp2" if self.binary else "tl.exp"
-        weight = self._tile("weight", f"{power}({p.text} - {base}[:, None])")
+        weight = self._tile("weight", f"{power}({p.text}{self.times_scale} - {base}[:, None])")
         scale = self._row("scale", f"{power}({top} - {base})")
         rounded = weight
         if self.weighted.is_low_precision:

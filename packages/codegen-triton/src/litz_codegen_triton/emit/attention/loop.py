@@ -23,7 +23,7 @@ from litz_codegen_triton.emit.loops.fused_attention import (
     simplified,
     v_operand_of,
 )
-from litz_codegen_triton.emit.loops.loop_bounds import assuming
+from litz_codegen_triton.emit.loops.loop_bounds import assuming, loads_less, of_a_part
 from litz_codegen_triton.emit.loops.tiles import InnerLoop, next_power_of_two
 from litz_codegen_triton.emit.matmul.operand import operand_tile, tile_range
 from litz_codegen_triton.emit.source.powers import in_powers_of_two, with_reciprocals
@@ -80,6 +80,8 @@ class AttentionEmitter:
         self.v_tiles: dict[Expr, EmittedValue] = {}
         self.tails: tuple[EmittedValue, ...] = ()
         self.nested_ranges: dict[int, tuple[EmittedValue, EmittedValue]] = {}
+        self.masked: tuple[Expr, str] | None = None
+        """The condition of blocks that need the mask, and as text."""
 
     def write(self, statements: Sequence[Accumulate | Store], stages: int) -> None:
         """Write the loop and define the results; ``stages`` is ``num_stages`` of the loop."""
@@ -99,11 +101,19 @@ class AttentionEmitter:
             statement_writer.end()
 
     def _ranges(self, statements: Sequence[Accumulate | Store]) -> list[_LoopRange]:
-        """Return the loops: over the points before a division and those after it, or over all points."""
+        """Return the loops: over the points before a division and those after it, or over all points.
+
+        A softmax that loads as much in both parts is one loop, since a second one costs more than comparisons.
+        """
         whole = _LoopRange(self.coordinates.loop_bound, statements)
         if self.coordinates.division is None:
             return [whole]
         condition, count = self.coordinates.division
+        scores = [*map(p_operand_of, statements)]
+        if self._is_softmax(statements) and not loads_less(scores, condition):
+            if any(of_a_part(each, condition, True) != of_a_part(each, condition, False) for each in scores):
+                self.masked = condition, self._length(count)
+            return [whole]
 
         def where(holds: bool) -> list[Accumulate | Store]:
             return [
@@ -111,6 +121,10 @@ class AttentionEmitter:
             ]
 
         return [_LoopRange(count, where(True)), replace(whole, statements=where(False))]
+
+    @staticmethod
+    def _is_softmax(statements: Sequence[Accumulate | Store]) -> bool:
+        return any(isinstance(each, Accumulate) and each.combiner == SOFTMAX for each in statements)
 
     def _nested(self, statements: Sequence[Accumulate | Store]) -> Mapping[NestedReduction, Conditions]:
         """Return the nested reductions of statements, with the conditions under which they are evaluated."""
@@ -141,7 +155,7 @@ class AttentionEmitter:
         for expr, letter in one_dimensional_terms([*map(p_operand_of, statements)], known).items():
             self._vector(expr, letter)
         for statement_writer, statement in zip(writers, statements, strict=True):
-            self._step(statement_writer, statement)
+            self._step(statement_writer, statement, offset)
         body.memory.load_depth = 0
         writer.close()
 
@@ -155,16 +169,30 @@ class AttentionEmitter:
         kind = OnlineSoftmax if statement.combiner == SOFTMAX else WeightedSum
         return kind(self.body, statement, self._precision(v.dtype))
 
-    def _step(self, writer: WeightedSum | ScoreSum | ScoreStore, statement: Accumulate | Store) -> None:
-        """Write a statement's part of the iteration."""
+    def _step(
+        self, writer: WeightedSum | ScoreSum | ScoreStore, statement: Accumulate | Store, offset: str
+    ) -> None:
+        """Write a statement's part of the iteration at ``offset``."""
         with self._over("y", "r"):
             if not isinstance(writer, WeightedSum):
                 writer.step(self.body, p_operand_of(statement))
                 return
-            p = writer.probabilities(p_operand_of(statement))
+            p = self._probabilities(writer, p_operand_of(statement), offset)
         v = v_operand_of(statement)
         assert v is not None, "a weighted sum has a V"
         writer.step(p, self._v_tile(v))
+
+    def _probabilities(self, sums: WeightedSum, p: Expr, offset: str) -> EmittedValue:
+        """Write P of a block, which asks the mask only in blocks that need it."""
+        if self.masked is None:
+            return sums.probabilities(p)
+        writer, (condition, length) = self.body.writer, self.masked
+        every = sums.probabilities(of_a_part(p, condition, False))
+        shown = writer.define("shown", every.text, every.dims, writer.depth)
+        with writer.condition(f"if {offset} < {length}:"):
+            hidden = sums.probabilities(of_a_part(p, condition, True))
+            writer.line(f"{shown.text} = {hidden.text}")
+        return shown
 
     # --- the summed points of a tile ---
 

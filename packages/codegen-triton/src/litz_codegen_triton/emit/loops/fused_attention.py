@@ -272,8 +272,7 @@ class AttentionMatcher:
         varying = row_symbols | self.summed
         if bound is not None and free_symbols_of([bound.count], blocks) & varying:
             return None
-        scores = [s.values[0] for s in statements if isinstance(s, Accumulate) and s.combiner == SOFTMAX]
-        division = division_of(bound, scores, [p_operand_of(each) for each in statements])
+        division = division_of(bound, [p_operand_of(each) for each in statements])
         if division is not None and free_symbols_of([division.count], blocks) & varying:
             division = None
         head_dim = self.head_dim([p_operand_of(statement) for statement in statements], row_symbols, blocks)

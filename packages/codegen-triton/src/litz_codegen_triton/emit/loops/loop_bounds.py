@@ -15,6 +15,7 @@ from litz_ir.scalar import (
     Masked,
     NestedReduction,
     Op,
+    Scalar,
     cast,
     const,
     index,
@@ -80,20 +81,36 @@ def _equals(expr: Expr, value: float) -> bool:
     return isinstance(expr, Const) and expr.value == value
 
 
-def division_of(bound: LoopBound | None, scores: Sequence[Expr], values: Sequence[Expr]) -> LoopBound | None:
-    """Return a bound along the same axis that divides the loop in two, if that takes less time than one loop.
+def division_of(bound: LoopBound | None, values: Sequence[Expr]) -> LoopBound | None:
+    """Return a bound along the same axis that divides the loop in two parts, in each of which ``values`` are simpler.
 
-    The blocks that a mask lists as full follow those that need the mask, for instance. ``values`` are simpler in each
-    part; of ``scores``, those of them that a softmax weights, the second part loads less. Where it only compares less,
-    that is less than two loops cost. ``None`` if there is none.
+    The blocks that a mask lists as full follow those that need the mask, for instance. ``None`` if there is none.
     """
     for node in walk(*values):
         found = None if bound is None else _bound(node, [bound.axis])
-        if found is None or all(assuming(each, node, True) == each for each in values):
-            continue
-        if not scores or _loaded(scores, node, False) < _loaded(scores, node, True):
+        if found is not None and any(assuming(each, node, True) != each for each in values):
             return found
     return None
+
+
+def loads_less(values: Sequence[Expr], condition: Expr) -> bool:
+    """Return whether values load less where ``condition`` is false."""
+    return _loaded(values, condition, False) < _loaded(values, condition, True)
+
+
+def of_a_part(value: Expr, condition: Expr, holds: bool) -> Expr:
+    """Simplify a value with ``condition`` taken for true or false, except for positions, loads and nested reductions.
+
+    Both parts of a loop share these, and they are right in both.
+    """
+    tested = frozenset(walk(condition))
+    kinds = (NestedReduction, Index, Load)
+    common = [node for node in walk(value) if isinstance(node, kinds) and node not in tested]
+    inner = {below for node in common for below in walk(node) if below != node}
+    names = {node: Scalar(f"common.{k}", node.dtype) for k, node in enumerate(common) if node not in inner}
+    originals = {scalar: node for node, scalar in names.items()}
+    hidden = transform(value, lambda node: names.get(node, node))
+    return transform(assuming(hidden, condition, holds), lambda node: originals.get(node, node))
 
 
 def _loaded(values: Sequence[Expr], condition: Expr, holds: bool) -> frozenset[str]:

@@ -92,7 +92,8 @@ def times_log2_e(expr: Expr) -> Expr:
     """Multiply an expression by log2(e), which is merged into a constant scale that it has."""
     match expr:
         case Op(name="mul", args=(body, Const() as scale)) | Op(name="mul", args=(Const() as scale, body)):
-            return op("mul", body, const(scale.value * LOG2_E, expr.dtype))
+            merged = scale.value * LOG2_E
+            return body if merged == 1.0 else op("mul", body, const(merged, expr.dtype))
         case Op(name="where", args=(condition, body, other)):
             return op("where", condition, times_log2_e(body), times_log2_e(other))
         case Masked():
@@ -106,6 +107,23 @@ def times_log2_e(expr: Expr) -> Expr:
         case Op(name="sub" | "add", args=(body, other)) if _is_scaled(body) or _is_scaled(other):
             return op(expr.name, times_log2_e(body), times_log2_e(other))
     return op("mul", expr, const(LOG2_E, expr.dtype))
+
+
+def without_scale(score: Expr) -> tuple[Expr, float]:
+    """Take a positive constant scale out of a score, which may be minus infinity under a condition.
+
+    Returns the score without it, and the scale: 1 where there is none.
+    """
+    match score:
+        case Op(name="mul", args=(body, Const() as scale)) | Op(name="mul", args=(Const() as scale, body)):
+            return (body, scale.value) if 1 / _LARGE < scale.value < _LARGE else (score, 1.0)
+        case Op(name="where", args=(condition, body, Const(value=other) as hidden)) if other == -math.inf:
+            inner, taken = without_scale(body)
+            return op("where", condition, inner, hidden), taken
+        case Masked(other=Const(value=other)) if other == -math.inf:
+            inner, taken = without_scale(score.body)
+            return Masked(score.cond, inner, score.other), taken
+    return score, 1.0
 
 
 def _is_scaled(expr: Expr) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 _RESERVED = frozenset(dir(builtins)) | frozenset(keyword.kwlist) | {"tl", "triton", "libdevice"}
@@ -73,6 +74,7 @@ class CodeWriter:
     def __init__(self) -> None:
         self.names = _NameAllocator()
         self.scopes = [_CodeBlock()]
+        self._least_depth = 0
 
     @property
     def depth(self) -> int:
@@ -84,8 +86,8 @@ class CodeWriter:
         self.scopes[self.depth if depth is None else depth].lines.append(text)
 
     def define(self, base: str, text: str, dims: frozenset[str], depth: int) -> EmittedValue:
-        """Assign ``text`` to a new variable in the scope at ``depth``."""
-        name = self.names.fresh(base)
+        """Assign ``text`` to a new variable in the scope at ``depth``, or in that of the innermost condition."""
+        name, depth = self.names.fresh(base), max(depth, self._least_depth)
         self.line(f"{name} = {text}", depth)
         return EmittedValue(name, dims, depth)
 
@@ -117,6 +119,15 @@ class CodeWriter:
         self.line(scope.header)
         for line in scope.lines or ["pass"]:
             self.line("    " + line)
+
+    @contextmanager
+    def condition(self, header: str) -> Iterator[None]:
+        """Open the scope of a condition, in which all variables are defined that are new meanwhile."""
+        self.open(header)
+        outside, self._least_depth = self._least_depth, self.depth
+        yield
+        self._least_depth = outside
+        self.close()
 
     def text(self) -> str:
         """Return all lines; no scope but the outermost may be open."""
