@@ -20,8 +20,11 @@ from litz_scheduler.order.dependencies import dependencies
 _MIN_PEAK_SAVING = 20
 """Another order must save at least a 20th of eager's peak, since the memory model is no more exact than that."""
 
+_MIN_RELIEF = 500
+"""An order that differs from eager's in a few groups must save a 500th: the model errs in both alike."""
+
 _MOVES = 4
-"""Most blocks that are moved before the peak."""
+"""Most groups that are moved before the peak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +45,18 @@ class OrderSteps:
         decision = Decision("order", data.fused.graph.name, "eager", reasons.ORDER_EAGER, peak)
         tried = {eager}
         own = {name: nbytes for name, nbytes in sizes.items() if name not in donated}
-        for name, order in (
-            ("freeing first", freeing_first(blocks, own, escaped)),
-            ("depth first", depth_first(blocks)),
-            (
-                "relieved",
-                _relieved(found, partial(relieved, blocks, sizes=sizes, escapes=escaped, donated=donated)),
-            ),
+        relieve = partial(relieved, blocks, sizes=sizes, escapes=escaped, donated=donated)
+        for name, share, order in (
+            ("freeing first", _MIN_PEAK_SAVING, freeing_first(blocks, own, escaped)),
+            ("depth first", _MIN_PEAK_SAVING, depth_first(blocks)),
+            ("relieved", _MIN_RELIEF, _relieved(found, relieve)),
         ):
             if order in tried:
                 continue
             tried.add(order)
             other = _reordered(data, order)
             lower = other.modelled().peak_with_donated
-            if lower < least and _MIN_PEAK_SAVING * (peak - lower) >= peak:
+            if lower < least and share * (peak - lower) >= peak:
                 found, least = other, lower
                 note = f"{peak} B in eager's"
                 decision = Decision("order", data.fused.graph.name, name, reasons.ORDER_PEAK, lower, note)
