@@ -107,7 +107,9 @@ def of_a_part(value: Expr, condition: Expr, holds: bool) -> Expr:
     kinds = (NestedReduction, Index, Load)
     common = [node for node in walk(value) if isinstance(node, kinds) and node not in tested]
     inner = {below for node in common for below in walk(node) if below != node}
-    names = {node: Scalar(f"common.{k}", node.dtype) for k, node in enumerate(common) if node not in inner}
+    names: dict[Expr, Expr] = {
+        node: Scalar(f"common.{k}", node.dtype) for k, node in enumerate(common) if node not in inner
+    }
     originals = {scalar: node for node, scalar in names.items()}
     hidden = transform(value, lambda node: names.get(node, node))
     return transform(assuming(hidden, condition, holds), lambda node: originals.get(node, node))
