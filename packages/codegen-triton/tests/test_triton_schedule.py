@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial, reduce
 
 import pytest
 import triton_attention_scores
@@ -11,7 +12,7 @@ import triton_corpus
 import triton_fused_attention
 import triton_horizontal_fusion
 import triton_matmuls
-from triton_cases import I0, kernel
+from triton_cases import I0, R0, kernel
 from triton_graphs import graphs, plan_of
 from triton_scheduled import MACHINE, emitted, scheduled
 
@@ -21,10 +22,12 @@ from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.emit.loops.dot_kernels import scheduled_roles
 from litz_codegen_triton.schedule.kernel import schedule_kernel
 from litz_codegen_triton.schedule.plan import schedule_plan
-from litz_ir.dtypes import DType, f32
+from litz_ir.dtypes import DType, bf16, f32
 from litz_ir.errors import CodegenError
+from litz_ir.loops import NamedCombiner
 from litz_ir.plan import (
     Access,
+    Accumulate,
     Attention,
     CpuLoops,
     Foreach,
@@ -38,8 +41,9 @@ from litz_ir.plan import (
     schedules_of,
 )
 from litz_ir.plan.verify.kernel import verify_kernel
-from litz_ir.scalar import op
-from litz_ir.scalar.build import load
+from litz_ir.scalar import Scalar, op
+from litz_ir.scalar.build import cast, load
+from litz_ir.symbols import add, mul
 from litz_ir.text import from_text, print_schedule, to_text
 from litz_ir.verifier import verify
 
@@ -168,3 +172,21 @@ def test_operands_have_descriptors_where_their_memory_allows_it() -> None:
         assert isinstance(made.schedule, Matmul)
         found[columns] = made.schedule.descriptors
     assert found == {64: ("left", "right"), 60: ("left",), 61: ("left",)}
+
+
+@pytest.mark.parametrize("columns", [500, 768, 1000, 4096, 6144, 16384])
+@pytest.mark.parametrize("dtypes", [(f32, f32, bf16), (bf16, f32), (f32, f32, f32), (bf16, bf16, bf16)])
+def test_rows_of_several_dtypes_have_a_power_of_two_of_warps(dtypes: tuple[DType, ...], columns: int) -> None:
+    at = add(mul(I0, columns), R0)
+    total = reduce(
+        partial(op, "add"), [cast(load(f"x{k}", (at,), each), f32) for k, each in enumerate(dtypes)]
+    )
+    made = kernel(
+        "rows",
+        [*((f"x{k}", each, "in") for k, each in enumerate(dtypes)), ("o", f32, "out")],
+        [("i0", 8192)],
+        ([("r0", columns)], [Accumulate((("s", f32),), NamedCombiner("sum"), (total,))]),
+        ((), [Store("o", I0, Scalar("s", f32))]),
+    )
+    schedule = schedule_kernel(made, MACHINE).schedule
+    assert isinstance(schedule, TileLoops) and schedule.warps.bit_count() == 1

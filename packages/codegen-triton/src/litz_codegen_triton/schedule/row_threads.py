@@ -15,8 +15,9 @@ _LARGE_ROW = 32 << 10
 
 
 def row_threads(traits: KernelTraits, elements: int) -> int:
-    """Return the threads for a tile of ``elements`` of whole rows."""
+    """Return the threads for a tile of ``elements`` of whole rows, a power of two as Triton's warps are."""
     nbytes = elements * traits.row_bytes()
     each = _LARGE_ROW_BYTES if nbytes >= _LARGE_ROW else _ROW_BYTES
     scans = any(isinstance(statement, ScanStore) for statement in traits.statements)
-    return nbytes // (each // 2 if scans else each)
+    threads = nbytes // (each // 2 if scans else each)
+    return 1 << max(threads.bit_length() - 1, 0)
