@@ -21,9 +21,10 @@ from litz_codegen_cpp.emit.bodies import body
 from litz_codegen_cpp.emit.source.ops_table import SPELLINGS
 from litz_ir.loops import Axis, LoopGraph, Pointwise
 from litz_ir.passes import PassContext
-from litz_ir.scalar import const, op
+from litz_ir.scalar import Expr, Load, const, op
 from litz_lowering import LoweredGraph
 from litz_lowering.fx_passes import pipeline as fx_pipeline
+from litz_scheduler.analysis import kernels
 from litz_scheduler.analysis.fusion_candidate import ScheduledNode
 from litz_scheduler.fusion import vertical
 from litz_scheduler.memory import storage_layout
@@ -63,15 +64,25 @@ def wrong_graph_pass(put: Set) -> None:
 
 
 def wrong_fusion(put: Set) -> None:
-    """Fusion does not check that an operation reads the element that the group has just computed."""
+    """Fusion takes each read of the group's values for one of the element that it has just computed."""
 
     def phase_for(
-        new_node: ScheduledNode, defined: Mapping[str, ScheduledNode], inner: Sequence[Axis]
+        new_node: ScheduledNode,
+        defined: Mapping[str, ScheduledNode],
+        inner: Sequence[Axis],
+        *,
+        rows: bool = False,
     ) -> int | None:
         producers = [defined[load.buffer] for load in new_node.loads if load.buffer in defined]
         return max((each.phase + (1 if each.reduces else 0) for each in producers), default=0)
 
+    def own_element(self: Any, load: Load) -> Expr:
+        member = self.producer[load.buffer]
+        results = [each.name for each in self.operations[member.operation].results]
+        return self._resolve(member.bodies[results.index(load.buffer)], member.phase)
+
     put(vertical, "phase_for", phase_for)
+    put(kernels._KernelBodyBuilder, "_read_row", own_element)
 
 
 def wrong_memory(put: Set) -> None:
@@ -173,7 +184,7 @@ def short(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     a = torch.softmax(x @ w, -1)
     b = (a * 2 + x).relu() - 0.5
     c = torch.tanh(b) + b.sigmoid() * 3
-    return (c + c.t()).exp() @ v + a.sum(-1, keepdim=True)
+    return (c + c.t()).exp() @ v + a.sum(-1, keepdim=True) * c.sum(-1, keepdim=True)
 
 
 def example() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

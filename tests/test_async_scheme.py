@@ -285,6 +285,7 @@ def test_the_thread_ends_with_its_work_and_accepts_none_after_its_end() -> None:
     background.submit(lambda: done.append(1))
     assert background.wait(10)
     background.submit(lambda: done.append(2))
+    assert background.wait(10)
     background.close()
     background.submit(lambda: done.append(3))
     assert background.wait(10) and done == [1, 2]

@@ -27,7 +27,7 @@ EXPECTED = {
     "wrong_fx_pass": ("fx-pass", "fx.remove_no_ops", "relu"),
     "wrong_graph_pass": ("graph-pass", "unit-reductions", "sigmoid"),
     "wrong_fusion": ("fusion", "exp + group of", "exp"),
-    "wrong_memory": ("memory", "sum_1", "sum_1"),
+    "wrong_memory": ("memory", "sum_2", "sum_2"),
     "wrong_kernel": ("kernel", "tanh", "tanh"),
 }
 """Stage of each fault, part of its name, and the start of the name of an operation at fault."""

@@ -44,6 +44,7 @@ def lowering_options(config: Config, targets: TargetSet, forced: frozenset[str])
         nested_reductions=frozenset(
             device.kind for device, known in devices.items() if known.nested_reductions
         ),
+        blocked_attention=frozenset(device.kind for device, known in devices.items() if not known.is_gpu),
         max_sorted_row=longest if config.sort_rows else 0,
     )
 

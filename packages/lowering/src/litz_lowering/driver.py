@@ -100,7 +100,11 @@ def lower(
 def _run_fx_passes(gm: GraphModule, options: LoweringOptions, context: PassContext) -> AtenGraph:
     table = decompositions(strict=options.numerics == "strict")
     mark = MarkFlexAttention(
-        options.nested_reductions, table, partial(_lower_function, options), options.deterministic
+        options.nested_reductions,
+        options.blocked_attention,
+        table,
+        partial(_lower_function, options),
+        options.deterministic,
     )
     passes: tuple[Pass[AtenGraph, AtenGraph], ...] = (mark, DecomposeHops(table), *post_grad(options))
     return run_passes(passes, AtenGraph(gm, gm.graph), context, counted="fx-pass", always=REQUIRED)

@@ -34,7 +34,7 @@ _BLOCK_MASK: Mapping[Any, int] = {_FORWARD: 4, _BACKWARD: 9}
 _OTHERS: Mapping[Any, tuple[int, int]] = {_FORWARD: (7, 8), _BACKWARD: (12, 13)}
 """Positions, among the arguments, of the block mask and of the tensors that score and mask functions capture."""
 _LEAST_QUERIES, _MOST_WIDTH = 16, 256
-"""On a CPU: the fewest queries, which are its lanes, and the most elements of a head, which are in its caches."""
+"""In blocks of queries: the fewest, the lanes of a CPU, and the most elements of a head, which are in its caches."""
 
 
 @dataclass
@@ -47,6 +47,8 @@ class MarkFlexAttention:
 
     nested_reductions: frozenset[str]
     """Kinds of devices whose loop bodies may hold sums; others keep the call."""
+    blocked: frozenset[str]
+    """Kinds of these that compute attention in blocks of queries; others take all forms of it."""
     decompositions: Decompositions
     """Decomposition table used while tracing."""
     lowered: Callable[[GraphModule], LoopGraph]
@@ -86,7 +88,7 @@ class MarkFlexAttention:
         if node.op != "call_function" or node.target not in _BLOCK_MASK:
             return False
         kind = _value(node.args[0]).device.type
-        return kind in self.nested_reductions and (kind != "cpu" or _suits_cpu(node))
+        return kind in self.nested_reductions and (kind not in self.blocked or _suits_blocks(node))
 
     def _refused(self, function: GraphModule) -> str:
         return composition_obstacle(self.lowered(function))
@@ -126,8 +128,8 @@ class MarkFlexAttention:
         return traced
 
 
-def _suits_cpu(node: Node) -> bool:
-    """Return True for an attention that a CPU computes block by block: forward, and of heads of known width."""
+def _suits_blocks(node: Node) -> bool:
+    """Return True for an attention that is computed block by block: forward, and of heads of known width."""
     query, _, value = (_value(each) for each in node.args[:3])
     widths, queries = (query.shape[-1], value.shape[-1]), query.shape[-2]
     known = all(isinstance(width, int) and width <= _MOST_WIDTH for width in widths)
