@@ -106,8 +106,10 @@ def order_tiled(nest: LoopNest, columns: int) -> LoopNest | None:
 
     ``columns`` are those of a panel of prepacked weights.
     """
+    if not columns or not nest.phases:
+        return None
     first = nest.phases[0].statements[0]
-    if not columns or not isinstance(first, Accumulate):
+    if not isinstance(first, Accumulate):
         return None
     for axis in reversed(nest.outer):
         outer = (*(each for each in nest.outer if each != axis), axis)

@@ -55,7 +55,7 @@ def schedule_nest(
 
 def is_tiled(nest: LoopNest, capabilities: Capabilities) -> bool:
     """Return whether kernels compute the first sum of a nest in tiles."""
-    first = nest.phases[0].statements[0]
+    first = nest.phases[0].statements[0] if nest.phases else None
     return (
         capabilities.panel_columns > 0
         and isinstance(first, Accumulate)
