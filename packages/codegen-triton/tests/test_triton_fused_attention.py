@@ -63,12 +63,12 @@ def large(depth: int, *, group: int = 1) -> Heads:
 
 SPILLS: Mapping[tuple[str, str, int], int] = {
     ("sm_80", "dkdv", 64): 272,
-    ("sm_80", "dkdv_listed", 64): 280,
+    ("sm_80", "dkdv_listed", 64): 300,
     ("sm_90", "dkdv", 64): 4,
     ("sm_100", "dkdv", 64): 132,
     ("sm_100", "dkdv_listed", 64): 132,
     ("sm_80", "dkdv", 128): 24,
-    ("sm_80", "dkdv_listed", 128): 8,
+    ("sm_80", "dkdv_listed", 128): 64,
     ("sm_90", "dkdv_listed", 128): 20,
     ("sm_100", "listed", 128): 4,
 }

@@ -148,7 +148,7 @@ def test_scatters_with_64_bit_indices_have_fewer_points(dtype: str, tmp_path: Pa
 
 def test_pooling_with_many_live_values_has_more_warps(tmp_path: Path) -> None:
     kernel = parse_kernel(LARGEST)
-    assert (tiled(kernel).warps, each(kernel)) == (4, 16)
+    assert (tiled(kernel).warps, each(kernel)) == (2, 16)
     assert triton_assembly.compiled(emitted(kernel), "sm_90", tmp_path).spilled == 0
 
 

@@ -8,13 +8,17 @@ passed while the rows are loaded. No fence waits for other accesses to memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from litz_codegen_triton.emit.bodies.body import TileEmitter
 from litz_codegen_triton.emit.bodies.tile_shape import typed
 from litz_codegen_triton.emit.source.ops_table import triton_type
 from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.dtypes import DType
+
+_READS: Mapping[int, str] = MappingProxyType({4: "litz_shared_32", 8: "litz_shared_64"})
+"""Functions that read a state of shared memory, by its bytes."""
 
 _SLOT_BYTES = 8
 """Bytes of a slot, which holds one component of the state of one CTA."""
@@ -63,7 +67,7 @@ class SharedStates:
         found = []
         for position, dtype in enumerate(dtypes):
             at = f"{slots.text} + {position * self._size * _SLOT_BYTES}"
-            bits = f"litz_shared_{8 * dtype.itemsize}({at})"
+            bits = f"{_READS[dtype.itemsize]}({at})"
             text = f"{bits}.to({triton_type(dtype)}, bitcast=True)"
             found.append(writer.define("states", text, slots.dims, slots.depth))
         return found

@@ -48,7 +48,7 @@ class WelfordEmitter(ReductionEmitter):
         function, given = "litz_welford_step", f"{mean}, {squares}, {value}, 1.0 / {self.steps}"
         if tail is not None:
             writer.line(f"{counts} = {counts} + tl.where({tail.text}, 1.0, 0.0)")
-            function, given = f"{function}_inside", f"{given}, {tail.text}"
+            function, given = "litz_welford_step_inside", f"{given}, {tail.text}"
         elif not self.equal_counts:
             writer.line(f"{counts} = {counts} + 1.0")
         writer.line(f"{mean}, {squares} = {function}({given})")
