@@ -30,7 +30,7 @@ def divided_sums(
     """
     if not isinstance(axis.size, int):
         return None
-    divisors = _chain(sorted(set(_divisors(values, axis.name))), axis.size)
+    divisors = _nested_divisors(sorted(set(_divisors(values, axis.name))), axis.size)
     if not divisors:
         return None
     unrolled = max((each for each in divisors if each <= _MAX_UNROLLED), default=1)
@@ -69,7 +69,7 @@ def _divisors(values: Sequence[Expr], name: str) -> Iterator[int]:
         stack.extend(term.children())
 
 
-def _chain(divisors: Sequence[int], size: int) -> tuple[int, ...]:
+def _nested_divisors(divisors: Sequence[int], size: int) -> tuple[int, ...]:
     """Return the divisors if each divides the next one, and the last one the size; none otherwise."""
     kept = [each for each in divisors if 1 < each < size]
     multiples = zip(kept, [*kept[1:], size])
