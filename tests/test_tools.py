@@ -9,6 +9,7 @@ import pytest
 import tree_metadata
 from check_links import broken_links
 from import_all import import_all
+from installer_settings import variables_of
 from public_api import public_lines, public_names
 from signatures import Sources
 from tree_metadata import PACKAGES, dependencies, link_missing, manifests, write_metadata
@@ -158,3 +159,23 @@ def test_what_pip_carries_stands_in_for_a_missing_dependency(
     assert link_missing(["carried", "json", "not_to_be_had"], folder) == ["not_to_be_had"]
     assert [path.name for path in folder.iterdir()] == ["carried"]
     assert (folder / "carried").resolve() == copy.resolve()
+
+
+PIP = r"""
+:env:.find-links='/more /wheels'
+global.extra-index-url='https://a.example/simple\nhttps://b.example/simple'
+global.find-links='/wheels'
+global.index-url='https://name:pass@c.example/simple?a=b'
+global.no-color='true'
+freeze.find-links='/of another command'
+"""
+
+
+def test_uv_is_told_the_settings_of_pip() -> None:
+    assert variables_of(PIP) == {
+        "UV_DEFAULT_INDEX": "https://name:pass@c.example/simple?a=b",
+        "UV_FIND_LINKS": "/more,/wheels",
+        "UV_INDEX": "https://a.example/simple https://b.example/simple",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+    }
+    assert variables_of("") == {}
