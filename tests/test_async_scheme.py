@@ -18,6 +18,7 @@ from torch._dynamo.utils import counters
 from torch.testing import assert_close
 
 import litz
+import litz.pipeline
 from litz.capture import aot, aot_backend
 from litz.schemes import behind, isolated
 from litz.service.background import Background

@@ -49,7 +49,8 @@ def folder(kept: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_is_named(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     FAULTS[fault](monkeypatch.setattr)
-    found = litz.bisect(short, example())
+    # Where the CPU's tanh rounds otherwise than eager's, the exponential makes more of it than the default allows.
+    found = litz.bisect(short, example(), rtol=1e-4, atol=1e-4)
     stage, name, operation = EXPECTED[fault]
     assert found.stage == stage and name in found.name, found
     assert any(each.startswith(operation) for each in found.operations) and found.graph == "inference 0"

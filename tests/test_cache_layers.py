@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import litz
+import litz.pipeline
 from litz.cache.counts import stats
 from litz.cache.layers import opened_tiers
 from litz.cache.store import FOLDERS, Store

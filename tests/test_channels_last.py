@@ -14,6 +14,8 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import litz
+import litz.compilation
+import litz.pipeline
 from litz.artifact import Artifact
 from litz_ir.errors import CodegenError
 

@@ -14,6 +14,7 @@ from litz_ir.builder import GraphBuilder
 from litz_ir.dtypes import DType, b1, f8e4m3fn, f16, f32, f64, i32, i64, u8
 from litz_ir.errors import DTypeError, GraphError, LitzError, SymbolError
 from litz_ir.interp import run_graph
+from litz_ir.interp.encoding import storage_dtype
 from litz_ir.loops import (
     Axis,
     LoopGraph,
@@ -353,7 +354,10 @@ def test_a_literal_that_its_dtype_cannot_hold_is_an_error(value: Any, dtype: DTy
 )  # fmt: skip
 def test_a_literal_that_its_dtype_holds_is_none(value: Any, dtype: DType) -> None:
     g = GraphBuilder("g")
-    g.build(g.eq(g.input("x", dtype, (2,)), value), g.full((2,), value, dtype))
+    graph = g.build(g.eq(g.input("x", dtype, (2,)), value), g.full((2,), value, dtype))
+    filled = run_graph(graph, [np.zeros(2, storage_dtype(dtype))])[1]
+    # The literal is the same number wherever it stands.
+    assert run_graph(graph, [filled])[0].tolist() == [value == value] * 2
 
 
 @pytest.mark.parametrize(
