@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -152,13 +153,13 @@ def test_clear_leaves_nothing(filled: Path, tmp_path: Path) -> None:
     ],
 )
 def test_a_miss_names_what_differs(
-    filled: Path, tmp_path: Path, changed: dict[str, object], differing: set[str], words: str,
+    filled: Path, tmp_path: Path, changed: dict[str, Any], differing: set[str], words: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     litz.cache.merge(tmp_path, filled)
     alone = litz.cache.why_miss(folder=tmp_path)
     assert alone is not None and alone.nearest == "" and "no other graph" in str(alone)
-    compiled_in(tmp_path, **changed)  # type: ignore[arg-type]
+    compiled_in(tmp_path, **changed)
     missed = litz.cache.why_miss(folder=tmp_path)
     assert missed is not None and missed.nearest == alone.key
     assert {name for name, _, _ in missed.differences} == differing

@@ -93,10 +93,10 @@ def channels_last_calls(monkeypatch: pytest.MonkeyPatch) -> CallsByGraph:
     found: CallsByGraph = {}
     load = litz.pipeline.load_tuned
 
-    def noting(artifact: Artifact, name: str, *args: object, **kwargs: object) -> object:
+    def noting(artifact: Artifact, name: str, *args: Any, **kwargs: Any) -> object:
         calls = [d.subject for d in artifact.plan.decisions if d.reason.key == "library.channels_last"]
         found[name.partition("_")[0]] = calls
-        return load(artifact, name, *args, **kwargs)  # type: ignore[arg-type]  # as it was called
+        return load(artifact, name, *args, **kwargs)
 
     monkeypatch.setattr(litz.pipeline, "load_tuned", noting)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -64,10 +65,10 @@ def donated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     found: list[tuple[str, ...]] = []
     load = litz.pipeline.load_tuned
 
-    def noting(artifact: Artifact, name: str, *args: object, **kwargs: object) -> object:
+    def noting(artifact: Artifact, name: str, *args: Any, **kwargs: Any) -> object:
         if name.startswith("backward"):
             found.append(artifact.plan.donated)
-        return load(artifact, name, *args, **kwargs)  # type: ignore[arg-type]  # as it was called
+        return load(artifact, name, *args, **kwargs)
 
     monkeypatch.setattr(litz.pipeline, "load_tuned", noting)
     return found

@@ -4,10 +4,10 @@ so."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -150,8 +150,9 @@ def test_what_has_no_rule_is_an_error_only_when_asked(monkeypatch: pytest.Monkey
 
 
 def test_a_rule_that_declines_is_an_error_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    for how, is_error in (("loops", True), ("library", False)):
-        entry = registry.RuleEntry(lambda *args: Declined("not today"), how)  # type: ignore[arg-type]  # one of the names
+    kinds: Sequence[tuple[Literal["loops", "library"], bool]] = (("loops", True), ("library", False))
+    for how, is_error in kinds:
+        entry = registry.RuleEntry(lambda *args: Declined("not today"), how)
         monkeypatch.setitem(registry.REGISTRY._rules, "aten.tanh.default", entry)
         run()
         with litz.config.patch(fallback="error"):

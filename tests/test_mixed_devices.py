@@ -75,7 +75,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[[GraphModule], Artifac
         return Compiled(lambda args: (), artifact)
 
     def compile_it(gm: GraphModule, fallback: str = "error") -> Artifact:
-        config = Config(cache=False, fallback=fallback)  # type: ignore[arg-type]  # one of its names
+        config = Config(cache=False).replaced({"fallback": fallback})
         found = Compilation(gm, "mixed", config, ArtifactCache.open(config)).run().artifact
         assert found is not None
         verify(found.plan)

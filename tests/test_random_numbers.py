@@ -208,7 +208,8 @@ DISCRETE: dict[str, tuple[Callable[[], Tensor], dict[float, float]]] = {
 
 
 def drawn() -> dict[str, Tensor]:
-    return {name: make() for name, (make, _) in (CONTINUOUS | DISCRETE).items()}  # type: ignore[misc]  # both pairs
+    pairs: dict[str, tuple[Callable[[], Tensor], Any]] = {**CONTINUOUS, **DISCRETE}
+    return {name: make() for name, (make, _) in pairs.items()}
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ kernels of another's. Graphs under registrations without a stable identity are n
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import json
 import logging
 import os
@@ -260,7 +261,7 @@ def test_a_changed_checkout_has_other_versions(tmp_path: Path, monkeypatch: pyte
     assert before != cache_key._version("litz-scheduler")
     # An installed one has its version alone.
     found = types.SimpleNamespace(version="1.2", locate_file=lambda name: tmp_path / name)
-    monkeypatch.setattr(cache_key.importlib.metadata, "distribution", lambda name: found)  # type: ignore[attr-defined]
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: found)
     assert cache_key._version("litz-scheduler") == "1.2"
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -221,13 +221,15 @@ def raises(graph: Graph) -> None:
 
 def drops_a_result(graph: Graph) -> None:
     output = graph.output_node()
-    output.args = ((*output.args[0], output.args[0][0]),)  # type: ignore[misc, index]  # a tuple of results
+    results: Any = output.args[0]
+    output.args = ((*results, results[0]),)
 
 
 def widens_the_result(graph: Graph) -> None:
     output = graph.output_node()
+    results: Any = output.args[0]
     with graph.inserting_before(output):
-        wide = graph.call_function(aten._to_copy.default, (output.args[0][0],), {"dtype": torch.float64})  # type: ignore[index]
+        wide = graph.call_function(aten._to_copy.default, (results[0],), {"dtype": torch.float64})
     output.args = ((wide,),)
 
 
@@ -296,14 +298,15 @@ def test_a_pass_that_raises_at_any_stage_stops_the_compilation(stage: str) -> No
 
 
 def test_what_is_no_pass_is_refused() -> None:
-    for wrong, said in (
+    cases: Sequence[tuple[dict[str, Any], str]] = (
         ({"post_grad_after": sin_to_cos()}, "give a tuple of passes"),
         ({"post_grad_after": (Retarget,)}, "give an instance"),
         ({"post_grad_after": (3,)}, "no pass over FX graphs"),
         ({"loops": (sin_to_cos(),)}, "it has no name, ulp, apply"),
-    ):
+    )
+    for wrong, said in cases:
         with pytest.raises(ConfigError) as caught:
-            Passes(**wrong)  # type: ignore[arg-type]
+            Passes(**wrong)
         assert said in str(caught.value)
     with pytest.raises(ConfigError, match="takes Passes"), litz.config.patch(passes=(sin_to_cos(),)):
         pass

@@ -56,7 +56,9 @@ def changed(result: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
 
 
 def forgetful(model: nn.Module) -> Callable[..., Any]:
-    model.get_submodule("norm").momentum = 0.11  # type: ignore[assignment]
+    norm = model.get_submodule("norm")
+    assert isinstance(norm, nn.BatchNorm1d)
+    norm.momentum = 0.11
     return model
 
 

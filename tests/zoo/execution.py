@@ -79,7 +79,8 @@ def other_values(inputs: Inputs) -> Inputs:
             return leaf
         return -leaf if leaf.is_floating_point() else leaf.roll(1)
 
-    return pytree.tree_map(changed, inputs)  # type: ignore[no-any-return]
+    other: Inputs = pytree.tree_map(changed, inputs)
+    return other
 
 
 def in_double(model: torch.nn.Module, inputs: Inputs, mode: Mode) -> Leaves:
