@@ -29,7 +29,8 @@ FILES: Mapping[str, int] = {
 CHANGE = re.compile(r"^```diff\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMANDS = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NEEDED = ("conftest.py", "constraints.txt", "pyproject.toml", "packages", "tests", "tools")
-IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", ".hypothesis")
+IGNORED = shutil.ignore_patterns("*.egg-info", "build", ".hypothesis")
+"""What is not copied. Bytecode is: it holds for the files that a page leaves as they are."""
 
 
 @pytest.fixture
