@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import litz
+import litz_lowering.rules  # noqa: F401  # its rules are registered before those of tests
 from litz_codegen_cpp.target import CpuTarget
 from litz_ir.dtypes import bf16
 from litz_ir.errors import CompileFailed, LitzError, UnsupportedOperation
