@@ -84,13 +84,22 @@ POOLS: dict[str, Program] = {
     "col2im": lambda x: F.fold(waves(1, 8, 1).expand(1, 8, x.size(0) * x.size(0)), x.size(0) + 1, 2),
 }
 
+
+def resampled(image: Tensor, size: Callable[[int], Any], mode: str) -> Program:
+    return lambda x: F.interpolate(image, size(x.size(0)), mode=mode)
+
+
+def padded(mode: str) -> Program:
+    return lambda x: F.pad(IMAGE, (x.size(0), 0, 1, x.size(0) - 1), mode=mode)
+
+
 RESAMPLING: dict[str, Program] = {
     **{
-        f"interpolate {mode}": lambda x, mode=mode: F.interpolate(LINE, 7 * x.size(0), mode=mode)  # type: ignore[misc]
+        f"interpolate {mode}": resampled(LINE, lambda n: 7 * n, mode)
         for mode in ("nearest", "nearest-exact", "linear")
     },
     **{
-        f"interpolate {mode}": lambda x, mode=mode: F.interpolate(IMAGE, (7, 2 * x.size(0)), mode=mode)  # type: ignore[misc]
+        f"interpolate {mode}": resampled(IMAGE, lambda n: (7, 2 * n), mode)
         for mode in ("bilinear", "bicubic", "area")
     },
     "interpolate antialias": lambda x: F.interpolate(IMAGE, x.size(0), mode="bilinear", antialias=True),
@@ -98,10 +107,7 @@ RESAMPLING: dict[str, Program] = {
         IMAGE, x.size(0), mode="bicubic", antialias=True
     ),
     "interpolate trilinear": lambda x: F.interpolate(VOLUME, x.size(0), mode="trilinear"),
-    **{
-        f"pad {mode}": lambda x, mode=mode: F.pad(IMAGE, (x.size(0), 0, 1, x.size(0) - 1), mode=mode)  # type: ignore[misc]
-        for mode in ("constant", "reflect", "replicate", "circular")
-    },
+    **{f"pad {mode}": padded(mode) for mode in ("constant", "reflect", "replicate", "circular")},
     "pad reflect line": lambda x: F.pad(LINE, (x.size(0), 1), mode="reflect"),
     "pad negative": lambda x: F.pad(IMAGE, (-x.size(0), 1, 0, -x.size(0) + 1)),
     "pixel_shuffle": lambda x: F.pixel_shuffle(waves(1, 1, 2, 2).expand(1, x.size(0) ** 2, 2, 2), x.size(0)),

@@ -52,11 +52,21 @@ def padding(kind: str) -> dict[str, Program]:
     found: dict[str, Program] = {}
     for rank, image in enumerate((LINE, IMAGE, VOLUME), 1):
         forward, backward = (getattr(aten, f"{kind}_pad{rank}d{end}") for end in ("", "_backward"))
-        found[f"aten.{kind}_pad{rank}d.default"] = lambda x, n, f=forward, i=image: f(i, padded(i, n))  # type: ignore[misc]
-        found[f"aten.{kind}_pad{rank}d_backward.default"] = lambda x, n, f=backward, i=image: f(  # type: ignore[misc]
-            F.pad(i, padded(i, n)), i, padded(i, n)
-        )
+        found[f"aten.{kind}_pad{rank}d.default"] = of_padding(forward, image)
+        found[f"aten.{kind}_pad{rank}d_backward.default"] = of_gradient(backward, image)
     return found
+
+
+def of_padding(forward: Callable[..., Any], image: Tensor) -> Program:
+    return lambda x, n: forward(image, padded(image, n))
+
+
+def of_gradient(backward: Callable[..., Any], image: Tensor) -> Program:
+    return lambda x, n: backward(F.pad(image, padded(image, n)), image, padded(image, n))
+
+
+def of_antialiasing(forward: Callable[..., Any]) -> Program:
+    return lambda x, n: forward(IMAGE, [2 * n, n], False)
 
 
 def antialiased() -> dict[str, Program]:
@@ -65,8 +75,7 @@ def antialiased() -> dict[str, Program]:
     for kind in ("bilinear", "bicubic", "lanczos"):
         name = f"_upsample_{kind}2d_aa"
         if hasattr(aten, name):
-            forward = getattr(aten, name)
-            found[f"aten.{name}.default"] = lambda x, n, f=forward: f(IMAGE, [2 * n, n], False)  # type: ignore[misc]
+            found[f"aten.{name}.default"] = of_antialiasing(getattr(aten, name))
     return found
 
 
