@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -13,8 +14,9 @@ import pytest
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 
 
+@functools.cache
 def measure(*arguments: str) -> dict[str, Any]:
-    """Run measure.py for a moment and return its row."""
+    """Run measure.py for a moment and return its row, of which tests read different columns."""
     command = [sys.executable, str(FOLDER / "measure.py"), *arguments, "--seconds", "0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stderr
