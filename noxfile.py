@@ -55,6 +55,7 @@ MYPY = "mypy>=2.4,<3"
 IMPORT_LINTER = "import-linter>=2.16,<3"
 XDIST = "pytest-xdist>=3.6,<4"
 TWO_AT_A_TIME = ("-n", "2", "--dist", "worksteal")
+SLOWEST = ("--durations", "20")
 SLEEPING = {"OMP_WAIT_POLICY": "PASSIVE"}  # threads that wait for work leave the cores to the other process
 MODELS = ("transformers>=5.0,<6",)
 CHARTS = "matplotlib>=3.9,<4"
@@ -164,7 +165,7 @@ def isolated(session: nox.Session, pkg: str) -> None:
     session.run("python", str(ROOT / "tools" / "import_all.py"), WORKSPACE[pkg].module, "--absent", *absent)
     install_wheels(session, wheels, pkg, [*extras, "test"])
     session.install(XDIST)
-    session.run("pytest", *TWO_AT_A_TIME, f"packages/{pkg}/tests", *session.posargs, env=SLEEPING)
+    session.run("pytest", *TWO_AT_A_TIME, *SLOWEST, f"packages/{pkg}/tests", *session.posargs, env=SLEEPING)
 
 
 def install_example(session: nox.Session, folder: Path, *what: str) -> None:
@@ -352,7 +353,7 @@ def corpus(session: nox.Session) -> None:
     those of the table of kernel forms (`tests/forms`) at their full sizes.
 
     That is all of them for sm_90 and one in six for the others, or those of the chips that are named, all or one in
-    some: `nox -s corpus -- sm_90 sm_80=6`.
+    some: `nox -s corpus -- sm_90 sm_80=6`. Those of three modules are all compiled for sm_90.
     """
     install_torch(session)
     install_folders(session, FOLDERS, tested=FOLDERS)
@@ -367,7 +368,7 @@ def corpus(session: nox.Session) -> None:
         **SLEEPING,
     }
     # The interpreter computes in NumPy, which warns where eager gives NaN.
-    how = ["--quiet", "-W", "ignore::RuntimeWarning", *TWO_AT_A_TIME, "-p", "triton_instead"]
+    how = ["--quiet", "-W", "ignore::RuntimeWarning", *TWO_AT_A_TIME, *SLOWEST, "-p", "triton_instead"]
     texts = "--ignore=packages/lowering/tests/test_lowering_text.py"  # runs no kernels
     session.run("pytest", *how, texts, "packages/lowering/tests", env=interpreted)
     session.run("python", "-W", "ignore", "-m", "forms", "--sources", str(sources), env=interpreted)
@@ -376,6 +377,7 @@ def corpus(session: nox.Session) -> None:
     for share in session.posargs or ("sm_90", "sm_80=6", "sm_100=6"):
         chip, _, every = share.partition("=")
         how = ["--chip", chip, "--every", every or "1", "--least", "1500"]
+        how += ["--whole", "pad,reduce,view"] if chip == "sm_90" else []
         session.run("python", cubins, str(sources), *how)
 
 

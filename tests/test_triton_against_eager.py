@@ -1,4 +1,5 @@
-"""Triton kernels of lowering's tests: eager's values in the interpreter, and a cubin for each."""
+"""Triton kernels of a module of lowering's tests: eager's values in the interpreter, and a cubin for each. `nox -s
+corpus` does so with all of them."""
 
 from __future__ import annotations
 
@@ -15,9 +16,7 @@ from litz_codegen_triton.runtime import compile_source
 from litz_ir.errors import CompileFailed
 
 ROOT = Path(__file__).resolve().parent.parent
-CHOSEN = ["view", "pad", "reduce"]
-LONG = 200_000
-"""Characters of a source from which Triton takes minutes: one kernel stacks 2,000 tensors."""
+CHOSEN = ["repeat"]
 
 
 @pytest.fixture(scope="module")
@@ -54,15 +53,11 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.timeout(600)
 def test_kernels_compute_what_eager_computes_and_compile(sources: Path, tmp_path: Path) -> None:
     found = sorted(sources.glob("*.json"))
-    assert len(found) > 100
-    sources_of = [KernelSource(**json.loads(path.read_text())) for path in found]
-    compiled = [each for each in sources_of if len(each.text) <= LONG]
-    assert len(compiled) >= len(sources_of) - 1, "one long source at most is not compiled here"
+    assert len(found) > 5
     refused = []
-    for source in compiled:
+    for source in (KernelSource(**json.loads(path.read_text())) for path in found):
         try:
             compile_source(source, "sm_90", tmp_path)
         except CompileFailed as error:

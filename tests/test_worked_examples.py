@@ -30,7 +30,7 @@ CHANGE = re.compile(r"^```diff\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMANDS = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NEEDED = ("conftest.py", "constraints.txt", "pyproject.toml", "packages", "tests", "tools")
 IGNORED = shutil.ignore_patterns("*.egg-info", "build", ".hypothesis")
-"""What is not copied. Bytecode is: it holds for the files that a page leaves as they are."""
+"""Names that are not copied. Bytecode is: it holds for the files that a page leaves as they are."""
 
 
 @pytest.fixture

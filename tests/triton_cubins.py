@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
@@ -46,6 +46,9 @@ KNOWN_SPILLS: Mapping[str, int] = MappingProxyType(
 KNOWN_NARROW: frozenset[str] = frozenset()
 """Kernels whose accesses may be smaller than the vectorisation rule requires."""
 
+LONG = 200_000
+"""Bytes of a source from which Triton takes minutes: one kernel stacks 1,100 tensors. It is compiled where all are."""
+
 
 def compiled(path: Path, chip: str) -> triton_assembly.Outcome:
     """Compile one source."""
@@ -58,6 +61,19 @@ def suits(path: Path, chip: str) -> bool:
     return not json.loads(path.read_text())["cluster_barriers"] or chip_model(chip).max_cluster_size > 1
 
 
+def whole(path: Path, modules: Sequence[str]) -> bool:
+    """Report that a source is of one of lowering's test modules, by the module's name."""
+    return path.stem.startswith(tuple(f"test_lowering_{each}-" for each in modules))
+
+
+def different(folder: Path, modules: Sequence[str]) -> Iterator[Path]:
+    """Yield the sources in a folder in the order of the digests at the end of their names, and each once: where several
+    modules have it, as that of one of ``modules``."""
+    found = sorted(folder.glob("*.json"), key=lambda path: whole(path, modules))
+    for _, path in sorted({path.stem.rpartition("-")[2]: path for path in found}.items()):
+        yield path
+
+
 def main() -> int:
     """Compile all sources in the folder and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -65,10 +81,17 @@ def main() -> int:
     parser.add_argument("--chip", default="sm_90")
     parser.add_argument("--least", type=int, default=1, help="how many there must be")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="one in N of them, by their names")
+    parser.add_argument("--whole", default="", help="test modules of lowering whose kernels are all compiled")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    paths = [path for path in sorted(options.folder.glob("*.json")) if suits(path, options.chip)]
-    chosen = paths[:: options.every]
+    modules = options.whole.split(",")
+    paths = [path for path in different(options.folder, modules) if suits(path, options.chip)]
+    chosen = [
+        path
+        for k, path in enumerate(paths)
+        if options.every == 1
+        or (path.stat().st_size <= LONG and (not k % options.every or whole(path, modules)))
+    ]
     with ProcessPoolExecutor(options.workers) as pool:
         outcomes = list(pool.map(compiled, chosen, [options.chip] * len(chosen), chunksize=8))
     refused = [each for each in outcomes if each.refused]

@@ -1,8 +1,8 @@
 """A pytest plugin: lowering's own tests, their graphs run as Triton kernels instead of by the reference interpreter.
 
 Every graph is scheduled for a GPU and its kernels run in Triton's interpreter; what is compared with eager is what they
-computed. The compiled form of kernels is left in the folder `TRITON_INSTEAD_SOURCES`, if one is named, for another
-process to compile.
+computed. Sources of kernels are left in the folder `TRITON_INSTEAD_SOURCES`, if one is named, for another process to
+compile; their names begin with that of the test's module.
 """
 
 from __future__ import annotations
@@ -54,10 +54,11 @@ def run_as_triton(
 ) -> list[Any]:
     """Return the outputs of ``graph``, computed by Triton kernels."""
     plan = schedule_plan(schedule(graph, PassContext(MACHINES)), GPU)
+    module = Path(os.environ["PYTEST_CURRENT_TEST"].partition("::")[0]).stem
     for kernel in plan.kernels:
         source = dataclasses.replace(emit_kernel(kernel), grid_size=0)
         text = json.dumps(dataclasses.asdict(source), sort_keys=True)
-        (SOURCES / f"{sha256(text.encode()).hexdigest()[:16]}.json").write_text(text)
+        (SOURCES / f"{module}-{sha256(text.encode()).hexdigest()[:16]}.json").write_text(text)
     return run_plan(plan, inputs, Path(FOLDER.name), externs=externs, constants=constants)
 
 
