@@ -29,8 +29,8 @@ FILES: Mapping[str, int] = {
 CHANGE = re.compile(r"^```diff\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMANDS = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NEEDED = ("conftest.py", "constraints.txt", "pyproject.toml", "packages", "tests", "tools")
-IGNORED = shutil.ignore_patterns("*.egg-info", "build", ".hypothesis")
-"""Names that are not copied. Bytecode is: it holds for the files that a page leaves as they are."""
+IGNORED = shutil.ignore_patterns("*.egg-info", "build", ".hypothesis", "*-pytest-*")
+"""Names that are not copied. Python's bytecode is: it holds for the files that a page leaves as they are."""
 
 
 @pytest.fixture
