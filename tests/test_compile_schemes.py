@@ -335,8 +335,10 @@ else:
     import litz.schemes.isolated as isolated
     isolated.compile_service = lambda: made
     import atexit
+    thread = threading.Thread(target=lambda: torch.compile(program, backend="litz")(x), daemon=True)
+    atexit.register(thread.join)  # runs after the next: Python may crash where it ends with a thread inside torch
     atexit.register(made.close)
-    threading.Thread(target=lambda: torch.compile(program, backend="litz")(x), daemon=True).start()
+    thread.start()
     while not made.children.pids():
         time.sleep(0.02)
     print(*made.children.pids(), flush=True)
