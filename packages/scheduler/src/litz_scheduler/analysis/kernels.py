@@ -298,24 +298,16 @@ def _scan(operation: Scan, type_of: Callable[[str], TensorType], symbols: Symbol
 def _scatter(operation: Scatter, type_of: Callable[[str], TensorType], symbols: SymbolTable) -> KernelBody:
     """Return the loops of a scatter.
 
-    An axis that is itself the index of one dimension and occurs in no other makes no two points write to one element:
-    it becomes an outer axis and runs in parallel. The other axes run in order inside.
+    An axis that is itself the index of a dimension makes no two of its points write to one element: it becomes an
+    outer axis and runs in parallel. The other axes run in order inside.
     """
-    free: list[Axis] = []
-    for axis in operation.axes:
-        own = [t for t in operation.index if t == symbol(axis.name)]
-        others = [
-            t
-            for t in operation.index
-            if not isinstance(t, int) and axis.name in t.free_symbols and t not in own
-        ]
-        if len(own) == 1 and not others:
-            free.append(axis)
+    indices = frozenset(operation.index)
+    free = tuple(axis for axis in operation.axes if symbol(axis.name) in indices)
     rest = tuple(axis for axis in operation.axes if axis not in free)
     offsets = _Offsets(type_of, operation.axes, symbols)
     name, index = operation.results[0].name, tuple(map(offsets.term, operation.index))
     statement = Store(name, offsets.element(name, index), offsets.body(operation.body), operation.mode)
-    return KernelBody(_without_ones(LoopNest(tuple(free), (Phase(rest, (statement,)),))), ())
+    return KernelBody(_without_ones(LoopNest(free, (Phase(rest, (statement,)),))), ())
 
 
 def _without_ones(nest: LoopNest) -> LoopNest:
