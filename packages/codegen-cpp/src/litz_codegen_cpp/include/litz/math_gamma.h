@@ -1,6 +1,7 @@
 // The gamma function's relatives. V is vec<float>, vec<double>, float or double.
 //
-//   V lgamma(V)      log |gamma(x)|; the C library's in double, lane by lane
+//   V lgamma(V)      log |gamma(x)|; of a negative number, which has zeros close to floats, and of a double the C
+//                    library's in double, lane by lane
 //   V digamma(V)     its derivative; in double, lane by lane: recurrence up to 10, then the asymptotic series and the
 //                    reflection of Abramowitz and Stegun 6.3. Infinite at zero, with the opposite sign; NaN at poles
 //   V zeta(V x, V q)  Hurwitz's, in double, lane by lane: nine or ten terms, then Euler and Maclaurin's formula, whose
@@ -11,7 +12,7 @@
 // float results are rounded from double.
 #ifndef LITZ_MATH_GAMMA_H
 #define LITZ_MATH_GAMMA_H
-#include "float_ops.h"
+#include "math_wide.h"
 
 // lgamma itself writes to a variable of the process.
 extern "C" double lgamma_r(double, int*);
@@ -111,10 +112,46 @@ static __attribute__((noinline, unused)) double gamma_fraction_scalar(double a, 
   return value;
 }
 
+// log gamma(x) to 36 bits for x >= 0. Up to 3 a polynomial of y = x, x + 1 or x + 2 in [1.5, 3), divided by the zeros
+// at 1 and 2, less the logarithm of the factors between; from 3 on Stirling's series. Polynomials by interpolation.
+template <class D>
+LITZ_FN D lgamma_for_float(D x) {
+  if constexpr (is_wide<D>) {
+    return {lgamma_for_float(x.lo), lgamma_for_float(x.hi)};
+  } else {
+    D one = splat<D>(1), half = splat<D>(0.5);
+    auto large = x >= splat<D>(3), once = x < splat<D>(1.5), twice = x < half;
+    D factors = blend<D>(twice, x * (x + one), x);
+    D log = log2_of_float(factors) * splat<D>(0.6931471805599453);
+    D y = blend<D>(twice, x + splat<D>(2), blend<D>(once, x + one, x));
+    D p = polynomial(y - splat<D>(2.25), 0.3995894876556691, -0.08588084743664103, 0.025268354911257413,
+                     -0.008464030678904727, 0.0030411210402680943, -0.0011409064465251386, 0.0004406231511720012,
+                     -0.0001741897972434351, 6.972409474173289e-05, -2.6768443692300025e-05, 1.0923592781527434e-05,
+                     -6.575660129111064e-06, 2.731630764055267e-06);
+    D small = (y - one) * (y - splat<D>(2)) * p - blend<D>(once, log, D{});
+    D over = one / x;
+    D tail = polynomial(over * over, 0.08333333330240195, -0.002777763776343079, 0.0007926112796567787,
+                        -0.0005671814041535567, 0.0005045318717343812);
+    D stirling = mul_add(x - half, log - one, mul_add(tail, over, splat<D>(0.41893853320467274)));
+    return blend<D>(large, stirling, small);
+  }
+}
+
 template <class V>
-LITZ_FN V lgamma_lanes(V x) {
+LITZ_FN V lgamma_each(V x) {
   for (int i = 0; i < lane_count<V>; ++i) x[i] = elem<V>(lgamma_scalar(x[i]));
   return x;
+}
+template <class V>
+LITZ_FN V lgamma_lanes(V x) {
+  if constexpr (!is_f32<V>) {
+    return lgamma_each(x);
+  } else {
+    typedef typename vector_of<double, lane_count<V>>::type D;
+    auto negative = x < V{};
+    V r = convert_lanes<V>(lgamma_for_float(convert_lanes<D>(x)));
+    return none_of(negative) ? r : blend<V>(negative, lgamma_each(x), r);
+  }
 }
 template <class V>
 LITZ_FN V digamma_lanes(V x) {
