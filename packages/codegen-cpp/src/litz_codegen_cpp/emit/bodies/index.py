@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from litz_codegen_cpp.emit.bodies.steps import lane_steps
 from litz_codegen_cpp.emit.bodies.traversal import leaves
 from litz_codegen_cpp.emit.source.context import Context
 from litz_codegen_cpp.emit.source.scopes import CppValue
@@ -274,6 +275,24 @@ class Indices:
             else (factor % lanes == 0 or term is _LANES) and not self._moves(term)
             for term, factor in x.dividend.terms
         )  # fmt: skip
+
+    def run_of(self, x: Size) -> str:
+        """Return ``run`` where lanes are contiguous if the last is that far from the first, ``turning_run`` where they
+        are so upwards or downwards; empty where neither is known or elements of a buffer decide."""
+        if indirects_in(x):
+            return ""
+        low, high = lane_steps(x, self.lane_stride)
+        if high is None or high > 1:
+            return ""
+        return "turning_run" if low is not None and low >= -1 else "run"
+
+    def lane_ends(self, x: Size, number: int) -> tuple[IndexText, IndexText, IndexText]:
+        """Return the term for the first and the last lane of register ``number``, and for every one."""
+        axis = self.context.vector
+        assert axis is not None
+        first = self.shifted(x, number)
+        last = substitute(first, {axis: add(symbol(axis), _LANES, -1)})
+        return self.scalar(first), self.scalar(last), self._lanes(first, self.fits_int32(x))
 
     def fits_int32(self, x: Size) -> bool:
         """Return True when the term and all its subterms fit 32 bits."""

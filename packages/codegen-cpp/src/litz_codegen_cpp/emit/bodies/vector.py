@@ -111,7 +111,14 @@ class MemoryEmitter:
                 texts.append(f"load_pair({_at(buffer.pointer, index.text)})")
                 self._prefetch(buffer, offset, index.text, number)
             return context.define_pairs(expr.buffer, texts, expr.dtype, level, reads)
-        if stride is None:
+        if stride is None and (run := self.indices.run_of(offset)):
+            for number in range(context.registers):
+                first, last, every = self.indices.lane_ends(offset, number)
+                level = max(level, first.scope_level, last.scope_level, every.scope_level)
+                texts.append(
+                    _load_run(run, (buffer.pointer, first.text, last.text), every.text, lanes, number)
+                )
+        elif stride is None:
             at = self.indices.per_lane(offset, self.indices.fits_int32(offset))
             level, reads = max(level, at.scope_level), reads | at.reads
             texts = [
@@ -290,6 +297,16 @@ def _gather(pointer: str, at: str, lanes: ActiveLanes | None, number: int) -> st
     if lanes.masks:
         return f"gather_masked({pointer}, {at}, {lanes.mask(number)})"
     return f"gather_partial({pointer}, {at}, {lanes.count})"
+
+
+def _load_run(
+    kind: str, arguments: tuple[str, ...], every: str, lanes: ActiveLanes | None, number: int
+) -> str:
+    """Return the load of lanes that are mostly a run of one ``kind``; ``every`` gives all of their indices."""
+    if lanes is not None:
+        suffix, limit = ("_masked", lanes.mask(number)) if lanes.masks else ("_partial", str(lanes.count))
+        kind, arguments = f"{kind}{suffix}", (*arguments, limit)
+    return f"load_{kind}({', '.join(arguments)}, [&]() __attribute__((always_inline)) {{ return {every}; }})"
 
 
 def _load_strided(address: str, step: str, lanes: ActiveLanes | None, number: int) -> str:

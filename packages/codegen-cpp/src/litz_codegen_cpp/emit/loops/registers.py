@@ -6,7 +6,18 @@ from collections.abc import Iterator, Sequence
 
 from litz_ir.loops import UserCombiner
 from litz_ir.plan import Accumulate, Kernel, Phase, ScanStore, Statement, Store, cpu_loops
-from litz_ir.scalar import OPS, Expr, Op, indirects, indirects_in, walk
+from litz_ir.scalar import (
+    OPS,
+    Expr,
+    Indirect,
+    NestedReduction,
+    Op,
+    Param,
+    Scalar,
+    indirects,
+    indirects_in,
+    walk,
+)
 from litz_ir.symbols import Size
 
 _REDUCING = 4
@@ -47,13 +58,14 @@ def expressions(phases: Sequence[Phase]) -> list[Expr]:
 
 def _registers(kernel: Kernel, phases: Sequence[Phase], size: Size, lanes: int) -> int:
     """Return the registers for phases along an axis of this size."""
-    nodes = expressions(phases)
+    nodes, schedule = expressions(phases), cpu_loops(kernel.schedule)
+    atoms = [atom for node in nodes for atom in indirects(node)]
+    atoms += [atom for offset in _offsets(phases) for atom in indirects_in(offset)]
     # The lanes of an indirect index are computed for one register only.
-    if any(True for node in nodes for _ in indirects(node)) or any(indirects_in(x) for x in _offsets(phases)):
+    if any(_may_vary(atom, schedule.vector) for atom in atoms):
         return 1
     if any(_scans_by_definition(statement) for phase in phases for statement in phase.statements):
         return 1
-    schedule = cpu_loops(kernel.schedule)
     if schedule.unroll > 1:
         return schedule.unroll
     operations = [node for node in nodes if isinstance(node, Op)]
@@ -72,6 +84,12 @@ def _registers(kernel: Kernel, phases: Sequence[Phase], size: Size, lanes: int) 
     while registers > 1 and isinstance(size, int) and size < registers * lanes:
         registers //= 2
     return registers
+
+
+def _may_vary(atom: Indirect, vector: str | None) -> bool:
+    """Return True for an indirect index that may differ between lanes."""
+    named = any(isinstance(node, Param | Scalar | NestedReduction) for node in walk(atom.value))
+    return named or vector in atom.value.free_symbols
 
 
 def _scans_by_definition(statement: Statement) -> bool:

@@ -11,6 +11,9 @@
 //   vec<R> gather(const T* p, vec<int64_t> or vec<int32_t> i)           p[i]
 //   vec<R> gather_masked(const T* p, vec<int64_t> or vec<int32_t> i, mask m)   p[i] where m, other lanes 0
 //   vec<R> gather_partial(const T* p, vec<int64_t> or vec<int32_t> i, int64_t n)
+//   vec<R> load_run(const T* p, int64_t first, int64_t last, F at)      p[at()], for indices whose lanes grow by at most 1,
+//                                                             from first to last; also _masked, _partial
+//   vec<R> load_turning_run(const T* p, int64_t first, int64_t last, F at)   the same, for lanes that fall by at most 1 too
 //   void   prefetch_stream(const T* p)                        the cache line 8 KB behind p, of any memory
 //   void   store, store_partial, store_masked, store_strided, store_strided_partial, store_reversed, scatter, scatter_masked,
 //          scatter_partial                                    the same arguments, then the value; later lanes win
@@ -89,18 +92,38 @@ template <class V, class X, int... I>
 LITZ_FN V collect_at(const elem<V>* p, X at, indices<I...>) {
   return V{p[lane(at, I)]...};
 }
+// Rows: lane type and bytes of the vector, lane type of the indices, type of the mask argument, name of the gather.
+#if defined(LITZ_AVX512)
+#define LITZ_GATHERS(row)                                 \
+  row(float, 64, int, unsigned short, gathersiv16sf)      \
+  row(float, 32, long long, unsigned char, gatherdiv16sf) \
+  row(double, 64, int, unsigned char, gathersiv8df)       \
+  row(double, 64, long long, unsigned char, gatherdiv8df)
+#else
+#define LITZ_GATHERS(row)
+#endif
 template <class V, class X>
 LITZ_FN V raw_gather(const elem<V>* p, X at) {
   if constexpr (is_wide<V>) return {raw_gather<half<V>>(p, low(at)), raw_gather<half<V>>(p, high(at))};
+  else if constexpr (is_wide<X> && sizeof(elem<V>) >= 4)
+    return join<V>(raw_gather<half<V>>(p, low(at)), raw_gather<half<V>>(p, high(at)));
+#define LITZ_ROW(type, bytes, index, bits, gather)                                                            \
+  else if constexpr (sizeof(V) == bytes && sizeof(elem<V>) == sizeof(type) && sizeof(elem<X>) == sizeof(index)) { \
+    typedef type native __attribute__((vector_size(bytes)));                                                  \
+    typedef index places __attribute__((vector_size(bytes / sizeof(type) * sizeof(index))));                  \
+    return (V)__builtin_ia32_##gather(native{}, p, (places)at, (bits)-1, sizeof(type));                       \
+  }
+  LITZ_GATHERS(LITZ_ROW)
+#undef LITZ_ROW
   else return collect_at<V>(p, at, indices_to<lane_count<V>>());
 }
+// Lanes outside the mask read the element of a lane inside: no address is made of their indices.
 template <class V, class X>
-LITZ_FN V raw_gather_lanes(const elem<V>* p, X at, uint32_t bits) {
-  elem<X> places[lane_count<V>];
-  elem<V> lanes[lane_count<V>];
-  raw_store(places, at);
-  for (int i = 0; i < lane_count<V>; ++i) lanes[i] = bits >> i & 1 ? p[places[i]] : elem<V>(0);
-  return raw_load<V>(lanes);
+LITZ_FN V raw_gather_lanes(const elem<V>* p, X at, mask m) {
+  uint32_t bits = mask_bits(m);
+  if (bits == 0) return V{};
+  at = select(m, at, splat<X>(lane(at, __builtin_ctz(bits))));
+  return select(m, raw_gather<V>(p, at), V{});
 }
 template <class V, class X>
 LITZ_FN void raw_scatter_lanes(elem<V>* p, X at, V v, uint32_t bits) {
@@ -148,11 +171,38 @@ LITZ_FN vec<reg<T>> gather(const T* p, X at) {
 }
 template <class T, class X>
 LITZ_FN vec<reg<T>> gather_masked(const T* p, X at, mask m) {
-  return element<T>::unpack(raw_gather_lanes<vec<stored<T>>>((const stored<T>*)p, at, mask_bits(m)));
+  return element<T>::unpack(raw_gather_lanes<vec<stored<T>>>((const stored<T>*)p, at, m));
 }
 template <class T, class X>
 LITZ_FN vec<reg<T>> gather_partial(const T* p, X at, int64_t n) {
-  return element<T>::unpack(raw_gather_lanes<vec<stored<T>>>((const stored<T>*)p, at, bits_below(n)));
+  return gather_masked(p, at, first_lanes(n));
+}
+
+// Lanes that grow by at most 1 each are contiguous if the last is LITZ_LANES - 1 from the first.
+LITZ_FN bool is_run(int64_t first, int64_t last) { return last - first == LITZ_LANES - 1; }
+template <class T, class F>
+LITZ_FN vec<reg<T>> load_run(const T* p, int64_t first, int64_t last, F at) {
+  return __builtin_expect(is_run(first, last), true) ? load(p + first) : gather(p, at());
+}
+template <class T, class F>
+LITZ_FN vec<reg<T>> load_run_masked(const T* p, int64_t first, int64_t last, mask m, F at) {
+  return __builtin_expect(is_run(first, last), true) ? load_masked(p + first, m) : gather_masked(p, at(), m);
+}
+template <class T, class F>
+LITZ_FN vec<reg<T>> load_run_partial(const T* p, int64_t first, int64_t last, int64_t n, F at) {
+  return __builtin_expect(is_run(first, last), true) ? load_partial(p + first, n) : gather_partial(p, at(), n);
+}
+template <class T, class F>
+LITZ_FN vec<reg<T>> load_turning_run(const T* p, int64_t first, int64_t last, F at) {
+  return is_run(last, first) ? load_reversed(p + first) : load_run(p, first, last, at);
+}
+template <class T, class F>
+LITZ_FN vec<reg<T>> load_turning_run_masked(const T* p, int64_t first, int64_t last, mask m, F at) {
+  return load_run_masked(p, first, last, m, at);
+}
+template <class T, class F>
+LITZ_FN vec<reg<T>> load_turning_run_partial(const T* p, int64_t first, int64_t last, int64_t n, F at) {
+  return load_run_partial(p, first, last, n, at);
 }
 template <class T>
 LITZ_FN scalar<T> load_scalar(const T* p) {
