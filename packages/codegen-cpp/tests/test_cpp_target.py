@@ -16,7 +16,8 @@ from cpp_kernels import I0, I1, Array, M, N, ints, kernel
 from test_cpp_emit import load_all, plan_of
 
 from litz_codegen_cpp.capabilities import cache_sizes
-from litz_codegen_cpp.emit.kernel import OUT_OF_MEMORY, entry_point
+from litz_codegen_cpp.emit.kernel import OUT_OF_MEMORY
+from litz_codegen_cpp.emit.source.entry_points import entry_point
 from litz_codegen_cpp.runtime import call
 from litz_codegen_cpp.runtime.call import CpuModule, NativeSegment
 from litz_codegen_cpp.runtime.load import LoadedLibrary, make_runtime

@@ -9,11 +9,11 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
+from litz_codegen_cpp import emit
 from litz_codegen_cpp.capabilities import cpu_capabilities, thread_count
-from litz_codegen_cpp.emit.kernel import entry_point
+from litz_codegen_cpp.emit.source.entry_points import entry_point
 from litz_codegen_cpp.emit.source.ops_table import spelled_operations
 from litz_codegen_cpp.emit.source.spelling import identifier
-from litz_codegen_cpp.emit.unit import emit_plan
 from litz_codegen_cpp.runtime.call import CpuModule
 from litz_codegen_cpp.runtime.load import LoadedLibrary, RuntimeTable, make_runtime
 from litz_codegen_cpp.toolchain.build import (
@@ -106,7 +106,7 @@ class CpuTarget:
         isa = self.isa()
         chosen = (self._compiler,) if isinstance(self._compiler, str) else ()
         flags = (isa.name, command_fingerprint(isa, self._options), *chosen)
-        return emit_plan(plan, isa.lanes, flags, self._threads or thread_count())
+        return emit.emit_plan(plan, isa.lanes, flags, self._threads or thread_count())
 
     def emit_host(self, plan: Plan, weights: Sequence[str] = ()) -> SourceUnit:
         """Return the C++ unit of a program that needs neither Python nor torch.

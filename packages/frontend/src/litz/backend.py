@@ -16,6 +16,7 @@ from litz.configuration import FOREIGN_VARIABLES, config
 from litz.notices import log_once
 from litz.options import config_from
 from litz.settings import Config
+from litz_ir.collection import collection_paused
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
@@ -60,7 +61,9 @@ def litz(
         return _ahead_of_time("serializable_graph", gm, example_inputs, chosen)
     if getattr(torch._dynamo.config, "caching_precompile", False) and hasattr(gm, "_backend_id"):
         return _ahead_of_time("packaged_graph", gm, example_inputs, chosen)
-    compiled: Callable[..., Any] = import_module(_COMPILE).compile_fx(gm, example_inputs, config=chosen)
+    with collection_paused():
+        stages = import_module(_COMPILE)
+    compiled: Callable[..., Any] = stages.compile_fx(gm, example_inputs, config=chosen)
     return compiled
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from litz_ir.collection import collection_paused
+
 
 def deferred(
     package: str, modules: Mapping[str, str]
@@ -22,7 +24,9 @@ def deferred(
         if name not in modules:
             known = ", ".join(vars(sys.modules[package]).get("__all__", modules))
             raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {known}")
-        return getattr(import_module(modules[name]), name)
+        with collection_paused():
+            module = import_module(modules[name])
+        return getattr(module, name)
 
     def names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *modules})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from itertools import chain
 
@@ -17,6 +16,7 @@ from litz_codegen_cpp.emit.loops.reduction import STATE_CLASSES
 from litz_codegen_cpp.emit.loops.registers import expressions, outer_registers
 from litz_codegen_cpp.emit.loops.tiled_sums import TiledLoops, tiled_sum_of
 from litz_codegen_cpp.emit.source.context import BufferPointer, Context
+from litz_codegen_cpp.emit.source.entry_points import CALLED, entry_point
 from litz_codegen_cpp.emit.source.ops_table import SPELLINGS
 from litz_codegen_cpp.emit.source.scopes import CppValue, indented
 from litz_codegen_cpp.emit.source.spelling import CppNames, identifier, memory_type, remark
@@ -33,25 +33,6 @@ OUT_OF_MEMORY = 2
 _STACK_BYTES = 64 << 10
 """Scratch of up to this many bytes is on a thread's stack, larger scratch on the heap."""
 
-_NARROW_CALLED = frozenset(
-    f"{stem}{dtype.name}"
-    for dtype in ALL
-    if dtype.is_low_precision
-    for stem in ("", "round_", "widen_", "narrow_", "nextafter_")
-)
-_CALLED = frozenset(SPELLINGS).union(
-    _NARROW_CALLED,
-    """load load_partial load_masked load_strided load_strided_partial load_scalar gather gather_partial gather_masked
-    store store_partial store_masked store_scalar scatter scatter_partial scatter_masked select broadcast
-    broadcast_mask iota first_lanes any_true lane convert to_mask from_mask bits_as wrap_index clamp_index
-    checked_index in_range nearest_index collapse parallel_for report vec mask reg b1 wide low high join
-    transpose_tile load_reversed store_reversed lanes_behind last_lane scan_steps running by
-    prefetch_stream begin end error idle saturated add_wrapping sub_wrapping mul_wrapping
-    LITZ_LANES main abs index select read write signal time""".split(),
-)
-"""Names that the emitted text uses, which no variable may have."""
-
-
 @dataclass(frozen=True, slots=True)
 class Emitted:
     """The C++ text of one kernel."""
@@ -64,14 +45,6 @@ class Emitted:
     """The headers that it includes, without path and suffix."""
     heavy: int = 0
     """Inlined copies of expensive maths functions."""
-
-
-def entry_point(kernel: str) -> str:
-    """Return the exported symbol of a kernel; a name that C++ does not allow or uses itself gets a digest."""
-    name = identifier(kernel)
-    if name == kernel and name not in _CALLED:
-        return name
-    return f"{name}_{hashlib.sha256(kernel.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 def emit_kernel(kernel: Kernel, lanes: int, comment: str = "") -> Emitted:
@@ -111,7 +84,7 @@ class _KernelWriter:
         ranges = {axis.name: extent(axis.size) for axis in axes}
         ranges.update((info.name, info.range) for info in kernel.symbols if info.kind != "float")
         ranges[LANES] = Range(1, 64)
-        names = CppNames(_CALLED | {self.symbol})
+        names = CppNames(CALLED | {self.symbol})
         context = Context(kernel, names, ranges, self.lanes)
         context.buffers = {p.name: BufferPointer(names.exact(p.name), p.dtype) for p in kernel.parameters}
         laned = self.outer.vector is not None

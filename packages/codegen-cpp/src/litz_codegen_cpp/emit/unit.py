@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from litz_codegen_cpp.emit.kernel import Emitted, emit_kernel, entry_point
+from litz_codegen_cpp.emit.kernel import Emitted, emit_kernel
+from litz_codegen_cpp.emit.source.entry_points import entry_point
 from litz_codegen_cpp.emit.source.spelling import identifier
 from litz_ir.errors import CodegenError, LitzError
 from litz_ir.origin import UNKNOWN, Origin

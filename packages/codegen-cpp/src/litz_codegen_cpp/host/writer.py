@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from litz_codegen_cpp.emit.kernel import entry_point
+from litz_codegen_cpp.emit.source.entry_points import entry_point
 from litz_codegen_cpp.host.routines import ROUTINES
 from litz_codegen_cpp.host.slots import buffer_bytes, plan_memory
 from litz_codegen_cpp.host.state import State

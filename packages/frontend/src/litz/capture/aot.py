@@ -37,7 +37,6 @@ from litz.capture.plain import PlainGraph, with_gradients
 from litz.capture.runtime_wrappers import Strides, with_own_results
 from litz.capture.strided_results import strides_a_view
 from litz.compilation.aten import run_in_aten
-from litz.compilation.compilation import collection_paused
 from litz.debug import NO_INSTRUMENTS, Instrument
 from litz.host.runtime.graph_devices import first_gpu
 from litz.host.runtime.load import HostFunction
@@ -47,6 +46,7 @@ from litz.settings import Config
 from litz.stage_options import scheduler_options
 from litz.targets import TargetSet, targets_for
 from litz.tuning.tuned_graph import load_tuned
+from litz_ir.collection import collection_paused
 from litz_ir.errors import NotCompiled
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from litz.capture.aot import CompileSession
 from litz.capture.artifact_logs import forms_shown
 from litz.capture.attention_masks import select_rows
 from litz.capture.descriptors import parameter_positions
-from litz.compilation.compilation import collection_paused
 from litz.stage_options import traced_decompositions
+from litz_ir.collection import collection_paused
 
 _TRACE = "litz.trace.recorder"
 """Module of traces; imported where one is on."""

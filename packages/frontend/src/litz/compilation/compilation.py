@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -170,20 +167,3 @@ class Compilation:
         self.demoted |= nodes
         if self.cached is not None:
             self.cached.demote(nodes)
-
-
-@contextlib.contextmanager
-def collection_paused() -> Iterator[None]:
-    """Pause Python's cyclic garbage collector, if it is on.
-
-    Compiling makes no garbage that matters, but enough objects for several collections, each of which takes a
-    quarter of a second in a process with a model loaded.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

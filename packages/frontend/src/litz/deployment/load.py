@@ -26,6 +26,7 @@ from litz.host.runtime.graph_devices import first_gpu
 from litz.loading import Compiled, loader_of
 from litz.standalone.argument_checks import Described, argument_check
 from litz.targets import TargetSet
+from litz_ir.collection import collection_paused
 from litz_ir.errors import ArtifactError, ExternNotFound, LitzError
 from litz_ir.plan import Plan, kernel_devices
 from litz_ir.serial import from_json
@@ -40,6 +41,7 @@ _OTHER = "compile the program with other arguments or dynamic_shapes"
 """Hint for arguments that do not fit."""
 
 
+@collection_paused()
 def load(
     path: str | Path,
     device: str | torch.device | None = None,

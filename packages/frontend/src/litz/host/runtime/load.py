@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.autograd.profiler as torch_profiler
@@ -19,8 +19,13 @@ from litz.host.runtime import torch_memory
 from litz.host.runtime.externs import NO_ROUTINES, resolve
 from litz.host.runtime.frozen_results import FrozenResults
 from litz.host.runtime.gpus import ONE_GPU, Gpus
-from litz_ir.interp import Runner, run_region
 from litz_ir.target import FailureCallback, raise_failure
+
+if TYPE_CHECKING:
+    from litz_ir.interp import Runner
+
+_REGIONS = "litz_ir.interp.regions"
+"""Module that runs regions; imported where a program has some."""
 
 _ASSERTS = "litz.host.runtime.asserts"
 """Module of assertions about inputs; imported where the options ask for them."""
@@ -151,4 +156,5 @@ def _show(program: HostProgram, scope: dict[str, Any], observer: Observer) -> No
 
 def _run_region(kind: str, runners: Sequence[Runner], arguments: Sequence[Any]) -> list[Any]:
     """Run a higher-order operator over torch tensors."""
-    return run_region(kind, runners, arguments, torch_memory.TorchTensors())
+    results: list[Any] = import_module(_REGIONS).run_region(kind, runners, arguments, torch_memory.TorchTensors())
+    return results
