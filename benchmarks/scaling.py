@@ -22,10 +22,10 @@ from rich.table import Table
 from torch.fx import GraphModule
 
 import litz
-from litz.compilation.compilation import collection_paused
 from litz.host.emit.source import host_program
 from litz.stage_options import scheduler_options
 from litz.targets import TargetSet, targets_for
+from litz_ir.collection import collection_paused
 from litz_ir.passes import PassContext
 from litz_ir.target import SourceUnit
 from litz_lowering import lower

@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import runpy
+import statistics
 import sys
 import tempfile
 import time
@@ -26,7 +27,6 @@ import torch._dynamo
 from cases import CASES
 from measure import trial
 from processes import Row, answer
-from run import geometric_mean
 
 LIMIT = 900.0  # seconds that one process may take
 
@@ -131,7 +131,7 @@ def main() -> int:
             print(line, flush=True)
     if ratios:
         worst = max(ratios, key=ratios.__getitem__)
-        mean = geometric_mean(list(ratios.values()))
+        mean = statistics.geometric_mean(ratios.values())
         print(f"{len(ratios)} cases: geometric mean {mean:.3f}, worst {ratios[worst]:.3f} ({worst})")
         complaints += ratios[worst] > options.bar
     return 1 if complaints else 0

@@ -17,10 +17,9 @@ from litz_codegen_cpp.emit.loops.registers import expressions, outer_registers
 from litz_codegen_cpp.emit.loops.tiled_sums import TiledLoops, tiled_sum_of
 from litz_codegen_cpp.emit.source.context import BufferPointer, Context
 from litz_codegen_cpp.emit.source.entry_points import CALLED, entry_point
-from litz_codegen_cpp.emit.source.ops_table import SPELLINGS
 from litz_codegen_cpp.emit.source.scopes import CppValue, indented
-from litz_codegen_cpp.emit.source.spelling import CppNames, identifier, memory_type, remark
-from litz_ir.dtypes import ALL, b1, f64, i64
+from litz_codegen_cpp.emit.source.spelling import CppNames, memory_type, remark
+from litz_ir.dtypes import b1, f64, i64
 from litz_ir.errors import CodegenError
 from litz_ir.faults import FAULTS
 from litz_ir.plan import Kernel, cpu_loops, with_user_combiners
@@ -32,6 +31,7 @@ OUT_OF_MEMORY = 2
 
 _STACK_BYTES = 64 << 10
 """Scratch of up to this many bytes is on a thread's stack, larger scratch on the heap."""
+
 
 @dataclass(frozen=True, slots=True)
 class Emitted:

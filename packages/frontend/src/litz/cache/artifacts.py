@@ -58,6 +58,9 @@ _LOWERINGS = "litz.lowering.installed"
 _LAYERS, _KEY_PARTS = "litz.cache.layers", "litz.cache.key_parts"
 """Modules of the tiers of the cache, and of the parts of keys; loaded when a cache is opened, and for a miss."""
 
+_KERNELS, _LAUNCH = "litz.cache.triton_kernels", b'"triton_kernel"'
+"""Module of Triton kernels of the program; loaded where a plan launches some, by this routine."""
+
 _CONSTANTS = "litz.cache.constants"
 """Module that writes and reads constants; loaded where a graph has some."""
 
@@ -204,8 +207,8 @@ class ArtifactCache:
         facts += registered_with(targets.by_kind.values()).facts
         return [*facts, *self.passes_identity.facts, _facts(options)]
 
-    def read(self, key: str, targets: TargetSet) -> Artifact | None:
-        """Return the artifact of a key with its binaries, or ``None``."""
+    def read(self, key: str, targets: TargetSet, gm: GraphModule) -> Artifact | None:
+        """Return the artifact of a key with its binaries, or ``None``; ``gm`` is the graph, or one that contains it."""
         files = self.graphs.read(key) if self.graphs is not None else None
         if files is None:
             return None
@@ -216,6 +219,8 @@ class ArtifactCache:
             fallbacks = tuple(AtenFallback(**item) for item in summary["fallbacks"])
             attributes = tuple((str(name), tuple(map(int, at))) for name, at in summary["attributes"])
             assert isinstance(plan, Plan)
+            if _LAUNCH in files[PLAN]:
+                plan = import_module(_KERNELS).with_indices(plan, gm)
             devices = devices_of(units, plan)
             binaries = tuple(self.binary(unit, targets[at[0]]) for unit, at in zip(units, devices))
         except CompilerNotFound:
@@ -237,11 +242,14 @@ class ArtifactCache:
             ],
             "attributes": artifact.attributes,
         }
-        texts = {PLAN: to_json(artifact.plan).encode(), SUMMARY: json.dumps(summary).encode()}
+        plan = to_json(artifact.plan).encode()
+        if _LAUNCH in plan:
+            plan = to_json(import_module(_KERNELS).with_digests(artifact.plan)).encode()
+        texts = {PLAN: plan, SUMMARY: json.dumps(summary).encode()}
         self.graphs.write(artifact.key, {**texts, KEY_FILE: parts})
 
-    def lookup_fx_graph(self, capture: str, targets: TargetSet) -> CompiledCapture | None:
-        """Return the compiled form that :meth:`store_fx_graph` stored, or ``None``."""
+    def lookup_fx_graph(self, capture: str, targets: TargetSet, gm: GraphModule) -> CompiledCapture | None:
+        """Return the compiled form of the graph ``gm`` that :meth:`store_fx_graph` stored, or ``None``."""
         files = self.fx_graphs.read(capture) if self.fx_graphs is not None else None
         if files is None:
             return None
@@ -255,7 +263,7 @@ class ArtifactCache:
         except Exception as error:
             self._refuse(self.fx_graphs, capture, error)
             return None
-        halves = [self.read(key, targets) for key in keys]
+        halves = [self.read(key, targets, gm) for key in keys]
         if not halves or halves[0] is None or halves[-1] is None:
             return None
         return CompiledCapture(halves[0], wrapping, halves[1] if len(halves) > 1 else None, constants)
@@ -273,12 +281,8 @@ class ArtifactCache:
         """Delete an intact entry that cannot be used, with a warning."""
         assert store is not None
         path = store.folder / key
-        log.warning(
-            "cache entry %s cannot be used and counts as a cache miss: %s: %s",
-            path,
-            type(error).__name__,
-            error,
-        )
+        why = f"{type(error).__name__}: {error}"
+        log.warning("cache entry %s cannot be used and counts as a cache miss: %s", path, why)
         store.drop(key)
 
     def store_fx_graph(self, capture: str, compiled: CompiledCapture) -> None:

@@ -37,8 +37,14 @@ _NAMESPACES = ("aten", "prims", "prim")
 _IDENTITY = "litz.cache.identity"
 """Module that computes identities of registered objects; imported where something is registered."""
 
+_KERNELS, LAUNCH = "litz.cache.triton_kernels", "triton_kernel_wrapper"
+"""Module of Triton kernels of the program, imported where a graph launches some, and part of the name of a launch."""
+
+_INDICES = ("kernel_idx", "constant_args_idx")
+"""Arguments of a launch that are indices in a table of the process."""
+
 _PROCESS = secrets.token_hex(16)
-"""Part of the key of graphs that name objects by their index in a table of this process."""
+"""Part of the key of graphs that launch kernels without identity, by their index in a table of this process."""
 
 
 def graph_key(gm: GraphModule, config: Config, facts: Iterable[str]) -> str:
@@ -156,7 +162,7 @@ def operations_of(gm: GraphModule) -> Iterator[str]:
         if node.op != "placeholder":
             target = str(node.target) if node.op == "get_attr" else _called(node.target)
             arguments = (
-                _spelled(each, numbers, devices) for each in (node.args, *filter(None, [node.kwargs]))
+                _spelled(each, numbers, devices) for each in (node.args, *filter(None, [keywords_of(node)]))
             )
             yield f"{target}{''.join(arguments)}".replace(" ", "")
 
@@ -175,14 +181,24 @@ def _graph(digest: Any, gm: GraphModule, devices: Devices, known: dict[int, str]
         numbers[node] = len(numbers)
         _feed(digest, node.op)
         _feed(digest, _called(node.target) if node.op == "call_function" else "")
-        if "triton_kernel_wrapper" in str(node.target):
-            _feed(digest, _PROCESS)
         if node.op == "get_attr":
             _attribute(digest, gm, str(node.target), devices, known)
         _feed(digest, _spelled(node.args, numbers, devices))
-        _feed(digest, _spelled(node.kwargs, numbers, devices))
+        _feed(digest, _spelled(keywords_of(node), numbers, devices))
         if node.op == "placeholder" or "val" in node.meta:
             _feed(digest, _value(node.meta.get("val"), devices))
+
+
+def keywords_of(node: Node) -> Mapping[str, Any]:
+    """Return a node's keyword arguments; for a launch of a program's Triton kernel with a digest in place of indices in
+    a table of the process, or, where the kernel has no identity, with that of the process."""
+    if LAUNCH not in str(node.target):
+        return node.kwargs
+    digest: str | None = import_module(_KERNELS).launch_digest(node)
+    if digest is None:
+        return {**node.kwargs, "process": _PROCESS}
+    others = {name: value for name, value in node.kwargs.items() if name not in _INDICES}
+    return {**others, "kernel": digest}
 
 
 def _called(target: object) -> str:

@@ -341,7 +341,7 @@ class CompileSession:
         if self._behind and self.plain.gradients:
             facts.append("saved tensors have eager's layouts and memory of their own")
         self.plain.key = fx_graph_key(gm, inputs, facts)
-        found = None if self.plain.key is None else self.cache.lookup_fx_graph(self.plain.key, targets)
+        found = None if self.plain.key is None else self.cache.lookup_fx_graph(self.plain.key, targets, gm)
         if found is None:
             return None
         with first_gpu(each.device for each in inputs):

@@ -20,7 +20,7 @@ from torch.fx import GraphModule, Node
 from torch.library import _impls
 
 from litz.artifact import AotWrapping
-from litz.cache.key import text_key
+from litz.cache.key import LAUNCH, keywords_of, text_key
 from litz.capture.descriptors import leading_tokens, takes_captured_inputs
 from litz.capture.device_keys import DeviceKeys
 from litz_ir.loops import Ref, Value
@@ -210,8 +210,12 @@ def _lines(gm: GraphModule, devices: DeviceKeys) -> Iterable[str]:
             continue
         if node.op not in ("call_function", "call_method", "output"):
             raise _NotPlain
-        target = _function(node.target) if node.op == "call_function" else str(node.target)
-        args, kwargs = (_spelled(each, numbers, devices) for each in (node.args, node.kwargs))
+        launches = LAUNCH in str(node.target)
+        target = _function(node.target) if node.op == "call_function" and not launches else str(node.target)
+        keywords = keywords_of(node)
+        if launches and "process" in keywords:
+            raise _NotPlain  # a kernel has no identity
+        args, kwargs = (_spelled(each, numbers, devices) for each in (node.args, keywords))
         yield f"{node.op} {target} {args} {kwargs}"
 
 

@@ -90,7 +90,7 @@ class CachedGraph:
         key = stages.key = attempt("cache", lambda: self.key(donated, stages.demoted), "", instead)
         if stages.instruments.anew:
             return CacheLookup(matmul_key, None, generated)
-        read = partial(stages.timed, "cache", lambda: cache.read(key, stages.targets))
+        read = partial(stages.timed, "cache", lambda: cache.read(key, stages.targets, stages.captured.gm))
         anew = f"{stages.captured.name} is recompiled"
         return CacheLookup(matmul_key, attempt("cache", read, None, anew) if key else None, generated)
 

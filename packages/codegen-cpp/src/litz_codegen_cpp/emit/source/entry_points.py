@@ -1,4 +1,4 @@
-"""Exported symbols of kernels, and the names that emitted text uses. Loading a library needs these alone of emission."""
+"""Exported symbols of kernels, and the names that emitted text uses: the part of emission that loading needs."""
 
 from __future__ import annotations
 

@@ -156,5 +156,7 @@ def _show(program: HostProgram, scope: dict[str, Any], observer: Observer) -> No
 
 def _run_region(kind: str, runners: Sequence[Runner], arguments: Sequence[Any]) -> list[Any]:
     """Run a higher-order operator over torch tensors."""
-    results: list[Any] = import_module(_REGIONS).run_region(kind, runners, arguments, torch_memory.TorchTensors())
+    results: list[Any] = import_module(_REGIONS).run_region(
+        kind, runners, arguments, torch_memory.TorchTensors()
+    )
     return results
