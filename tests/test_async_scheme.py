@@ -21,6 +21,7 @@ import litz
 import litz.pipeline
 from litz.capture import aot, aot_backend
 from litz.schemes import behind, isolated
+from litz.service import waiting
 from litz.service.background import Background
 from litz.service.child import PROGRAM
 from litz.service.pool import ChildPool
@@ -61,6 +62,7 @@ def make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[
         service = CompileService(children=ChildPool(FAULTY) if fault else ChildPool())
         monkeypatch.setattr(isolated, "compile_service", lambda: service)
         monkeypatch.setattr(behind, "compile_service", lambda: service)
+        monkeypatch.setattr(waiting, "compile_service", lambda: service)
         made.append(Paused(service))
         return made[-1]
 
@@ -248,8 +250,13 @@ def test_the_next_call_raises_where_failures_are_errors(make: Callable[[str], Pa
 def test_an_operation_that_cannot_be_emitted_runs_as_aten_in_the_compiled_graph(
     paused: Paused, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real = litz.pipeline.Stages.artifact
+    real, lower = litz.pipeline.Stages.artifact, litz.pipeline.Stages.lower
     failed: list[int] = []
+    threads: list[threading.Thread] = []
+
+    def lowered(self: litz.pipeline.Stages, forced: frozenset[str]) -> object:
+        threads.append(threading.current_thread())
+        return lower(self, forced)
 
     def broken(self: litz.pipeline.Stages, *args: object) -> object:
         if not failed:
@@ -258,13 +265,59 @@ def test_an_operation_that_cannot_be_emitted_runs_as_aten_in_the_compiled_graph(
         return real(self, *args)
 
     monkeypatch.setattr(litz.pipeline.Stages, "artifact", broken)
+    monkeypatch.setattr(litz.pipeline.Stages, "lower", lowered)
     compiled = torch.compile(program, backend="litz")
     with caplog.at_level(logging.WARNING, "litz"):
         compiled(X)
         paused.release()
+        assert counters["litz"]["graphs"] == 0
+        assert_close(compiled(X), program(X), rtol=0, atol=0)  # by ATen, after it was lowered again
+        assert litz.wait(60)
+    assert threads == [threading.current_thread()] * 2
     assert "sigmoid run as ATen instead" in caplog.text
     assert_close(compiled(X), program(X))
     assert (counters["litz"]["graphs"], counters["litz"]["aten_graphs"]) == (1, 0)
+
+
+def test_lowering_again_adds_no_guards(paused: Paused, monkeypatch: pytest.MonkeyPatch) -> None:
+    lower = litz.pipeline.Stages.lower
+    rounds: list[int] = []
+
+    def specialised(self: litz.pipeline.Stages, forced: frozenset[str]) -> object:
+        rounds.append(1)
+        if len(rounds) > 1:
+            size = next(n.meta["val"].shape[0] for n in self.captured.gm.graph.nodes if n.name == "sigmoid")
+            assert isinstance(size, torch.SymInt) and int(size) == X.shape[0]  # a guard
+        return lower(self, forced)
+
+    def broken(self: litz.pipeline.Stages, *args: object) -> object:
+        raise CodegenError("no code today", node="sigmoid")
+
+    monkeypatch.setattr(litz.pipeline.Stages, "artifact", broken)
+    monkeypatch.setattr(litz.pipeline.Stages, "lower", specialised)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2).sigmoid().cos()
+
+    compiled = torch.compile(function, backend="litz", dynamic=True)
+    compiled(X)
+    paused.release()
+    compiled(X)
+    assert litz.wait(60) and len(rounds) == 2
+    larger = torch.cat([X, X])
+    for _ in range(2):
+        assert_close(compiled(larger), function(larger), rtol=0, atol=0)
+    assert (counters["litz"]["graphs"], counters["litz"]["aten_graphs"]) == (1, 1)
+
+
+def test_waiting_ends_with_the_compilations_or_with_the_time(paused: Paused) -> None:
+    compiled = torch.compile(program, backend="litz")
+    compiled(X)
+    assert not litz.wait(0.01)
+    paused._go.set()
+    assert litz.wait() and litz.wait(0)
+    assert counters["litz"]["graphs"] == 1
+    assert_close(compiled(X), program(X))
 
 
 @pytest.mark.parametrize("promise", ["nan_asserts", "deterministic", "batch_invariant", "size_asserts"])

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from litz.deployment.model import LoadedModel
     from litz.explain.difference import Difference
     from litz.explain.explanation import Explanation
+    from litz.service.waiting import wait
     from litz.standalone.artifact import CompiledArtifact
     from litz.standalone.compile_graph import compile, standalone_compile
     from litz.timing import Timing, bench
@@ -58,6 +59,7 @@ __all__ = [
     "mark_step_begin",
     "minify",
     "standalone_compile",
+    "wait",
 ]
 
 _LAZY: Mapping[str, str] = MappingProxyType(
@@ -78,6 +80,7 @@ _LAZY: Mapping[str, str] = MappingProxyType(
         "load": "litz.deployment.load",
         "minify": "litz.debugging.minify",
         "standalone_compile": "litz.standalone.compile_graph",
+        "wait": "litz.service.waiting",
     }
 )
 """Modules of public names that few processes need; each is imported when its name is first used."""

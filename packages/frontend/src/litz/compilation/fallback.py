@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -46,13 +46,23 @@ class Fallback:
     scheme: Scheme | None = None
     """The way to run the stages; ``None`` for all of them in order, in this process."""
 
+    forced: frozenset[str] = field(init=False)
+    """Nodes that run as ATen in the next round."""
+
+    failed: list[tuple[LitzError, LoopGraph | None]] = field(init=False, default_factory=list)
+    """Errors of the rounds so far, each with its loop graph."""
+
+    def __post_init__(self) -> None:
+        self.forced = self.stages.demoted
+
     def run(self) -> Compiled:
-        """Compile the graph; after a failure, again with the nodes that caused it as ATen."""
-        stages, name = self.stages, self.stages.captured.name
-        forced = self.stages.demoted
-        failed: list[tuple[LitzError, LoopGraph | None]] = []
-        for _ in range(_ROUNDS):
-            progress = Progress()
+        """Compile the graph; after a failure, again with the nodes that caused it as ATen.
+
+        A round that a scheme interrupts by another exception than ``LitzError`` is run again by the next call.
+        """
+        stages, name, failed = self.stages, self.stages.captured.name, self.failed
+        while len(failed) < _ROUNDS:
+            progress, forced = Progress(), self.forced
             try:
                 given = progress, forced, partial(self._finish, forced)
                 made = stages.run(*given) if self.scheme is None else self.scheme.run(stages, *given)
@@ -65,7 +75,7 @@ class Fallback:
                 blamed = self._blamed(error, progress)
                 if not blamed - forced:
                     raise
-                forced |= blamed
+                self.forced = forced | blamed
                 failed.append((error, stages.loops))
                 continue
             for failure, loops in failed:

@@ -34,8 +34,8 @@ class Background:
                 self._thread = threading.Thread(target=self._run, name="litz-compile", daemon=True)
                 self._thread.start()
 
-    def wait(self, seconds: float) -> bool:
-        """Wait until all work is done, ``seconds`` at most; report whether it is."""
+    def wait(self, seconds: float | None) -> bool:
+        """Wait until all work is done, ``seconds`` at most where they are given; report whether it is."""
         with self._changed:
             return self._changed.wait_for(lambda: self._thread is None, seconds)
 
