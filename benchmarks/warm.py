@@ -4,7 +4,7 @@ Each case runs in processes of its own under each backend: one that fills a fres
 find everything there, of which the quickest counts. A figure is what the backend takes of a first call: its import, its
 own part of the compilation, the compiled call, and in training the backward. Dynamo captures before and between these,
 and is not counted. `python benchmarks/warm.py --modes infer,train`; `--more FILE` adds the cases of a file that
-registers them as `cases.py` does; `--keep FOLDER` keeps the caches there, so that a second run needs no cold one.
+registers them as `cases.py` does; `--caches FOLDER` keeps the caches there, so that a second run needs no cold one.
 Exit code 1 where litz takes more than `--bar` of Inductor's time.
 """
 
@@ -98,7 +98,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--bar", type=float, default=0.2, help="greatest ratio of litz's time to Inductor's")
     parser.add_argument("--more", help="file with further cases")
-    parser.add_argument("--keep", help="folder of the caches, which are kept there")
+    parser.add_argument("--caches", help="folder of the caches, which stay there")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -120,9 +120,9 @@ def main() -> int:
             rows: dict[str, Row] = {}
             for backend in options.backends.split(","):
                 with tempfile.TemporaryDirectory(prefix="litz-warm-") as folder:
-                    kept = f"{options.keep}/{name}-{mode}-{backend}" if options.keep else folder
-                    Path(kept).mkdir(parents=True, exist_ok=True)
-                    rows[backend] = warm(name, backend, mode, kept, options.repeats, options.threads)
+                    place = f"{options.caches}/{name}-{mode}-{backend}" if options.caches else folder
+                    Path(place).mkdir(parents=True, exist_ok=True)
+                    rows[backend] = warm(name, backend, mode, place, options.repeats, options.threads)
             line = f"{mode:5} {name:24}"
             for backend, row in rows.items():
                 line += f" {backend} " + row.get("failure", f"{row.get('backend', 0.0):.3f} s")

@@ -40,6 +40,9 @@ class Instruments:
     whole: bool = False
     """True where the whole graph runs as ATen operations."""
 
+    loads: bool = True
+    """False to compile for another machine: what is compiled is not loaded, and cannot be called."""
+
 
 NO_INSTRUMENTS = Instruments()
 """Those of a compilation that no debugging tool watches."""

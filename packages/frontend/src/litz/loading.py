@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -35,6 +35,7 @@ from litz.host.runtime.torch_memory import keep_freed_memory
 from litz.reports.failures import Failures
 from litz.settings import Config
 from litz.targets import TargetSet
+from litz_ir.errors import ArtifactError
 from litz_ir.passes import PassContext
 from litz_ir.plan import Plan
 
@@ -261,6 +262,11 @@ class Loader:
 def _asserts(config: Config) -> InputAsserts:
     """Return the assertions about inputs that the options ask for."""
     return InputAsserts(config.size_asserts, config.alignment_asserts)
+
+
+def not_loaded(args: list[Any]) -> Sequence[Any]:
+    """Raise ``ArtifactError``: the call of a graph that was compiled for another machine."""
+    raise ArtifactError("the graph was compiled for another machine", hint="litz.load loads the file there")
 
 
 def loader_of(

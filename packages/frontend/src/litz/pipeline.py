@@ -21,7 +21,7 @@ from litz.cache.artifacts import ArtifactCache
 from litz.debug import NO_INSTRUMENTS, Instruments, hooks_for
 from litz.host.runtime.externs import NO_ROUTINES
 from litz.host.runtime.gpus import ONE_GPU, Gpus
-from litz.loading import NO_CONSTANTS, Compiled
+from litz.loading import NO_CONSTANTS, Compiled, loader_of, not_loaded
 from litz.reports.failures import Failures
 from litz.settings import Config
 from litz.stage_options import lowering_options, scheduler_options
@@ -253,6 +253,9 @@ class Stages:
         better: Better | None = None,
     ) -> Compiled:
         """Load an artifact as a callable, which is autotuned during its calls where the options say so."""
+        if not self.instruments.loads:
+            own = (self.targets, self.config, constants, routines, self.gpus, self.failures)
+            return loader_of(artifact, self.captured.name, *own).compiled(not_loaded)
         given = (self.targets, self.config, self.cache, constants, routines, self.gpus)
         loaded = partial(
             load_tuned, artifact, self.captured.name, *given, better=better, failures=self.failures

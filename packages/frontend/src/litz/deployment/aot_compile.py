@@ -43,8 +43,8 @@ def aot_compile(
     loading takes the best that its machine runs. ``sign_with`` is an Ed25519 key (:mod:`litz.deployment.signing`).
     Returns the path. The program is compiled without gradients.
 
-    Raises ``ArtifactError`` for a program that cannot be saved and a path that cannot be written, and ``ConfigError``
-    for unknown options.
+    Raises ``ArtifactError`` for a program that cannot be saved and a path that cannot be written, ``ConfigError``
+    for unknown options, and ``TargetError`` for unknown instruction sets and chips.
     """
     if weights not in get_args(WeightsForm):
         raise ArtifactError(
@@ -52,7 +52,7 @@ def aot_compile(
         )
     flat = flat_program(exported(program, args, kwargs, dynamic_shapes))
     chosen = config_from(config.current(), None, options)
-    compiled = [_compiled(flat, each) for each in _machines(flat, chosen, isas, chips)]
+    compiled = [_compiled(flat, each, loads=not chips) for each in _machines(flat, chosen, isas, chips)]
     return write_package(Path(path), flat, compiled, weights, sign_with)
 
 
@@ -67,6 +67,14 @@ def _machines(
     }
     if chips and kinds <= {"cpu"}:
         raise ArtifactError("chips are those of GPUs, and the program runs on the CPU", hint="give isas")
+    for name, kind in product(chips, kinds - {"cpu"}):
+        targets_for([kind], chosen.replaced({"chip": name})).by_kind[
+            kind
+        ].capabilities()  # raises for unknown ones
+    for names in (chips, isas):
+        twice = [name for number, name in enumerate(names) if name in names[:number]]
+        if twice:
+            raise ArtifactError(f"{twice[0]} is named twice")
     sets = sorted(isas, key=lambda isa: -_vector_bytes(chosen.replaced({"isa": isa})))
     asked: list[str | None] = [*chips]
     for chip, isa in product(asked or [chosen.chip], sets or [_name("cpu", chosen)]):
@@ -83,12 +91,17 @@ def _vector_bytes(chosen: Config) -> int:
     return targets_for(["cpu"], chosen).by_kind["cpu"].capabilities().model.vector_bytes
 
 
-def _compiled(flat: FlatProgram, chosen: Config) -> CompiledFor:
-    """Compile a program for one machine; raise :class:`ArtifactError` where it cannot be saved."""
+def _compiled(flat: FlatProgram, chosen: Config, *, loads: bool) -> CompiledFor:
+    """Compile a program for one machine; raise :class:`ArtifactError` where it cannot be saved.
+
+    Cubins of one chip may not load on another, so those of named chips are not loaded here.
+    """
     count = sum(node.op == "placeholder" for node in flat.gm.graph.nodes)
     positions = frozenset(range(len(flat.weights)))
     with torch.no_grad():
-        own, session, parts, call = compiled_parts(flat.gm, [None] * count, chosen, "from_graph", positions)
+        own, session, parts, call = compiled_parts(
+            flat.gm, [None] * count, chosen, "from_graph", positions, loads=loads
+        )
     if call is own:
         raise ArtifactError("litz could not compile the program", hint="fallback='error' raises the reason")
     if parts.graphs is None or parts.form is None:

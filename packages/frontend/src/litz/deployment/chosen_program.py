@@ -39,7 +39,7 @@ def chosen_program(manifest: Manifest, device: torch.device | None, where: str) 
     if not ranked:
         raise ArtifactError(
             f"this machine runs no program of {where}: {'; '.join(dict.fromkeys(obstacles))}",
-            hint="compile the program for it: aot_compile(..., isas=(...))",
+            hint="compile the program for it: aot_compile(..., isas=(...)), for GPUs chips=(...)",
         )
     _, number, targets = min(ranked, key=lambda each: each[:2])
     return of_device[number], targets

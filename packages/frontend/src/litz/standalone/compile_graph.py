@@ -13,6 +13,7 @@ from torch.fx.graph import _PyTreeCodeGen
 from litz.capture.aot import CompileSession
 from litz.capture.compile_fx import compile_in_session, new_session, own_copy, returns_tuple
 from litz.configuration import config
+from litz.debug import Instruments
 from litz.options import config_from
 from litz.settings import Config
 from litz.standalone.artifact import CompiledArtifact, machines_of
@@ -85,17 +86,22 @@ def compiled_parts(
     chosen: Config,
     source: DynamicShapes,
     parameters: frozenset[int] = frozenset(),
+    *,
+    loads: bool = True,
 ) -> tuple[GraphModule, CompileSession, CapturedParts, Callable[..., Any]]:
     """Compile a copy of a graph, and return it, the session, the parts that were compiled, and the call.
 
     ``parameters`` are the positions of inputs that are parameters and buffers, of a graph that was exported. The call
-    is the copy itself where litz could not compile it.
+    is the copy itself where litz could not compile it. Without ``loads`` the call raises: what is compiled is for
+    another machine.
     """
     own = own_copy(gm)
     parts = CapturedParts(own)
     session = new_session(own, chosen, (parts.seen.append,))
     session.compiled, session.specialised = parts.take, source == "from_example_inputs"
     session.parameters = parameters
+    if not loads:
+        session.instrument = lambda gm, kind: Instruments(loads=False)
     settings = {name: value for name, value in _SETTINGS.items() if hasattr(functorch_config, name)}
     with traced_sizes(own, example_inputs, source) as inputs, functorch_config.patch(settings):
         call = compile_in_session(own, inputs, session)
