@@ -44,6 +44,24 @@ def test_measure_compares_litz_with_eager() -> None:
     assert row["first"] > row["median"]
 
 
+def test_warm_starts_are_timed_without_dynamo(tmp_path: Path) -> None:
+    more = tmp_path / "more.py"
+    more.write_text(
+        "import cases, torch\n"
+        "cases.CASES.clear()\n"
+        "@cases.case('pointwise')\n"
+        "def double():\n"
+        "    return lambda x: x * 2, (torch.ones(8),)\n"
+    )
+    given = ["--backends", "litz", "--modes", "train", "--repeats", "1", "--caches", str(tmp_path)]
+    command = [sys.executable, str(FOLDER / "warm.py"), "--more", str(more), *given]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150)
+    assert done.returncode == 0, done.stderr
+    mode, name, backend, seconds, unit = done.stdout.split()
+    assert (mode, name, backend, unit) == ("train", "double", "litz", "s") and 0 < float(seconds) < 60
+    assert (tmp_path / "double-train-litz" / "filled").exists()
+
+
 LIBRARY = ("mm", "addmm", "bmm", "linear", "convolution", "prepack_convolution", "_scaled_dot_product")
 
 
