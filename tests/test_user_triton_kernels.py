@@ -27,6 +27,7 @@ import litz
 import litz.cache.key
 import litz.host.runtime.externs
 from litz.cache.key import graph_key
+from litz.cache.triton_kernels import is_launch, launch_digest
 from litz.host.emit.source import host_program
 from litz.settings import Config
 from litz_codegen_triton.capabilities import CUDA, chip_capabilities
@@ -209,6 +210,18 @@ def test_kernels_and_constants_are_found_by_content(launched: list[str]) -> None
     called(add_kernel, x, n=11, BLOCK=16)
     assert counters["aot_autograd"]["total"] == 2 and counters["litz"]["cache_hits"] == 0
     assert launched == ["add_kernel", "double_kernel", "add_kernel"]
+
+
+def test_tuned_kernels_have_their_configs_in_the_digest() -> None:
+    def digest(block: int, **hooks: object) -> str | None:
+        kernel_side_table.reset_table()
+        configs = [triton.Config({"BLOCK": block}, num_warps=4, **hooks)]
+        kernel = triton.autotune(configs=configs, key=["n"])(add_kernel)
+        gm = captured(kernel, torch.ones(12), n=12)
+        return next(launch_digest(node) for node in gm.graph.nodes if is_launch(node))
+
+    assert digest(16) == digest(16) != digest(32) and digest(16) is not None
+    assert digest(16, pre_hook=lambda given: None) is None
 
 
 def test_a_kernel_without_identity_stays_in_its_process(monkeypatch: pytest.MonkeyPatch) -> None:

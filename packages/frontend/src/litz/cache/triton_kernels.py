@@ -16,13 +16,11 @@ import torch
 from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 from torch.fx import GraphModule, Node
 
+from litz.cache.key import LAUNCH
 from litz_ir.plan import CallStep, Plan
 
 Indices = tuple[int, int]
 """Indices of a kernel and of its constant arguments in torch's table."""
-
-LAUNCH = "triton_kernel_wrapper"
-"""Part of the names of torch's operators that launch a kernel."""
 
 _ROUTINE = "triton_kernel"
 """Routine of a plan that launches a kernel; its first arguments are the indices."""
