@@ -68,9 +68,8 @@ def _machines(
     if chips and kinds <= {"cpu"}:
         raise ArtifactError("chips are those of GPUs, and the program runs on the CPU", hint="give isas")
     for name, kind in product(chips, kinds - {"cpu"}):
-        targets_for([kind], chosen.replaced({"chip": name})).by_kind[
-            kind
-        ].capabilities()  # raises for unknown ones
+        made = targets_for([kind], chosen.replaced({"chip": name}))
+        made.by_kind[kind].capabilities()  # raises for an unknown chip
     for names in (chips, isas):
         twice = [name for number, name in enumerate(names) if name in names[:number]]
         if twice:
