@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from litz.deployment.manifest import parsed_manifest
 from litz_ir.errors import ArtifactError, TargetError
 
 pytest.importorskip("triton")
+shared_pool = pytest.importorskip("litz_codegen_triton.runtime").shared_pool
 TARGET = "litz_codegen_triton.target.current_chip"
 CHIPS = ("sm_80", "sm_90")
 EM_CUDA = 190
@@ -35,14 +37,16 @@ def exported() -> torch.export.ExportedProgram:
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the path of a model for two chips."""
-    return litz.aot_compile(
+def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return the path of a model for two chips; the compiling processes end with the module."""
+    yield litz.aot_compile(
         exported(),
         path=tmp_path_factory.mktemp("chips") / "model.litz",
         chips=CHIPS,
         options={"fallback": "error"},
     )
+    for worker in shared_pool().workers:
+        worker.close()
 
 
 def test_each_chip_has_a_program_of_its_own(path: Path) -> None:
