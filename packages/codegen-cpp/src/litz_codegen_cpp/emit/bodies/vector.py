@@ -10,10 +10,14 @@ from litz_ir.dtypes import DType, bf16
 from litz_ir.errors import CodegenError
 from litz_ir.loops import ScatterMode
 from litz_ir.scalar import Load
-from litz_ir.symbols import Size, free_symbols
+from litz_ir.symbols import Size, coefficient, free_symbols
 
 _LINE = 64
 """Bytes of a cache line."""
+
+_AHEAD, _FARTHEST = 8 << 10, 32 << 10
+"""Bytes between what a register tile loads and what it prefetches: at least the first, up to the second where a tile is
+as long."""
 
 _COMBINE = {"add": "{0} + {1}", "mul": "{0} * {1}", "min": "minimum({0}, {1})", "max": "maximum({0}, {1})"}
 
@@ -144,15 +148,40 @@ class MemoryEmitter:
                     texts.append(_load_strided(address, step.text, lanes, number))
         return context.define(expr.buffer, tuple(texts), expr.dtype, level, varying=True, reads=reads)
 
-    def _prefetch(self, buffer: BufferPointer, offset: Size, index: str, number: int) -> None:
-        """Prefetch what later points of a register tile load, for the first register of a cache line.
+    def load_pairs(self, expr: Load, function: str, number: int, stride: int) -> CppValue | None:
+        """Return two registers of elements, from register ``number`` on, as pairs of bf16 numbers by a function for
+        this stride between lanes; None where they are not so in memory."""
+        context, offset = self.context, expr.index[0]
+        buffer = self._buffer(expr.buffer, expr.dtype)
+        plain = not buffer.laned and context.scopes.active is None and buffer.dtype == bf16
+        if (
+            not plain
+            or (expr.buffer, offset) in context.tiles
+            or self.indices.lane_stride(offset, 2) != stride
+        ):
+            return None
+        index = self.indices.scalar(self.indices.shifted(offset, number))
+        level = max(context.scopes.conditional_level, self._earliest(expr.buffer), index.scope_level)
+        reads = frozenset((expr.buffer,)) if expr.buffer in context.written else frozenset[str]()
+        text = f"{function}({_at(buffer.pointer, index.text)})"
+        value = context.define_as("bf16_pairs", expr.buffer, text, level, reads | index.reads)
+        self._prefetch(buffer, offset, index.text, number)
+        return value
 
-        A tile reads a few rows of a matrix, which end before the CPU prefetches much of them by itself.
+    def _prefetch(self, buffer: BufferPointer, offset: Size, index: str, number: int) -> None:
+        """Prefetch what a later point of a register tile loads, for the first register of a cache line.
+
+        A tile reads a few rows of a matrix, which end before the CPU prefetches much of them by itself. The distance is
+        one tile or, of small ones, several, so that each line is prefetched once.
         """
         context = self.context
         first = number * context.lanes * buffer.dtype.itemsize % _LINE == 0
         if first and context.streamed & free_symbols(offset) and context.scopes.active is None:
-            context.scopes.line(f"prefetch_stream({_at(buffer.pointer, index)});")
+            tile = coefficient(offset, context.kernel.outer[-1].name)
+            distance = _AHEAD
+            if isinstance(tile, int) and 0 < tile * buffer.dtype.itemsize <= _FARTHEST:
+                distance = -(-_AHEAD // (tile * buffer.dtype.itemsize)) * tile * buffer.dtype.itemsize
+            context.scopes.line(f"prefetch_stream({_at(buffer.pointer, index)}, {distance});")
 
     def _in_pairs(self, buffer: BufferPointer, offset: Size) -> bool:
         """Return True where bf16 elements are loaded or stored two contiguous registers at a time."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from litz_codegen_cpp.emit.bodies.bf16_pairs import are_adjacent, multiplies_bf16
 from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
 from litz_codegen_cpp.emit.bodies.index import LANES
 from litz_codegen_cpp.emit.bodies.traversal import always_evaluated
@@ -74,6 +75,14 @@ def _is_register_tile(phase: Phase) -> bool:
     return all(each and all(any(uses[x] > 1 for x in factors) for factors in each) for each in products)
 
 
+def _fills_two(phase: Phase, lanes: int) -> bool:
+    """Return True for sums over products of bf16 numbers, two registers of which are added to one."""
+    size = phase.axes[-1].size
+    sums = [products_of(each.values[0]) or () for each in phase.statements if isinstance(each, Accumulate)]
+    long = not isinstance(size, int) or size >= 2 * lanes
+    return long and all(multiplies_bf16(each) and not are_adjacent(each) for each in sums)
+
+
 class PhaseWriter:
     """Writes one phase at the innermost scope, which is that of an outer point."""
 
@@ -87,6 +96,8 @@ class PhaseWriter:
         if self.along:
             self.registers = phase_registers(self.context.kernel, phase, self.context.lanes)
         self.fused = _is_register_tile(phase)
+        if self.along and self.fused and self.registers == 1 and _fills_two(phase, self.context.lanes):
+            self.registers = 2
         self.accumulators: dict[int, Accumulator] = {}
         self.scans: dict[int, ScanWriter] = {}
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
+from litz_codegen_cpp.emit.bodies.bf16_pairs import PairEmitter, are_adjacent, multiplies_bf16
 from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
 from litz_codegen_cpp.emit.source.scopes import CppValue
 from litz_codegen_cpp.emit.source.spelling import register_type, vector_type
@@ -132,7 +133,11 @@ class _NamedAccumulator:
         self.row = row
         self.registers = registers
         self.across, self.along = across, along
-        self.fused = fused and along and products_of(values[0]) is not None
+        products = products_of(values[0]) if fused and along else None
+        self.fused = products is not None
+        self.pairs = PairEmitter(body) if products and multiplies_bf16(products) else None
+        if products and self.pairs and not are_adjacent(products) and registers % 2 == 0:
+            self.registers = registers // 2
         self.dtype = state_dtype(combiner, row, tuple(value.dtype for value in values), scan)
         self.operands = (self.dtype, *(i64 for _ in values[1:]))
         self.state = row.of_bools if row.of_bools and self.dtype == b1 else row.name
@@ -157,7 +162,11 @@ class _NamedAccumulator:
         context = self.body.context
         lanes = context.scopes.active if self.along else None
         if self.fused and lanes is None:
-            for factors in products_of(values[0]) or ():
+            products = products_of(values[0]) or ()
+            if self.pairs and (are_adjacent(products) or context.registers % 2 == 0):
+                self.pairs.add(self.names, products)
+                return
+            for factors in products:
                 self._add_product(*factors)
             return
         found = [self.body.value(value) for value in values]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from litz_codegen_cpp.emit.source.scopes import CppValue, Scopes
 from litz_codegen_cpp.emit.source.spelling import CppNames, register_type, vector_type
-from litz_ir.dtypes import DType
+from litz_ir.dtypes import DType, bf16
 from litz_ir.plan import Kernel
 from litz_ir.symbols import Range, Size
 
@@ -108,6 +108,12 @@ class Context:
             self.scopes.line(f"const wide<{vector_type(dtype)}> {name} = {each};", level)
             halves.extend((f"{name}.lo", f"{name}.hi"))
         return CppValue(tuple(halves), dtype, level, True, reads)
+
+    def define_as(self, kind: str, stem: str, text: str, level: int, reads: frozenset[str]) -> CppValue:
+        """Define a variable of a C++ type of its own, one that holds bf16 numbers of several registers."""
+        name = self.names.fresh(stem)
+        self.scopes.line(f"const {kind} {name} = {text};", level)
+        return CppValue((name,), bf16, level, True, reads)
 
     def flag(self, fault: str) -> str:
         """Return the flag of a fault, which the outermost scope declares."""

@@ -14,7 +14,7 @@
 //   vec<R> load_run(const T* p, int64_t first, int64_t last, F at)      p[at()], for indices whose lanes grow by at most 1,
 //                                                             from first to last; also _masked, _partial
 //   vec<R> load_turning_run(const T* p, int64_t first, int64_t last, F at)   the same, for lanes that fall by at most 1 too
-//   void   prefetch_stream(const T* p)                        the cache line 8 KB behind p, of any memory
+//   void   prefetch_stream(const T* p, int64_t distance)      the cache line so many bytes behind p, of any memory
 //   void   store, store_partial, store_masked, store_strided, store_strided_partial, store_reversed, scatter, scatter_masked,
 //          scatter_partial                                    the same arguments, then the value; later lanes win
 //   wide<vec<float>> load_pair(const bf16* p)                 p[0 .. 2 LITZ_LANES)
@@ -140,8 +140,8 @@ LITZ_FN vec<reg<T>> load(const T* p) {
   return element<T>::unpack(raw_load<vec<stored<T>>>(p));
 }
 template <class T>
-LITZ_FN void prefetch_stream(const T* p) {
-  __builtin_prefetch((const char*)p + 8192);
+LITZ_FN void prefetch_stream(const T* p, int64_t distance) {
+  __builtin_prefetch((const char*)p + distance);
 }
 template <class T>
 LITZ_FN vec<reg<T>> load_masked(const T* p, mask m) {

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from litz_ir.contraction import F8, MATMULS, MatmulCall, matmul_call
-from litz_ir.dtypes import bf16, f16, f32
+from litz_ir.dtypes import DType, bf16, f16, f32
 from litz_ir.fused import Decision
 from litz_ir.loops import (
     ContractionCall,
@@ -39,6 +39,9 @@ _NOTES: Mapping[str, str] = MappingProxyType(
 _MAX_16_BIT_ROWS = 4
 """The most rows of a matmul with a matrix of 16-bit floats that no loop computes: libraries multiply more rows in the
 time of one, with instructions for pairs of such floats (8 rows, AVX-512: 0.66 of oneDNN's rate, 4 rows: 1.2)."""
+
+_PAIR_FEATURES: Mapping[DType, str] = MappingProxyType({bf16: "avx512_bf16"})
+"""The feature of a CPU whose kernels use such instructions too, by dtype."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ class GeneratedMatmuls:
             return "", ()
         call = matmul_call(operation, values)
         everywhere = device.is_gpu or self.options.batch_invariant
-        if call is None or not (everywhere or self._has_few_rows(call, computed)):
+        if call is None or not (everywhere or self._has_few_rows(call, computed, device)):
             return "", ()
         multiply = self._multiplication(call, device)
         if call.offsets is None:
@@ -114,14 +117,15 @@ class GeneratedMatmuls:
     def _is_requested(self, operation: ContractionCall) -> bool:
         return self.options.generates(operation.name, operation.origin.node)
 
-    def _has_few_rows(self, call: MatmulCall, computed: Collection[str]) -> bool:
+    def _has_few_rows(self, call: MatmulCall, computed: Collection[str], device: Capabilities) -> bool:
         """Return whether a CPU's time for a matmul is that of reading B, whose columns are contiguous in memory."""
         type_ = call.b.type
         if len(call.result.type.shape) != 2 or call.accumulator != f32 or call.offsets is not None:
             return False
         rows, by_k = call.a.type.shape[0], type_.layout.strides[-1 if call.b_transposed else 0]
         as_is = type_.dtype in (bf16, f16) and call.b.name not in computed
-        limit = _MAX_16_BIT_ROWS if as_is else MOST_ROWS
+        in_pairs = _PAIR_FEATURES.get(type_.dtype) in device.features
+        limit = _MAX_16_BIT_ROWS if as_is and not in_pairs else MOST_ROWS
         few = isinstance(rows, int) and 0 < rows <= limit and call.a.type.layout.strides[-1] == 1 == by_k
         sizes = [size for size in type_.shape if isinstance(size, int)]
         known = few and len(sizes) == len(type_.shape)
