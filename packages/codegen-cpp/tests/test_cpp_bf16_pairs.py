@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cpp_kernels import I0, R0, N, kernel
-from cpp_units import call
+from cpp_units import call, runnable
 from test_cpp_emit import load_all
 
 from litz_codegen_cpp.emit.kernel import emit_kernel
@@ -33,7 +33,7 @@ using namespace litz;
   extern "C" void form(const bf16* x, const float* y, float* sums, int64_t n) {                         \\
     sum_state<vec<float>> s;                                                                            \\
     for (int64_t i = 0; i < n; i += 2 * LITZ_LANES)                                                     \\
-      add_products(s, load_##form(x + i), join_##form(load(y + i), load(y + i + LITZ_LANES)));          \\
+      add_products(s, load_##form(x + i), join_##form<false>(load(y + i), load(y + i + LITZ_LANES)));          \\
     store(sums, s.result());                                                                            \\
   }
 SUM(adjacent)
@@ -114,10 +114,11 @@ def _tile(form: str, unroll: int) -> Kernel:
     )  # fmt: skip
 
 
-def test_register_tiles_equal_the_interpreter(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [None, *runnable()])
+def test_register_tiles_equal_the_interpreter(name: str | None, tmp_path: Path) -> None:
     kernels = [_tile(form, n) for form in ("one", "converted", "adjacent", "apart") for n in (1, 2, 3, 4)]
     assert all("add_products(" in emit_kernel(each, 16).text for each in kernels if "_3" not in each.name)
-    module = load_all(CpuTarget(build_options=BuildOptions(optimize="-O1")), kernels, tmp_path)
+    module = load_all(CpuTarget(isa=name, build_options=BuildOptions(optimize="-O1")), kernels, tmp_path)
     draw = np.random.default_rng(1)
     for each in kernels:
         for n in (1, 15, 16, 31, 32, 48, 100, 257):

@@ -64,21 +64,22 @@ class PairEmitter:
             if value is not None:
                 return value
         if isinstance(factor, tuple):
-            low, high = (context.spread(self._unrounded(each)) for each in factor)
-            text = f"join_adjacent({low.register(number)}, {high.register(number)})"
+            low, high = (context.spread(self.body.value(_unrounded(each))) for each in factor)
+            exact = all(_unrounded(each) is each for each in factor)
+            text = f"join_adjacent<{int(exact)}>({low.register(number)}, {high.register(number)})"
         else:
-            low = high = context.spread(self._unrounded(factor))
-            text = f"join_consecutive({low.register(number)}, {high.register(number + 1)})"
+            low = high = context.spread(self.body.value(_unrounded(factor)))
+            exact = _unrounded(factor) is factor
+            text = f"join_consecutive<{int(exact)}>({low.register(number)}, {high.register(number + 1)})"
         level = max(low.scope_level, high.scope_level)
         return context.define_as("bf16_pairs", "pairs", text, level, low.reads | high.reads)
 
-    def _unrounded(self, factor: Expr) -> CppValue:
-        """Return a factor as a float before its last rounding to bf16, which pairs do by themselves."""
-        narrow = _narrow(factor)
-        assert narrow is not None
-        if isinstance(narrow, Op) and narrow.name == "cast" and narrow.args[0].dtype == f32:
-            return self.body.value(narrow.args[0])
-        return self.body.value(factor)
+
+def _unrounded(factor: Expr) -> Expr:
+    """Return a factor before its last rounding to bf16, which pairs do by themselves; itself where that is exact."""
+    narrow = _narrow(factor)
+    rounded = isinstance(narrow, Op) and narrow.name == "cast" and narrow.args[0].dtype == f32
+    return narrow.args[0] if isinstance(narrow, Op) and rounded else factor
 
 
 def _narrow(factor: Expr) -> Expr | None:
