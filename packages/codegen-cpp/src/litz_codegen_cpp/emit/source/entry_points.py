@@ -21,7 +21,9 @@ CALLED = frozenset(SPELLINGS).union(
     broadcast_mask iota first_lanes any_true lane convert to_mask from_mask bits_as wrap_index clamp_index
     checked_index in_range nearest_index collapse parallel_for report vec mask reg b1 wide low high join
     transpose_tile load_reversed store_reversed lanes_behind last_lane scan_steps running by
-    prefetch_stream begin end error idle saturated add_wrapping sub_wrapping mul_wrapping
+    prefetch_stream bf16_pairs load_adjacent load_consecutive join_adjacent join_consecutive add_products
+    load_run load_run_masked load_run_partial load_turning_run load_turning_run_masked load_turning_run_partial
+    begin end error idle saturated add_wrapping sub_wrapping mul_wrapping
     LITZ_LANES main abs index select read write signal time""".split(),
 )
 """Names that the emitted text uses, which no variable may have."""
