@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain
 
-from litz_codegen_cpp.emit.attention.form import AttentionForm, attention_form
 from litz_codegen_cpp.emit.attention.writer import AttentionWriter
 from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
 from litz_codegen_cpp.emit.bodies.index import LANES
@@ -22,7 +21,7 @@ from litz_codegen_cpp.emit.source.spelling import CppNames, memory_type, remark
 from litz_ir.dtypes import b1, f64, i64
 from litz_ir.errors import CodegenError
 from litz_ir.faults import FAULTS
-from litz_ir.plan import Kernel, cpu_loops, with_user_combiners
+from litz_ir.plan import BlockedAttention, Kernel, blocked_attention, cpu_loops, with_user_combiners
 from litz_ir.scalar import HEAVY, OPS, Op
 from litz_ir.symbols import Range, extent
 
@@ -57,7 +56,7 @@ def emit_kernel(kernel: Kernel, lanes: int, comment: str = "") -> Emitted:
             "a CPU runs no horizontally fused kernels", node=kernel.name,
             hint="plan for a target with max_subkernels = 1",
         )  # fmt: skip
-    attention = attention_form(kernel)
+    attention = blocked_attention(kernel)
     if attention is None:
         kernel = with_moved_bits(with_user_combiners(kernel, STATE_CLASSES))
     return _KernelWriter(kernel, attention, lanes, comment).write()
@@ -66,7 +65,7 @@ def emit_kernel(kernel: Kernel, lanes: int, comment: str = "") -> Emitted:
 class _KernelWriter:
     """Writes one kernel: its signature, its buffers and scratch, and its loops."""
 
-    def __init__(self, kernel: Kernel, attention: AttentionForm | None, lanes: int, comment: str) -> None:
+    def __init__(self, kernel: Kernel, attention: BlockedAttention | None, lanes: int, comment: str) -> None:
         self.kernel = kernel
         self.attention = attention
         self.comment = comment

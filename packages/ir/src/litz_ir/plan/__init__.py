@@ -1,6 +1,14 @@
 """The plan: kernels, schedules, memory and steps that a host needs to run a fused graph on one target."""
 
 from litz_ir.plan.accessed_ranges import AccessRange, access_ranges
+from litz_ir.plan.blocked_attention import (
+    FIRST_QUERY,
+    AttentionProduct,
+    AttentionSum,
+    BlockedAttention,
+    blocked_attention,
+    holds_scores,
+)
 from litz_ir.plan.buffer_uses import (
     alias_path,
     kernel_devices,
@@ -74,12 +82,16 @@ from litz_ir.plan.user_combiners import with_user_combiners
 
 __all__ = [
     "COUNTER_WORDS",
+    "FIRST_QUERY",
     "LOOKBACK_WINDOW",
     "WORD_BYTES",
     "Access",
     "Accumulate",
     "Allocate",
     "Attention",
+    "AttentionProduct",
+    "AttentionSum",
+    "BlockedAttention",
     "Invocation",
     "CallStep",
     "CheckStep",
@@ -116,6 +128,8 @@ __all__ = [
     "TileRequest",
     "can_use_cluster",
     "alias_path",
+    "blocked_attention",
+    "holds_scores",
     "zeroed_words",
     "cluster_size",
     "cpu_loops",

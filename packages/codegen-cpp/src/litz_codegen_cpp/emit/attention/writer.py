@@ -5,26 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from litz_codegen_cpp.emit.attention.form import FIRST_QUERY, KEYS, PRODUCT, AttentionForm
 from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
 from litz_codegen_cpp.emit.bodies.index import LANES
 from litz_codegen_cpp.emit.loops.phases import positive, step_text, vector_loop
 from litz_codegen_cpp.emit.source.context import BufferPointer
 from litz_ir.dtypes import f32
 from litz_ir.loops import Axis
-from litz_ir.plan import Store
-from litz_ir.scalar import Checked, Expr, Load, Scalar, indirects, transform, walk
+from litz_ir.plan import FIRST_QUERY, AttentionProduct, BlockedAttention, Store
+from litz_ir.scalar import Checked, Expr, Load, Scalar, indirects, substitute_expr, transform, walk
 from litz_ir.symbols import Range, Size, add, cdiv, extent, free_symbols, mul, product, symbol
+
+KEYS = 64
+"""The most keys of a block."""
 
 _FIRST_KEY = "attention.key"
 """The symbol of the first key of a block."""
 _ROWS, _QUERIES, _KEYS, _VALUES, _SCORES, _SUMS = (
     f"attention.{name}" for name in ("rows", "queries", "keys", "values", "scores", "sums")
 )
-"""Scratch arrays: queries and results by rows, queries by lanes, a block of keys and one of values, their scores, and
-the sums of values."""
+"""Scratch arrays, each with a number: a block of rows or results; for each product its rows by lanes, and its block of
+keys; for each sum a block of values, and the sums; products of a block, which become weights."""
 _GREATEST, _TOTAL, _FACTORS = (f"attention.{name}" for name in ("greatest", "total", "factors"))
-"""Scratch arrays with an element for each query: the maximum, the total weight, and how much earlier sums shrink."""
+"""Scratch arrays with an element for each row: the maximum, the total weight, and how much earlier sums shrink."""
 
 
 def _scalars(root: Expr) -> list[Scalar]:
@@ -37,16 +39,16 @@ def _reads_along(root: Expr, axis: str) -> bool:
         atoms = list(indirects(node))
         if isinstance(node, Checked) or any(each.check == "raised" for each in atoms):
             return True
-        read = isinstance(node, Load) and node.buffer != _SCORES and axis in node.free_symbols
+        read = isinstance(node, Load) and not node.buffer.startswith(_SCORES) and axis in node.free_symbols
         if read or any(axis in each.value.free_symbols for each in atoms):
             return True
     return False
 
 
 class AttentionWriter:
-    """Writes the loops of one thread over blocks of queries, of which ``begin`` and ``end`` are the first and last."""
+    """Writes the loops of one thread over blocks of rows, of which ``begin`` and ``end`` are the first and last."""
 
-    def __init__(self, body: ExpressionEmitter, form: AttentionForm) -> None:
+    def __init__(self, body: ExpressionEmitter, form: BlockedAttention) -> None:
         self.body = body
         self.context = body.context
         self.form = form
@@ -54,14 +56,22 @@ class AttentionWriter:
         self.block = min(KEYS, self.keys.size) if isinstance(self.keys.size, int) else KEYS
         assert isinstance(form.columns.size, int), "the form has so"
         self.columns = form.columns.size
-        name, self.width = form.width
-        self.elements = Axis(name, self.width)
+        self.values = tuple(self._key_of(number) for number in range(len(form.sums)))
         body.headers.add("attention")
         context = self.context
-        context.axis_names.setdefault(name, context.names.exact(name))
-        context.ranges.update(
-            {name: extent(self.width), FIRST_QUERY: Range(0, None), _FIRST_KEY: Range(0, None)}
-        )
+        for name, width in (each.axis for each in form.products):
+            context.axis_names.setdefault(name, context.names.exact(name))
+            context.ranges[name] = extent(width)
+        context.ranges.update({FIRST_QUERY: Range(0, None), _FIRST_KEY: Range(0, None)})
+
+    def _key_of(self, number: int) -> str:
+        """Return the array of the values of a sum: that of a product's keys where they are the same elements."""
+        value, columns = self.form.sums[number].value, self.form.columns
+        for position, each in enumerate(self.form.products):
+            name, width = each.axis
+            if width == columns.size and substitute_expr(each.key, {name: symbol(columns.name)}) == value:
+                return f"{_KEYS}{position}"
+        return f"{_VALUES}{number}"
 
     def count(self) -> str:
         """Return the number of blocks of queries, at the innermost scope."""
@@ -92,12 +102,19 @@ class AttentionWriter:
 
     def _arrays(self) -> None:
         """Declare the scratch arrays, which are known by names that no buffer has."""
-        block, longest = self.form.block, max(self.width, self.columns)
-        sizes = {
-            _ROWS: block * longest, _QUERIES: self.width * block, _KEYS: self.block * self.width,
-            _VALUES: self.block * self.columns, _SCORES: self.block * block, _SUMS: self.columns * block,
-            _GREATEST: block, _TOTAL: block, _FACTORS: block,
-        }  # fmt: skip
+        form, block = self.form, self.form.block
+        widths = [each.axis[1] for each in form.products]
+        sizes = {f"{_ROWS}{number}": block * self.columns for number in range(len(form.sums))}
+        sizes[f"{_ROWS}0"] = block * max(self.columns, *widths)
+        for number, width in enumerate(widths):
+            sizes |= {f"{_QUERIES}{number}": width * block, f"{_KEYS}{number}": self.block * width}
+        for number, values in enumerate(self.values):
+            sizes[f"{_SUMS}{number}"] = self.columns * block
+            sizes.setdefault(values, self.block * self.columns)
+        for number in range(max(len(widths), len(form.sums))):
+            sizes[f"{_SCORES}{number}"] = self.block * block
+        if form.softmax is not None:
+            sizes |= dict.fromkeys((_GREATEST, _TOTAL, _FACTORS), block)
         for name, size in sizes.items():
             pointer = self.context.names.fresh(name.partition(".")[2])
             self.context.scopes.line(f"alignas(64) float {pointer}[{size}];")
@@ -129,29 +146,37 @@ class AttentionWriter:
             context.scopes.stack[-1].axes[axis.name] = name
 
     def _block_of_queries(self, first: str, stop: str) -> None:
-        block, width, columns = self.form.block, self.width, self.columns
-        rows, queries, sums = (self._pointer(name) for name in (_ROWS, _QUERIES, _SUMS))
-        greatest, total, factors = (self._pointer(name) for name in (_GREATEST, _TOTAL, _FACTORS))
-        own = add(symbol(self.form.queries.name), mul(symbol(FIRST_QUERY), -1))
-        with self._storing(_ROWS), self._loop(self.form.queries, first, stop):
-            self._tile_row(_ROWS, mul(own, width), self.elements, self.form.query)
-        self._call(f"attention_queries<{block}, {width}>", queries, rows, f"{stop} - {first}")
-        self._call("attention_start", greatest, total, sums, str(block), str(columns))
+        form, block, columns = self.form, self.form.block, self.columns
+        own = add(symbol(form.queries.name), mul(symbol(FIRST_QUERY), -1))
+        rows = self._pointer(f"{_ROWS}0")
+        for number, product_ in enumerate(form.products):
+            name, width = product_.axis
+            with self._storing(f"{_ROWS}0"), self._loop(form.queries, first, stop):
+                self._tile_row(f"{_ROWS}0", mul(own, width), Axis(name, width), product_.row)
+            queries = self._pointer(f"{_QUERIES}{number}")
+            self._call(f"attention_queries<{block}, {width}>", queries, rows, f"{stop} - {first}")
+        for number in range(len(form.sums)):
+            self._call("attention_clear", self._pointer(f"{_SUMS}{number}"), str(block * columns))
+        if form.softmax is not None:
+            self._call("attention_start", self._pointer(_GREATEST), self._pointer(_TOTAL), str(block))
         with ExitStack() as stack:
-            for axis in self.form.summed[:-1]:
+            for axis in form.summed[:-1]:
                 stack.enter_context(self._loop(axis, "0", self.body.scalar(axis.size).bracketed()))
-            if self.form.seen is not None:
-                self.context.scopes.line(f"if (!({self.body.value(self.form.seen).registers[0]})) continue;")
+            if form.seen is not None:
+                self.context.scopes.line(f"if (!({self.body.value(form.seen).registers[0]})) continue;")
             self._blocks_of_keys(first, stop)
-        self._call("transpose_tile", rows, str(columns), sums, str(block), str(columns), f"{stop} - {first}")
-        self._results(first, stop, (greatest, total, factors))
+        for number in range(len(form.sums)):
+            rows, sums = (self._pointer(f"{name}{number}") for name in (_ROWS, _SUMS))
+            self._call(
+                "transpose_tile", rows, str(columns), sums, str(block), str(columns), f"{stop} - {first}"
+            )
+        self._results(first, stop)
 
     def _blocks_of_keys(self, first: str, stop: str) -> None:
         """Write the loop over blocks of keys."""
-        context, form, block = self.context, self.form, self.form.block
+        context, form = self.context, self.form
         key, end, count = (context.names.fresh(name) for name in ("key", "key_end", "keys"))
         size = self.body.scalar(self.keys.size).bracketed()
-        keys, values, scores = (self._pointer(name) for name in (_KEYS, _VALUES, _SCORES))
         with context.scopes.block(
             f"for (int64_t {key} = 0; {key} < {size}; {key} += {self.block}) {{"
         ) as scope:
@@ -160,25 +185,41 @@ class AttentionWriter:
             context.scopes.line(f"const int64_t {end} = minimum<int64_t>({size}, {key} + {self.block});")
             context.scopes.line(f"const int64_t {count} = {end} - {key};")
             own = add(symbol(self.keys.name), mul(symbol(_FIRST_KEY), -1))
-            with self._storing(_KEYS, _VALUES), self._loop(self.keys, key, end):
-                self._tile_row(_KEYS, mul(own, self.width), self.elements, form.key)
-                self._tile_row(_VALUES, mul(own, self.columns), form.columns, form.value)
+            copied = [f"{_KEYS}{number}" for number in range(len(form.products))]
+            with self._storing(*copied, *self.values), self._loop(self.keys, key, end):
+                for name, product_ in zip(copied, form.products):
+                    self._tile_row(name, mul(own, product_.axis[1]), Axis(*product_.axis), product_.key)
+                for name, each in zip(self.values, form.sums):
+                    if name not in copied:
+                        self._tile_row(name, mul(own, self.columns), form.columns, each.value)
+            for number, product_ in enumerate(form.products):
+                self._products_of_block(number, product_, count)
+            arrays = [f"{_SCORES}{number}" for number in range(max(len(form.products), len(form.sums)))]
+            with self._storing(*arrays), self._loop(self.keys, key, end):
+                self._weights(own, first, stop)
+            self._sums_of_block(count)
+
+    def _products_of_block(self, number: int, product_: AttentionProduct, count: str) -> None:
+        scores, keys, queries = (self._pointer(f"{name}{number}") for name in (_SCORES, _KEYS, _QUERIES))
+        self._call(
+            f"attention_scores<{self.form.block}, {product_.axis[1]}>", scores, keys, queries, count
+        )
+
+    def _sums_of_block(self, count: str) -> None:
+        """Add the values of a block of keys by their weights."""
+        form, arguments = self.form, ()
+        if form.softmax is not None:
+            arrays = (self._pointer(name) for name in (f"{_SCORES}0", _GREATEST, _TOTAL, _FACTORS))
+            scores, greatest, total, factors = arrays
+            weights = f"attention_weights<{form.block}>({scores}, {count}, {greatest}, {total}, {factors})"
+            self.context.scopes.line(f"if (!{weights}) continue;")
+            arguments = (factors,)
+        for number, values in enumerate(self.values):
+            sums, weights = (self._pointer(f"{name}{number}") for name in (_SUMS, _SCORES))
             self._call(
-                f"attention_scores<{block}, {self.width}>", scores, keys, self._pointer(_QUERIES), count
-            )
-            with self._storing(_SCORES), self._loop(self.keys, key, end):
-                self._scores(own, first, stop)
-            greatest, total, factors = (self._pointer(name) for name in (_GREATEST, _TOTAL, _FACTORS))
-            weights = f"attention_weights<{block}>({scores}, {count}, {greatest}, {total}, {factors})"
-            context.scopes.line(f"if (!{weights}) continue;")
-            self._call(
-                f"attention_sums<{block}, {self.columns}>",
-                self._pointer(_SUMS),
-                values,
-                scores,
-                count,
-                factors,
-            )
+                f"attention_sums<{form.block}, {self.columns}>", sums, self._pointer(values), weights, count,
+                *arguments,
+            )  # fmt: skip
 
     def _tile_row(self, name: str, offset: Size, axis: Axis, value: Expr) -> None:
         """Write a loop that stores a row of values along ``axis``."""
@@ -188,34 +229,34 @@ class AttentionWriter:
         with vector_loop(self.body, axis, "0", str(size), LANES, 1, end):
             self.body.memory.store(name, add(offset, symbol(axis.name)), self.body.value(value))
 
-    def _scores(self, key: Size, first: str, stop: str) -> None:
-        """Write a loop over the queries of a block that replaces products by scores."""
-        queries = self.form.queries
-        at = add(mul(key, self.form.block), symbol(queries.name), mul(symbol(FIRST_QUERY), -1))
-        score = transform(
-            self.form.score, lambda node: Load(_SCORES, (at,), f32) if node == PRODUCT else node
-        )
-        if score == Load(_SCORES, (at,), f32):
+    def _weights(self, key: Size, first: str, stop: str) -> None:
+        """Write a loop over the rows of a block that replaces products by weights."""
+        form, queries = self.form, self.form.queries
+        at = add(mul(key, form.block), symbol(queries.name), mul(symbol(FIRST_QUERY), -1))
+        products = {
+            each.result: Load(f"{_SCORES}{number}", (at,), f32) for number, each in enumerate(form.products)
+        }
+        weights = [transform(each.weight, lambda node: products.get(node, node)) for each in form.sums]
+        if weights == [Load(f"{_SCORES}0", (at,), f32)]:
             return
-        # Scores of queries beyond the last one are computed too, unless that would read memory.
-        partial = _reads_along(score, queries.name)
-        end = stop if partial else f"{first} + {self.form.block}"
-        registers = 1 if partial else max(1, min(4, self.form.block // self.context.lanes))
+        # Weights of rows beyond the last one are computed too, unless that would read memory.
+        partial = any(_reads_along(each, queries.name) for each in weights)
+        end = stop if partial else f"{first} + {form.block}"
+        registers = 1 if partial else max(1, min(4, form.block // self.context.lanes))
         masked = stop if partial else None
         with vector_loop(self.body, queries, first, end, step_text(registers), registers, masked):
-            self.body.memory.store(_SCORES, at, self.body.value(score))
+            for number, each in enumerate([self.body.value(weight) for weight in weights]):
+                self.body.memory.store(f"{_SCORES}{number}", at, each)
 
     # --- results ----------------------------------------------------------------------------------------------
 
-    def _results(self, first: str, stop: str, arrays: tuple[str, str, str]) -> None:
-        """Write the statements of each query: those of single elements in a loop over elements."""
+    def _results(self, first: str, stop: str) -> None:
+        """Write the statements of each row: those of single elements in a loop over elements."""
         scopes, form, own = self.context.scopes, self.form, self.context.axis_names[self.form.queries.name]
-        greatest, total, _ = arrays
         with self._storing(*self._scratch()), self._loop(form.queries, first, stop):
             row = f"{own} - {first}"
-            largest, weight, weighted = form.results
-            for name, array in ((largest, greatest), (weight, total)):
-                value = self.context.define("result", f"{array}[{row}]", f32, scopes.top)
+            for name, array in zip(form.softmax or (), (_GREATEST, _TOTAL)):
+                value = self.context.define("result", f"{self._pointer(array)}[{row}]", f32, scopes.top)
                 scopes.remember(("scalar", name), value)
             alone = [each for each in form.stores if not self._by_column(each)]
             for each in alone:
@@ -225,20 +266,21 @@ class AttentionWriter:
             end = None if self.columns % self.context.lanes == 0 else str(self.columns)
             column = self.context.axis_names[form.columns.name]
             with vector_loop(self.body, form.columns, "0", str(self.columns), LANES, 1, end):
-                at = f"{self._pointer(_ROWS)} + ({row}) * {self.columns} + {column}"
-                text = f"load({at})" if end is None else f"load_partial({at}, {self.columns} - {column})"
-                value = self.context.define("result", (text,), f32, scopes.top, varying=True)
-                scopes.remember(("scalar", weighted), value)
+                for number, sum_ in enumerate(form.sums):
+                    rows = self._pointer(f"{_ROWS}{number}")
+                    at = f"{rows} + ({row}) * {self.columns} + {column}"
+                    text = f"load({at})" if end is None else f"load_partial({at}, {self.columns} - {column})"
+                    value = self.context.define("result", (text,), f32, scopes.top, varying=True)
+                    scopes.remember(("scalar", sum_.result), value)
                 for each in form.stores:
                     if each not in alone:
                         self.body.memory.store(each.buffer, each.offset, self.body.to_store(each.value))
 
     def _by_column(self, store: Store) -> bool:
         """Return True for a statement that differs between the elements of a row."""
-        weighted = self.form.results[2]
         names = {each.name for each in _scalars(store.value)}
         column = self.form.columns.name
-        return weighted in names or column in store.value.free_symbols | free_symbols(store.offset)
+        return any(each.result in names for each in self.form.sums) or column in store.value.free_symbols | free_symbols(store.offset)
 
     # --- loops ------------------------------------------------------------------------------------------------
 

@@ -2,13 +2,15 @@
 // that maxima and sums are taken lane by lane, and neither keys nor values are transposed. R is a multiple of LITZ_LANES.
 //
 //   void attention_queries<R, E>(to, from, count)             to[e][r] = from[r][e], 0 for r >= count
-//   void attention_start(greatest, total, sums, queries, columns)      no key has been seen
+//   void attention_clear(sums, n)                              sums[i] = 0, i < n
+//   void attention_start(greatest, total, queries)             no key has been seen
 //   void attention_scores<R, E>(scores, keys, queries, n)     scores[k][r] = sum over e of keys[k][e] * queries[e][r], k < n
 //   bool attention_weights<R>(scores, n, greatest, total, factors)
 //        scores become exponentials relative to the greatest so far; factors are those by which earlier sums shrink;
 //        false, and nothing changes, where all scores are minus infinity
 //   void attention_sums<R, D>(sums, values, weights, n, factors)
 //        sums[d][r] = sums[d][r] * factors[r] + sum over k of values[k][d] * weights[k][r]
+//   void attention_sums<R, D>(sums, values, weights, n)        the same with factors of 1
 //
 // Dao et al., "FlashAttention" (2022).
 #ifndef LITZ_ATTENTION_H
@@ -103,7 +105,7 @@ static bool attention_weights(float* scores, int64_t n, float* greatest, float* 
   return true;
 }
 
-template <int ROWS, int R, int D>
+template <int ROWS, int R, int D, bool SHRINK>
 LITZ_FN void attention_sum_tile(float* sums, const float* values, const float* weights, int64_t n, const float* factors) {
   constexpr int V = attention_vectors<R>;
   for (int64_t lane = 0; lane < R; lane += V * LITZ_LANES) {
@@ -113,7 +115,8 @@ LITZ_FN void attention_sum_tile(float* sums, const float* values, const float* w
 #pragma GCC unroll 2
       for (int v = 0; v < V; ++v) {
         const int64_t at = lane + v * LITZ_LANES;
-        tile[i][v] = load(sums + i * R + at) * load(factors + at);
+        tile[i][v] = load(sums + i * R + at);
+        if constexpr (SHRINK) tile[i][v] = tile[i][v] * load(factors + at);
       }
     attention_tile<ROWS, V, R>(tile, values, 1, D, weights + lane, n);
 #pragma GCC unroll 16
@@ -122,18 +125,28 @@ LITZ_FN void attention_sum_tile(float* sums, const float* values, const float* w
       for (int v = 0; v < V; ++v) store(sums + i * R + lane + v * LITZ_LANES, tile[i][v]);
   }
 }
-template <int R, int D>
-static void attention_sums(float* sums, const float* values, const float* weights, int64_t n, const float* factors) {
+template <int R, int D, bool SHRINK>
+static void attention_sum_tiles(float* sums, const float* values, const float* weights, int64_t n, const float* factors) {
   constexpr int TILES = (D + ATTENTION_ROWS - 1) / ATTENTION_ROWS, ROWS = (D + TILES - 1) / TILES, WHOLE = D / ROWS, REST = D % ROWS;
-  for (int64_t d = 0; d < WHOLE * ROWS; d += ROWS) attention_sum_tile<ROWS, R, D>(sums + d * R, values + d, weights, n, factors);
+  for (int64_t d = 0; d < WHOLE * ROWS; d += ROWS)
+    attention_sum_tile<ROWS, R, D, SHRINK>(sums + d * R, values + d, weights, n, factors);
   if constexpr (REST > 0)
-    attention_sum_tile<REST, R, D>(sums + WHOLE * ROWS * R, values + WHOLE * ROWS, weights, n, factors);
+    attention_sum_tile<REST, R, D, SHRINK>(sums + WHOLE * ROWS * R, values + WHOLE * ROWS, weights, n, factors);
+}
+template <int R, int D>
+LITZ_FN void attention_sums(float* sums, const float* values, const float* weights, int64_t n, const float* factors) {
+  attention_sum_tiles<R, D, true>(sums, values, weights, n, factors);
+}
+template <int R, int D>
+LITZ_FN void attention_sums(float* sums, const float* values, const float* weights, int64_t n) {
+  attention_sum_tiles<R, D, false>(sums, values, weights, n, nullptr);
 }
 
-LITZ_FN void attention_start(float* greatest, float* total, float* sums, int64_t queries, int64_t columns) {
+LITZ_FN void attention_clear(float* sums, int64_t n) { __builtin_memset(sums, 0, sizeof(float) * n); }
+
+LITZ_FN void attention_start(float* greatest, float* total, int64_t queries) {
   for (int64_t r = 0; r < queries; ++r) greatest[r] = -__builtin_inff();
   __builtin_memset(total, 0, sizeof(float) * queries);
-  __builtin_memset(sums, 0, sizeof(float) * queries * columns);
 }
 
 template <int R, int E>

@@ -1,0 +1,340 @@
+"""Recognition of kernels that are attention: sums of weighted values whose weights hold nested reductions.
+
+A CPU computes them in blocks. The scheduler plans otherwise what is not recognised here, and the code generator asks
+again: as plain loops such a kernel would compute each score once for every element of a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import gcd
+
+from litz_ir.dtypes import f32
+from litz_ir.loops import Axis, NamedCombiner
+from litz_ir.plan.kernel import Accumulate, Kernel, Store
+from litz_ir.scalar import (
+    Const,
+    Expr,
+    Masked,
+    NestedReduction,
+    Op,
+    Scalar,
+    cast,
+    const,
+    indirects_in,
+    masked,
+    nested_reductions,
+    substitute_expr,
+    transform,
+    walk,
+)
+from litz_ir.symbols import FloorDiv, Size, Symbol, Term, symbol
+
+FIRST_QUERY = "attention.query"
+"""The symbol of the first row of a block."""
+
+_QUERIES, _LEAST_BLOCK = 64, 16
+"""Rows of a block, a multiple of the lanes of all vectors (their scores with 64 keys fill 16 KB), and the fewest: those
+of the widest vector."""
+
+_MOST_WIDTH = 256
+"""The most elements of a query or a value."""
+
+_SOFTMAX, _SUM = NamedCombiner("softmax_sum"), NamedCombiner("sum")
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionProduct:
+    """A dot product of a row and a key, for each of them."""
+
+    result: Scalar
+    """The product in weights."""
+    axis: tuple[str, int]
+    """Name and size of the axis of the elements."""
+    row: Expr
+    """An element of a row."""
+    key: Expr
+    """An element of a key, over :data:`FIRST_QUERY` in place of the row."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSum:
+    """A sum over the keys of a weight times a value."""
+
+    weight: Expr
+    """The weight of a row and a key, over the products, and over :data:`FIRST_QUERY` where that is enough."""
+    value: Expr
+    """An element of a value, over :data:`FIRST_QUERY` in place of the row."""
+    result: str
+    """The name of the sum."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedAttention:
+    """A kernel that computes weighted sums of values, and then stores results of each row or element.
+
+    The rows are queries, or keys in the gradients of keys and values; "keys" are what the sums run over.
+    """
+
+    batch: tuple[Axis, ...]
+    """The outer axes besides the next two."""
+    queries: Axis
+    """The outer axis of the rows, which run along the lanes."""
+    columns: Axis
+    """The outer axis of the elements of a value."""
+    block: int
+    """Rows of a block: keys and values are the same for all of them."""
+    summed: tuple[Axis, ...]
+    """The axes of the keys; the last is divided into blocks."""
+    products: tuple[AttentionProduct, ...]
+    """The dot products that weights are computed from."""
+    sums: tuple[AttentionSum, ...]
+    """The sums."""
+    softmax: tuple[str, str] | None
+    """The names of the maximum and the total weight where the weights of the one sum are scores, whose softmax weights
+    the values; ``None`` where they weight them as they are."""
+    seen: Expr | None
+    """The condition, of the outer points and the leading axes of the keys, without which keys have no weight."""
+    stores: tuple[Store, ...]
+    """Statements of the results."""
+
+
+def holds_scores(kernel: Kernel) -> bool:
+    """Return True for a kernel whose sums hold nested reductions, which other loops compute again for each column."""
+    return any(
+        isinstance(statement, Accumulate) and bool(nested_reductions(*statement.values))
+        for phase in kernel.phases
+        for statement in phase.statements
+    )
+
+
+def blocked_attention(kernel: Kernel) -> BlockedAttention | None:
+    """Match a kernel whose first phase is weighted sums over nested reductions and whose others are plain stores."""
+    if not kernel.phases or kernel.scratch or any(phase.axes for phase in kernel.phases[1:]):
+        return None
+    first, *rest = kernel.phases
+    later = [statement for phase in rest for statement in phase.statements]
+    stores = [each for each in later if isinstance(each, Store) and each.mode == "set"]
+    sums = [each for each in first.statements if isinstance(each, Accumulate)]
+    if len(stores) < len(later) or len(sums) < len(first.statements) or not sums or not first.axes:
+        return None
+    known = {info.name for info in kernel.symbols}
+    values = [value for each in sums for value in each.values]
+    if any(isinstance(each, Scalar) and each.name not in known for each in walk(*values)):
+        return None
+    if len(sums) == 1 and sums[0].combiner == _SOFTMAX:
+        largest, total, weighted = (name for name, _ in sums[0].results)
+        score, value = sums[0].values
+        matcher = _Matcher(kernel, first.axes, (AttentionSum(score, value, weighted),), (largest, total))
+    elif all(each.combiner == _SUM for each in sums):
+        terms = [_term(each.values[0], each.results[0][0]) for each in sums]
+        found = tuple(each for each in terms if each is not None)
+        if len(found) < len(terms):
+            return None
+        matcher = _Matcher(kernel, first.axes, found, None)
+    else:
+        return None
+    return matcher.match(tuple(stores))
+
+
+def _term(value: Expr, result: str) -> AttentionSum | None:
+    """Return the weight, which holds nested reductions, and the value of a summand."""
+    if not isinstance(value, Op) or value.name != "mul":
+        return None
+    a, b = value.args
+    if not nested_reductions(a):
+        a, b = b, a
+    return AttentionSum(a, b, result)
+
+
+class _Matcher:
+    """The matching of the sums of one kernel."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        summed: Sequence[Axis],
+        sums: tuple[AttentionSum, ...],
+        softmax: tuple[str, str] | None,
+    ) -> None:
+        self.kernel = kernel
+        self.summed = tuple(summed)
+        self.keys = frozenset(axis.name for axis in summed)
+        self.sums = sums
+        self.softmax = softmax
+
+    def match(self, stores: tuple[Store, ...]) -> BlockedAttention | None:
+        """Return the form, with the last outer axis that only weights depend on as that of the rows."""
+        weights = frozenset[str]().union(*(each.weight.free_symbols for each in self.sums))
+        values = frozenset[str]().union(*(each.value.free_symbols for each in self.sums))
+        for each in self.sums:
+            if each.weight.dtype != f32 or each.value.dtype != f32 or nested_reductions(each.value):
+                return None
+        alone = [each for each in self.kernel.outer if each.name not in weights]
+        columns = [each for each in alone if each.name in values]
+        if len(columns) != 1 or not isinstance(columns[0].size, int) or columns[0].size > _MOST_WIDTH:
+            return None
+        for queries in reversed([each for each in self.kernel.outer if each not in alone]):
+            found = self._form(queries, columns[0], stores)
+            if found is not None:
+                return found
+        return None
+
+    def _product(self, product: NestedReduction, number: int, under: tuple[Expr, ...]) -> AttentionProduct | None:
+        """Return the row and the key of a product over one axis of known size."""
+        body = product.body
+        if product.dtype != f32 or len(product.axes) != 1 or not isinstance(body, Op) or body.name != "mul":
+            return None
+        ((name, size),) = product.axes
+        if not isinstance(size, int) or not 1 <= size <= _MOST_WIDTH:
+            return None
+        varies = [bool(each.free_symbols & self.keys) for each in body.args]
+        if varies[0] == varies[1]:
+            return None
+        row, key = body.args[::-1] if varies[0] else body.args
+        for condition in under:
+            key = masked(condition, key, const(0.0, key.dtype))
+        return AttentionProduct(Scalar(f"attention.product{number}", f32), (name, size), cast(row, f32), cast(key, f32))
+
+    def _block(self, queries: Axis, shared: Iterable[Expr]) -> int:
+        """Return the rows of a block in which ``shared`` are the same; 0 where there is none."""
+        length = _rows(queries.size)
+        for term in _terms(shared):
+            if isinstance(term, FloorDiv) and term.dividend == symbol(queries.name):
+                if not isinstance(term.divisor, int):
+                    return 0
+                length = gcd(length, term.divisor)
+        if length < _LEAST_BLOCK or any(_is_loose(term, queries.name) for term in _terms(shared)):
+            return 0
+        return length
+
+    def _form(self, queries: Axis, columns: Axis, stores: tuple[Store, ...]) -> BlockedAttention | None:
+        sums, seen = self.sums, self._seen(queries, columns)
+        if seen is not None:
+            shown = partial(_holding, seen)
+            sums = tuple(
+                AttentionSum(transform(each.weight, shown), transform(each.value, shown), each.result)
+                for each in sums
+            )
+        products = self._products(tuple(each.weight for each in sums))
+        if products is None or any(queries.name not in each.row.free_symbols for each in products.values()):
+            return None
+        shared = [each.value for each in sums] + [each.key for each in products.values()]
+        block = self._block(queries, shared if seen is None else (*shared, seen))
+        if not block:
+            return None
+        first = {queries.name: symbol(FIRST_QUERY)}
+
+        def of_products(weight: Expr) -> Expr:
+            weight = transform(weight, lambda node: products[node].result if node in products else node)
+            return transform(weight, lambda node: self._of_block(node, queries, block))
+
+        return BlockedAttention(
+            tuple(axis for axis in self.kernel.outer if axis not in (queries, columns)),
+            queries, columns, block, self.summed,
+            tuple(
+                AttentionProduct(each.result, each.axis, each.row, substitute_expr(each.key, first))
+                for each in products.values()
+            ),
+            tuple(
+                AttentionSum(of_products(each.weight), substitute_expr(each.value, first), each.result)
+                for each in sums
+            ),
+            self.softmax, None if seen is None else substitute_expr(seen, first), stores,
+        )  # fmt: skip
+
+    def _products(self, weights: tuple[Expr, ...]) -> dict[Expr, AttentionProduct] | None:
+        """Return the products that weights are computed from, by their nested reductions."""
+        found: dict[Expr, AttentionProduct] = {}
+        for number, product in enumerate(nested_reductions(*weights)):
+            under = _conditions(weights, product)
+            matched = None if under is None else self._product(product, number, under)
+            if matched is None:
+                return None
+            found[product] = matched
+        return found or None
+
+    def _of_block(self, node: Expr, queries: Axis, block: int) -> Expr:
+        """Return a part of a weight, of the first row of a block where it is the same for all of them."""
+        if queries.name not in node.free_symbols or self._block(queries, (node,)) < block:
+            return node
+        return substitute_expr(node, {queries.name: symbol(FIRST_QUERY)})
+
+    def _seen(self, queries: Axis, columns: Axis) -> Expr | None:
+        """Return the condition without which the weights of whole blocks of keys are those of hidden keys."""
+        hidden = 0.0 if self.softmax is None else float("-inf")
+        conditions: set[Expr] = set()
+        for each in self.sums:
+            for part, other in ((each.weight, hidden), (each.value, 0.0)):
+                if not isinstance(part, Masked) or not isinstance(part.other, Const) or part.other.value != other:
+                    return None
+                conditions.add(part.cond)
+        condition = conditions.pop()
+        varying = {self.summed[-1].name, columns.name}
+        if conditions or condition.free_symbols & varying or not self._block(queries, (condition,)):
+            return None
+        return condition
+
+
+def _rows(size: Size) -> int:
+    """Return the rows of a block: fewer where there are no more."""
+    rows = _QUERIES
+    while isinstance(size, int) and rows > _LEAST_BLOCK and rows >= 2 * size:
+        rows //= 2
+    return rows
+
+
+def _holding(condition: Expr, node: Expr) -> Expr:
+    """Return a node where the condition holds."""
+    return node.body if isinstance(node, Masked) and node.cond == condition else node
+
+
+def _terms(roots: Iterable[Expr]) -> Iterator[Term]:
+    """Yield each index term in expressions and each of its subterms, without those of quotients."""
+    stack: list[Size] = [term for root in roots for node in _inside(root) for term in node.terms]
+    visited: set[Term] = set()
+    while stack:
+        term = stack.pop()
+        if isinstance(term, Term) and term not in visited:
+            visited.add(term)
+            yield term
+            if not (isinstance(term, FloorDiv) and isinstance(term.dividend, Symbol)):
+                stack.extend(term.children())
+
+
+def _inside(root: Expr) -> Iterator[Expr]:
+    """Yield the nodes of an expression, including those inside indirect indices."""
+    stack, seen = [root], set[Expr]()
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            stack.extend(node.children)
+            stack.extend(atom.value for term in node.terms for atom in indirects_in(term))
+
+
+def _is_loose(term: Term, name: str) -> bool:
+    """Return True for the axis itself, which occurs in no quotient here."""
+    return isinstance(term, Symbol) and term.name == name
+
+
+def _conditions(roots: Iterable[Expr], product: NestedReduction) -> tuple[Expr, ...] | None:
+    """Return the conditions around the product; ``None`` where it occurs under different ones or in an index."""
+    found: set[tuple[Expr, ...]] = set()
+    stack: list[tuple[Expr, tuple[Expr, ...]]] = [(root, ()) for root in roots]
+    visited: set[tuple[Expr, tuple[Expr, ...]]] = set()
+    while stack:
+        node, under = stack.pop()
+        if (node, under) in visited:
+            continue
+        visited.add((node, under))
+        if node == product:
+            found.add(under)
+        elif isinstance(node, Masked):
+            stack += [(node.cond, under), (node.body, (*under, node.cond)), (node.other, under)]
+        else:
+            stack += [(child, under) for child in node.children]
+    return found.pop() if len(found) == 1 else None
