@@ -25,6 +25,7 @@ __all__ = [
     "UnsupportedOperation",
     "NotCompiled",
     "ScheduleError",
+    "UnblockedAttention",
     "CodegenError",
     "ToolchainError",
     "CompilerNotFound",
@@ -196,6 +197,10 @@ class ScheduleError(LitzError):
     """The scheduler cannot make a plan of a graph."""
 
     stage = "scheduler"
+
+
+class UnblockedAttention(ScheduleError):
+    """A CPU cannot compute attention in blocks; it has to be lowered to matmuls, which store its scores."""
 
 
 class CodegenError(LitzError):

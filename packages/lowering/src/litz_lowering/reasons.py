@@ -40,6 +40,10 @@ FLEX_ATTENTION_DTYPE = Reason(
     "flex_attention.dtype", "its operands are not all 16-bit or 32-bit floats of one dtype"
 )
 FLEX_ATTENTION_EMPTY = Reason("flex_attention.empty", "one of its operands has no elements")
+FLEX_ATTENTION_BLOCKS = Reason(
+    "flex_attention.blocks",
+    "a CPU cannot compute its scores in blocks, and would compute each once for every element of a value",
+)
 FLEX_ATTENTION_GRADIENT = Reason(
     "flex_attention.gradient",
     "its gradient is unused, must be deterministic, or reads a whole captured tensor",

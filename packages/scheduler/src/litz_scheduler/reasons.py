@@ -109,6 +109,10 @@ LIBRARY_CONVOLUTION_BIAS = Reason(
 LIBRARY_GENERATED = Reason(
     "library.generated", "it was chosen to run as a loop, which its prologue and epilogue can be fused into"
 )
+LIBRARY_BLOCKS = Reason(
+    "library.blocks",
+    "kernels compute its scores in blocks, which stay in cache, quicker than the library, and fuse with what is around it",
+)
 LIBRARY_TILES = Reason(
     "library.tiles",
     "kernels compute it in tiles over prepacked weights, and its epilogue while a tile is in cache",

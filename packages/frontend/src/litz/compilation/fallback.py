@@ -14,7 +14,14 @@ from litz.pipeline import Progress, Scheme, Stages
 from litz.targets import scheduled_by
 from litz.tuning.tuned_graph import Better
 from litz_ir.device import CPU
-from litz_ir.errors import CodegenError, CompilerNotFound, CompileTimeout, LitzError, ScheduleError
+from litz_ir.errors import (
+    CodegenError,
+    CompilerNotFound,
+    CompileTimeout,
+    LitzError,
+    ScheduleError,
+    UnblockedAttention,
+)
 from litz_ir.loops import LoopGraph
 from litz_ir.plan import Kernel, Launch, Plan, launches_on, origins_by_subkernel, split_subkernels
 from litz_ir.target import Target, requirements_of
@@ -70,13 +77,17 @@ class Fallback:
                 if progress.artifact is not None:
                     stages.cache.drop(progress.artifact)  # other processes could not load it either
                 alone = progress.plan is None or progress.plan.device == CPU
-                if stages.config.fallback == "error" or (isinstance(error, CompilerNotFound) and alone):
+                stored = isinstance(error, UnblockedAttention)
+                if (stages.config.fallback == "error" and not stored) or (isinstance(error, CompilerNotFound) and alone):
                     raise
-                blamed = self._blamed(error, progress)
+                blamed = (
+                    _nodes_at_fault(error, progress.lowered) if stored else self._blamed(error, progress)
+                )
                 if not blamed - forced:
                     raise
                 self.forced = forced | blamed
-                failed.append((error, stages.loops))
+                if not stored:
+                    failed.append((error, stages.loops))
                 continue
             for failure, loops in failed:
                 instead = f"{', '.join(sorted(forced))} run as ATen instead"

@@ -7,7 +7,6 @@ from litz_ir.plan.blocked_attention import (
     AttentionSum,
     BlockedAttention,
     blocked_attention,
-    holds_scores,
 )
 from litz_ir.plan.buffer_uses import (
     alias_path,
@@ -129,7 +128,6 @@ __all__ = [
     "can_use_cluster",
     "alias_path",
     "blocked_attention",
-    "holds_scores",
     "zeroed_words",
     "cluster_size",
     "cpu_loops",

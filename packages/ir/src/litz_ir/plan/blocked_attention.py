@@ -101,15 +101,6 @@ class BlockedAttention:
     """Statements of the results."""
 
 
-def holds_scores(kernel: Kernel) -> bool:
-    """Return True for a kernel whose sums hold nested reductions, which other loops compute again for each column."""
-    return any(
-        isinstance(statement, Accumulate) and bool(nested_reductions(*statement.values))
-        for phase in kernel.phases
-        for statement in phase.statements
-    )
-
-
 def blocked_attention(kernel: Kernel) -> BlockedAttention | None:
     """Match a kernel whose first phase is weighted sums over nested reductions and whose others are plain stores."""
     if not kernel.phases or kernel.scratch or any(phase.axes for phase in kernel.phases[1:]):

@@ -53,6 +53,8 @@ class MarkFlexAttention:
     """Decomposition table used while tracing."""
     lowered: Callable[[GraphModule], LoopGraph]
     """Lowers a traced function to its loop graph."""
+    stored: frozenset[str] = frozenset()
+    """Names of calls that their device cannot compute in blocks, so that they stay matmuls."""
     deterministic: bool = False
     """Refuse gradients of captured tensors, which are sums in no fixed order."""
     name: str = "fx.flex_attention"
@@ -66,6 +68,8 @@ class MarkFlexAttention:
         module, graph = copy.copy(data.module), copy.deepcopy(data.graph)
         for node in (each for each in graph.nodes if each.name in found):
             reason, about = _refusal(node, self.deterministic), ""
+            if reason is None and node.name in self.stored:
+                reason = reasons.FLEX_ATTENTION_BLOCKS
             if reason is None:
                 functions = self._functions(module, node)
                 about = next(filter(None, (self._refused(each) for _, each in functions)), "")

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from litz_ir.device import Device
+from litz_ir.device import CPU, Device
 from litz_ir.dtypes import i64
-from litz_ir.errors import ScheduleError
+from litz_ir.errors import ScheduleError, UnblockedAttention
 from litz_ir.fused import Decision, Group
-from litz_ir.loops import Axis, Operation, Pointwise, TensorType, Value, contiguous
+from litz_ir.loops import Axis, Operation, Pointwise, Reduction, TensorType, Value, contiguous
 from litz_ir.passes import PassContext
-from litz_ir.plan import KernelOrigin, Parameter, Schedule, cluster_size, scan_segment, workspace_words
-from litz_ir.scalar import Expr, Load
+from litz_ir.plan import (
+    Kernel,
+    KernelOrigin,
+    Parameter,
+    Schedule,
+    blocked_attention,
+    cluster_size,
+    scan_segment,
+    workspace_words,
+)
+from litz_ir.scalar import Expr, Load, nested_reductions
 from litz_ir.symbols import SymbolTable, symbol
 from litz_ir.target import Capabilities
 from litz_scheduler import reasons
@@ -70,6 +79,7 @@ class LaunchBuilder:
         bound = canonicalize(body, schedule, values.type, values.memory, self.symbols)
         if not bound.buffers:
             return  # nothing reads its values: it is dead code that no pass has removed
+        self._require_blocks(bound.kernel, group)
         if cluster_size(bound.kernel.schedule) > 1 or scan_segment(bound.kernel.schedule):
             bound = self._with_workspace(bound, group, capabilities)
         fused = self.lineage.of(member.operation for member in group.members)
@@ -84,6 +94,20 @@ class LaunchBuilder:
                 tuple(KernelOrigin(name, operation.origin) for name, operation in fused),
             )
         )
+
+    def _require_blocks(self, kernel: Kernel, group: Group) -> None:
+        """Raise ``UnblockedAttention`` for a long kernel of a CPU that would compute each score several times."""
+        operations = [self.operations[member.operation] for member in group.members]
+        scores = [each for each in operations if isinstance(each, Reduction) and _recomputes_scores(each)]
+        if not scores or scores[0].results[0].type.device != CPU or blocked_attention(kernel) is not None:
+            return
+        first = scores[0]
+        work = estimate(points((*first.axes, *first.reduce_axes)), self.symbols) * body_cost(*first.bodies)
+        if work > _LONG:
+            raise UnblockedAttention(
+                f"{first.name} is attention that a CPU cannot compute in blocks",
+                node=first.name, origin=first.origin, hint="store its scores: compute it by matmuls and a softmax",
+            )  # fmt: skip
 
     def fill(self, value: Value, axes: tuple[Axis, ...], body: Expr) -> None:
         """Append the launch of a kernel that fills ``value`` with ``body`` at each point of ``axes``."""
@@ -128,6 +152,16 @@ class LaunchBuilder:
             work += spanned * body_cost(*(b for s in phase.statements for b in bodies_of(s)))
         scratch = bool(body.scratch)
         return schedule_nest(nest, traffic, work, capabilities, self.symbols, self.options, scratch)
+
+
+_LONG = 1 << 24
+"""Operations, in adds, above which attention runs in blocks or not in loops at all: about a hundredth of a second."""
+
+
+def _recomputes_scores(reduction: Reduction) -> bool:
+    """Return True for a reduction with nested reductions that are the same for all points of an outer axis."""
+    names = frozenset[str]().union(*(each.free_symbols for each in nested_reductions(*reduction.bodies)))
+    return bool(names) and not names.issuperset(axis.name for axis in reduction.axes if axis.size != 1)
 
 
 def machine_of(device: Device, context: PassContext) -> Capabilities:

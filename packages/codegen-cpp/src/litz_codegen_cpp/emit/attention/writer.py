@@ -207,17 +207,19 @@ class AttentionWriter:
 
     def _sums_of_block(self, count: str) -> None:
         """Add the values of a block of keys by their weights."""
-        form, arguments = self.form, ()
+        form = self.form
+        arguments: tuple[str, ...] = ()
         if form.softmax is not None:
             arrays = (self._pointer(name) for name in (f"{_SCORES}0", _GREATEST, _TOTAL, _FACTORS))
             scores, greatest, total, factors = arrays
-            weights = f"attention_weights<{form.block}>({scores}, {count}, {greatest}, {total}, {factors})"
-            self.context.scopes.line(f"if (!{weights}) continue;")
+            values = f"{self._pointer(self.values[0])}, {count} * {self.columns}"
+            weights = f"({scores}, {count}, {values}, {greatest}, {total}, {factors})"
+            self.context.scopes.line(f"if (!attention_weights<{form.block}>{weights}) continue;")
             arguments = (factors,)
-        for number, values in enumerate(self.values):
+        for number, array in enumerate(self.values):
             sums, weights = (self._pointer(f"{name}{number}") for name in (_SUMS, _SCORES))
             self._call(
-                f"attention_sums<{form.block}, {self.columns}>", sums, self._pointer(values), weights, count,
+                f"attention_sums<{form.block}, {self.columns}>", sums, self._pointer(array), weights, count,
                 *arguments,
             )  # fmt: skip
 

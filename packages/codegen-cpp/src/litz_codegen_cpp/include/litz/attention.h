@@ -5,9 +5,9 @@
 //   void attention_clear(sums, n)                              sums[i] = 0, i < n
 //   void attention_start(greatest, total, queries)             no key has been seen
 //   void attention_scores<R, E>(scores, keys, queries, n)     scores[k][r] = sum over e of keys[k][e] * queries[e][r], k < n
-//   bool attention_weights<R>(scores, n, greatest, total, factors)
+//   bool attention_weights<R>(scores, n, values, elements, greatest, total, factors)
 //        scores become exponentials relative to the greatest so far; factors are those by which earlier sums shrink;
-//        false, and nothing changes, where all scores are minus infinity
+//        false, and nothing changes, where all scores are minus infinity and all values are finite, so that they add 0
 //   void attention_sums<R, D>(sums, values, weights, n, factors)
 //        sums[d][r] = sums[d][r] * factors[r] + sum over k of values[k][d] * weights[k][r]
 //   void attention_sums<R, D>(sums, values, weights, n)        the same with factors of 1
@@ -76,8 +76,17 @@ static void attention_scores(float* scores, const float* keys, const float* quer
   }
 }
 
+static bool attention_finite(const float* values, int64_t elements) {
+  vec<float> products = broadcast<float>(0);  // those with 0, NaN for infinity
+  const int64_t whole = elements / LITZ_LANES * LITZ_LANES;
+  for (int64_t i = 0; i < whole; i += LITZ_LANES) products = mul_add(load(values + i), broadcast<float>(0), products);
+  for (int64_t i = whole; i < elements; ++i) products = products + broadcast<float>(values[i] * 0);
+  return !any_true(ne(products, products));
+}
+
 template <int R>
-static bool attention_weights(float* scores, int64_t n, float* greatest, float* total, float* factors) {
+static bool attention_weights(float* scores, int64_t n, const float* values, int64_t elements, float* greatest, float* total,
+                              float* factors) {
   const vec<float> least = broadcast<float>(-__builtin_inff()), zero = broadcast<float>(0);
   alignas(64) float tops[R];
   bool any = false;
@@ -87,7 +96,7 @@ static bool attention_weights(float* scores, int64_t n, float* greatest, float* 
     store(tops + lane, top);
     any |= any_true(ne(top, least));
   }
-  if (!any) return false;
+  if (!any && attention_finite(values, elements)) return false;
   for (int64_t lane = 0; lane < R; lane += LITZ_LANES) {
     const vec<float> before = load(greatest + lane), top = maximum(before, load(tops + lane));
     const vec<float> base = select(eq(top, least), zero, top);  // rows without any key yet

@@ -28,15 +28,26 @@ class AttentionRoutine:
     key 0) or ``"last"`` (bottom right, the last query and the last key)."""
     empty: float = -math.inf
     """The logsumexp that is returned for a row whose keys are all masked."""
+    rounded: bool = True
+    """True where weights and their gradients are rounded to the dtype of Q before they are multiplied again."""
+    block: int = 128
+    """Positions in a block of those that a causal mask leaves."""
 
 
 _FLASH = AttentionRoutine(aligned="last", empty=math.inf)
 _EFFICIENT = AttentionRoutine(frozenset({bf16, f16, f32}), groups=False, biased=True)
 _CUDNN = AttentionRoutine()
+_FLASH_ON_CPU = AttentionRoutine(
+    frozenset({bf16, f16, f32}), biased=True, empty=0.0, rounded=False, block=64
+)
 
 _OPERANDS = "query=query key=key value=value"
 _UNREAD = "unread=cum_seq_q unread=cum_seq_k unread=max_q unread=max_k"
 _SEEDS = "unread=philox_seed unread=philox_offset"
+
+ATTENTION_ON_CPU = "aten._scaled_dot_product_flash_attention_for_cpu.default"
+GRADIENT_ON_CPU = "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"
+"""The routines for CPUs, whose gradient has none for a bias."""
 
 ATTENTIONS: Mapping[str, tuple[AttentionRoutine, str]] = MappingProxyType(
     {
@@ -51,6 +62,9 @@ ATTENTIONS: Mapping[str, tuple[AttentionRoutine, str]] = MappingProxyType(
             _CUDNN,
             f"{_OPERANDS} bias=attn_bias unread=compute_log_sumexp dropout=dropout_p causal=is_causal"
             " debug=return_debug_mask scale=scale",
+        ),
+        ATTENTION_ON_CPU: (
+            _FLASH_ON_CPU, f"{_OPERANDS} dropout=dropout_p causal=is_causal bias=attn_mask scale=scale",
         ),
     }
 )  # fmt: skip
@@ -77,6 +91,11 @@ GRADIENTS: Mapping[str, tuple[AttentionRoutine, str]] = MappingProxyType(
             f"grad_out=grad_out {_OPERANDS} out=out logsumexp=logsumexp {_SEEDS} bias=attn_bias {_UNREAD}"
             " dropout=dropout_p causal=is_causal scale=scale",
         ),
+        GRADIENT_ON_CPU: (
+            _FLASH_ON_CPU,
+            f"grad_out=grad_out {_OPERANDS} out=out logsumexp=logsumexp dropout=dropout_p causal=is_causal"
+            " bias=attn_mask scale=scale",
+        ),
     }
 )  # fmt: skip
 """The same for the gradients of attention. The first three results are the gradients of Q, K and V."""
@@ -96,13 +115,14 @@ class AttentionCall:
     value: Value
     """V, of shape (batch, KV heads, key positions, value dimension)."""
     bias: Value | None
-    """Added to the scores: (batch, query heads, query positions, key positions), broadcast where a size is 1."""
+    """Added to the scores: (batch, query heads, query positions, key positions), broadcast where a size is 1, or the
+    last of these dimensions."""
     scale: float
     """Multiplies the scores; ``1 / sqrt(head dimension)`` where the call gives none."""
     diagonal: Size | None
     """Query ``m`` sees keys ``0`` to ``m + diagonal``, as with a causal mask; ``None`` where it sees all keys."""
-    empty_logsumexp: float
-    """The logsumexp of a row whose keys are all masked."""
+    routine: AttentionRoutine
+    """The routine that the call is of."""
 
     @property
     def group(self) -> int:
@@ -136,7 +156,8 @@ def gradient_call(call: Call, values: Mapping[str, Value]) -> AttentionGradientC
     routine, signature = GRADIENTS[call.target]
     roles = dict(by_role(signature, call.arguments, call.attributes))
     grad_mask = roles.pop("grad_mask", ())
-    if not isinstance(grad_mask, tuple) or (roles.get("bias") is not None and grad_mask[3:] != (False,)):
+    biased = roles.get("bias") is not None and call.target != GRADIENT_ON_CPU
+    if not isinstance(grad_mask, tuple) or (biased and grad_mask[3:] != (False,)):
         return None
     grad_out, out, logsumexp = (
         _tensor(roles.pop(role, None), values) for role in ("grad_out", "out", "logsumexp")
@@ -176,7 +197,7 @@ def _attention(
     # A mask aligned to the last positions hides no key from the last query.
     hides = causal and not (routine.aligned == "last" and queries == 1)
     softmax_scale = 1 / math.sqrt(head_dim) if scale is None else float(scale)
-    return AttentionCall(query, key, value, bias, softmax_scale, diagonal if hides else None, routine.empty)
+    return AttentionCall(query, key, value, bias, softmax_scale, diagonal if hides else None, routine)
 
 
 def _tensor(argument: Argument, values: Mapping[str, Value]) -> Value | None:
@@ -207,7 +228,9 @@ def _fits(bias: Value | None, query: Value, key: Value, routine: AttentionRoutin
     if bias is None:
         return True
     scores = (*query.type.shape[:3], key.type.shape[2])
-    shape = bias.type.shape
-    if not routine.biased or bias.type.dtype != query.type.dtype or len(shape) != len(scores):
+    shape, dtypes = bias.type.shape, {query.type.dtype, query.type.dtype if routine.rounded else f32}
+    if not routine.biased or bias.type.dtype not in dtypes or len(shape) > len(scores):
         return False
-    return all(size in (1, extent) for size, extent in zip(shape, scores))
+    if len(shape) < len(scores) and routine.rounded:
+        return False
+    return all(size in (1, extent) for size, extent in zip(shape[::-1], scores[::-1]))

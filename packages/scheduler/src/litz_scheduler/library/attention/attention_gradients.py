@@ -58,16 +58,16 @@ class _Sums:
         return self._sum(self.mean, axes, (inner,), op("mul", *operands))
 
     def weight(self, point: QueryKeyPoint) -> Expr:
-        """Return the softmax weight of a key, rounded to the dtype of Q."""
-        return cast(self._weight(point), self.call.query.type.dtype)
+        """Return the softmax weight of a key, rounded as the routine does."""
+        return self._as_operand(self._weight(point))
 
     def gradient(self, point: QueryKeyPoint) -> Expr:
-        """Return the gradient of the dot product of a query and a key, rounded to the dtype of Q."""
+        """Return the gradient of the dot product of a query and a key, rounded as the routine does."""
         call = self.gradient_call
         grad_weight = self.scores.dot(call.grad_out, self.call.value, point, "e1")
         centred = op("sub", grad_weight, self.scores.of_query(self.mean, point))
         scaled = op("mul", op("mul", self._weight(point), centred), const(self.call.scale, f32))
-        return self.scores.if_visible(point, cast(scaled, self.call.query.type.dtype), 0.0)
+        return self.scores.if_visible(point, self._as_operand(scaled), 0.0)
 
     def of_queries(self, result: Value) -> tuple[Operation, ...]:
         """Return the loops of the gradient of Q: a sum over keys."""
@@ -109,11 +109,14 @@ class _Sums:
         last = (0,) if len(logsumexp.type.shape) == 4 else ()
         row_logsumexp = self.scores.of_query(logsumexp, point, *last)
         weight = op("exp", op("sub", self.scores.score(point), row_logsumexp))
-        if self.call.bias is None:
-            # The logsumexp of a row without keys is infinity here, so that its weights are zero.
+        if self.call.bias is None or self.call.routine.empty != -math.inf:
+            # The logsumexp of a row without keys is infinity or finite here, so that its weights are zero.
             return weight
         hidden = op("eq", row_logsumexp, const(-math.inf, f32))
         return where(hidden, const(0.0, f32), weight)
+
+    def _as_operand(self, weight: Expr) -> Expr:
+        return cast(weight, self.call.query.type.dtype) if self.call.routine.rounded else weight
 
     def _kind(self, *shape: Size) -> TensorType:
         return tensor_type(f32, *shape, device=self.operation.results[0].type.device)

@@ -26,8 +26,8 @@ from litz_ir.symbols import Size, add, floordiv, maximum, minimum, mul, symbol
 from litz_scheduler.analysis.graph_facts import element_axes
 from litz_scheduler.library.attention.attention_calls import AttentionCall
 
-BLOCK, MIN_BLOCK = 128, 64
-"""The positions in a block, and the fewest for which a block is still an efficient tile."""
+_MIN_BLOCK = 64
+"""The fewest positions for which a block is still an efficient tile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,10 @@ def _block_position(position: Size, length: Size, block: int, mask: Expr) -> Sum
     return SummedPosition(minimum(position, add(length, -1)), mask, op("lt", index(position), index(length)))
 
 
-def _block_size(length: Size) -> int:
-    """Return the positions in a block: 64 where ``length`` is a multiple of 64 but not of 128, else 128."""
+def _block_size(length: Size, most: int) -> int:
+    """Return the positions in a block: ``most``, or 64 where ``length`` is a multiple of that alone."""
     divisor = length & -length if isinstance(length, int) else 0
-    return min(BLOCK, divisor) if divisor >= MIN_BLOCK else BLOCK
+    return min(most, divisor) if divisor >= _MIN_BLOCK else most
 
 
 def loop(call: Operation, result: Value, body: Expr) -> Pointwise:
@@ -116,18 +116,20 @@ class AttentionScores:
     def keys(self) -> FullRange | CausalKeyBlocks:
         """Return the key positions that the loop of a query sums over."""
         length, diagonal = self.call.key.type.shape[2], self.call.diagonal
-        block = _block_size(length)
+        most = self.call.routine.block
+        block = _block_size(length, most)
         if diagonal is None or _block_count(length, block) == 1:
             return FullRange(length)
-        return CausalKeyBlocks(length, block, BLOCK, diagonal)
+        return CausalKeyBlocks(length, block, most, diagonal)
 
     def queries(self) -> FullRange | CausalQueryBlocks:
         """Return the query positions that the loop of a key sums over."""
         length, diagonal = self.call.query.type.shape[2], self.call.diagonal
-        block = _block_size(length)
+        most = self.call.routine.block
+        block = _block_size(length, most)
         if diagonal is None or _block_count(length, block) == 1:
             return FullRange(length)
-        return CausalQueryBlocks(length, block, BLOCK, diagonal)
+        return CausalQueryBlocks(length, block, most, diagonal)
 
     def score(self, point: QueryKeyPoint) -> Expr:
         """Return the f32 score before the softmax; minus infinity where the key is masked."""
@@ -136,7 +138,8 @@ class AttentionScores:
         score = op("mul", dot, const(call.scale, f32))
         if call.bias is not None:
             at = (point.batch, point.head, point.query, point.key)
-            indices = (0 if size == 1 else each for size, each in zip(call.bias.type.shape, at))
+            shape = call.bias.type.shape
+            indices = (0 if size == 1 else each for size, each in zip(shape, at[len(at) - len(shape) :]))
             score = op("add", score, cast(Load(call.bias.name, tuple(indices), call.bias.type.dtype), f32))
         return self.if_visible(point, score, -math.inf)
 

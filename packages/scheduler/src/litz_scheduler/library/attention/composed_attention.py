@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from litz_ir.contraction import MATMULS, MatmulCall, matmul_call
-from litz_ir.dtypes import bf16, f16, f32
+from litz_ir.device import CPU
+from litz_ir.dtypes import DType, bf16, f16, f32
 from litz_ir.fused import Decision
 from litz_ir.loops import (
     Axis,
@@ -49,8 +50,8 @@ from litz_scheduler.analysis.graph_facts import (
 )
 from litz_scheduler.options import SchedulerOptions
 
-_NARROW = (bf16, f16)
-"""The dtypes of queries, keys and values: tensor cores multiply them exactly and sum in f32."""
+_ON_GPU, _ON_CPU = (bf16, f16), (bf16, f16, f32)
+"""The dtypes of queries, keys and values: tensor cores multiply narrow ones exactly and sum in f32, CPUs all of them."""
 
 _MAX_HEAD = 256
 """The largest head dimension, in elements: a tile holds a whole head."""
@@ -58,17 +59,20 @@ _MAX_HEAD = 256
 _MIN_KEYS = 16
 """The fewest keys: a tile of tensor cores."""
 
+_MIN_ROWS = 16
+"""The fewest queries on a CPU: the lanes of a vector."""
+
 _SUMMED, _DEPTH = "r0", "e0"
 """Names of the axes over keys and over the elements of a head."""
 
 
 @dataclass(frozen=True, slots=True)
 class FuseAttention:
-    """Replace ``softmax(scores(Q @ K)) @ V`` on a GPU by one softmax-weighted sum of values.
+    """Replace ``softmax(scores(Q @ K)) @ V`` by one softmax-weighted sum of values.
 
     Whatever loops do to the scores (scales, masks, biases, caps) becomes part of the sum's body. This is the form to
     which ATen decomposes ``scaled_dot_product_attention``, in f32, where none of its kernels takes the mask or the
-    strides; bf16 and f16 are multiplied exactly in f32. Applies where nothing else reads scores or weights.
+    strides; bf16 and f16 are multiplied exactly in f32, and f32 on CPUs. Applies where nothing else reads scores or weights.
     """
 
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
@@ -82,7 +86,7 @@ class FuseAttention:
         kinds = {
             device.kind
             for device, known in context.capabilities.items()
-            if known.is_gpu and known.nested_reductions
+            if known.nested_reductions and (known.is_gpu or device == CPU)
         }
         if not kinds or not self.options.fuse:
             return data
@@ -161,7 +165,12 @@ class _Finder:
         weighting = _plain_matmul(operation, self._values)
         if weighting is None:
             return None
-        search = _Search(self._producers, self._values, self._simplifier(weighting))
+        on_cpu = weighting.result.type.device == CPU
+        if on_cpu and not _fills_block(weighting.result.type.shape[1]):
+            return None
+        search = _Search(
+            self._producers, self._values, self._simplifier(weighting), _ON_CPU if on_cpu else _ON_GPU
+        )
         softmax = search.softmax(weighting)
         scores = None if softmax is None else search.scores(softmax.score)
         if softmax is None or scores is None:
@@ -276,7 +285,11 @@ class _Search:
     """Expansion of the loads of one matmul's operands into the loops and views that compute them."""
 
     def __init__(
-        self, producers: Mapping[str, Operation], values: Mapping[str, Value], simplifier: Simplifier
+        self,
+        producers: Mapping[str, Operation],
+        values: Mapping[str, Value],
+        simplifier: Simplifier,
+        dtypes: Sequence[DType],
     ) -> None:
         self.visited: set[str] = set()
         """Values whose definitions were expanded."""
@@ -285,6 +298,7 @@ class _Search:
         self._producers = producers
         self._values = values
         self._simplifier = simplifier
+        self._dtypes = dtypes
         self._size = 0
 
     def softmax(self, weighting: MatmulCall) -> _Softmax | None:
@@ -333,7 +347,7 @@ class _Search:
         return found[0] if len(found) == 1 and _suits(found[0][0].a.type.shape[2]) else None
 
     def operand(self, value: Value, index: tuple[Size, ...]) -> _Operand | None:
-        """Return the elements of bf16 or f16 that an operand is a multiple of; ``None`` where it is no such multiple.
+        """Return the elements, of a dtype that is multiplied, that an operand is a multiple of; ``None`` for others.
 
         The elements are those nearest to memory: views, copies and casts to f32 are looked through.
         """
@@ -341,13 +355,13 @@ class _Search:
         found, scale = None, 1.0
         while True:
             if isinstance(node, Load):
-                if node.dtype in _NARROW:
+                if node.dtype in self._dtypes:
                     found = _Operand(node, scale)
                 body = self._definition(node)
-                if body is None or (node.dtype in _NARROW and not isinstance(body, Load)):
+                if body is None or (node.dtype in self._dtypes and not isinstance(body, Load)):
                     return found
                 node = body
-            elif isinstance(node, Op) and node.name == "cast" and node.args[0].dtype in _NARROW:
+            elif isinstance(node, Op) and node.name == "cast" and node.args[0].dtype in self._dtypes:
                 node = node.args[0]
             elif (scaled := _scaled(node)) is not None:
                 node, scale = scaled[0], scale * scaled[1]
@@ -442,6 +456,11 @@ def _known_size(type_: TensorType) -> int | None:
             return None
         count *= size
     return count
+
+
+def _fills_block(rows: Size) -> bool:
+    """Return whether a CPU's block of queries is worth its while."""
+    return isinstance(rows, int) and rows >= _MIN_ROWS
 
 
 def _suits(head: Size) -> bool:

@@ -1,4 +1,4 @@
-"""Attention and its gradients as loops on a GPU, on request, so that they fuse with producers and consumers."""
+"""Attention and its gradients as loops that fuse with producers and consumers: on a CPU, and on request on a GPU."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ from litz_ir.passes import PassContext
 from litz_ir.scalar import Load, QueryKeyPoint, cast, const, index, masked, normalized, op, where
 from litz_ir.symbols import Size, symbol
 from litz_scheduler import reasons
+from litz_scheduler.analysis.cost import estimate
 from litz_scheduler.analysis.graph_facts import element_axes
 from litz_scheduler.library.attention.attention_calls import (
+    ATTENTION_ON_CPU,
     ATTENTIONS,
+    GRADIENT_ON_CPU,
     GRADIENTS,
     AttentionCall,
     attention_call,
@@ -35,32 +38,44 @@ from litz_scheduler.library.attention.attention_scores import AttentionScores, l
 from litz_scheduler.options import SchedulerOptions
 
 
+_ON_CPU = (ATTENTION_ON_CPU, GRADIENT_ON_CPU)
+
+_LEAST_QUERIES = 16
+"""The fewest queries for which a CPU's blocks of them are quicker than the routine."""
+
+
 @dataclass(frozen=True, slots=True)
 class GeneratedAttention:
-    """Replace calls of fused attention on a GPU by softmax-weighted sums, which keep no scores in memory.
+    """Replace calls of fused attention by softmax-weighted sums, which keep no scores in memory.
+
+    On a GPU, ``generated_matmuls`` names the calls. On a CPU, all become loops whose kernels compute blocks of scores;
+    calls of few queries have too few rows for a block.
 
     Gradients become sums over keys and over queries that recompute the scores. A call with dropout, with a bias of
     unknown semantics, or with f32 operands that would be rounded is left to the library.
     """
 
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
-    """``generated_matmuls`` turns the pass on and selects the calls."""
+    """``generated_matmuls`` selects the calls on a GPU."""
     name: str = "generated-attention"
     """The name of the pass."""
     ulp: int = 64
     """The bound on changed results, in ULP."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        if not self.options.generated_matmuls:
-            return data
         values = data.values()
         operations: list[Operation] = []
         for operation in data.operations:
             loops: tuple[Operation, ...] = ()
-            if isinstance(operation, ContractionCall) and self._is_requested(operation, context):
+            reason = reasons.LIBRARY_GENERATED
+            if isinstance(operation, ContractionCall) and operation.target in _ON_CPU:
+                reason = reasons.LIBRARY_BLOCKS
+                if self._has_blocks(operation, data, context):
+                    loops = self._loops(operation, values)
+            elif isinstance(operation, ContractionCall) and self._is_requested(operation, context):
                 loops = self._loops(operation, values)
             if loops:
-                context.decide(Decision("library", operation.name, "generate", reasons.LIBRARY_GENERATED))
+                context.decide(Decision("library", operation.name, "generate", reason))
             operations.extend(loops or (operation,))
         return data.with_operations(tuple(operations))
 
@@ -77,7 +92,15 @@ class GeneratedAttention:
         return () if call is None or self._rounds_operands(call) else _as_loops(operation, call)
 
     def _rounds_operands(self, call: AttentionCall) -> bool:
-        return call.query.type.dtype == f32 and self.options.matmul_precision != "ieee"
+        return call.routine.rounded and call.query.type.dtype == f32 and self.options.matmul_precision != "ieee"
+
+    def _has_blocks(self, operation: ContractionCall, graph: LoopGraph, context: PassContext) -> bool:
+        """Return True for a call whose kernels compute blocks of enough queries."""
+        machine = context.machine(operation.results[0].type.device)
+        if machine is None or machine.is_gpu or not machine.nested_reductions:
+            return False
+        shape = operation.results[0].type.shape
+        return len(shape) == 4 and estimate(shape[2], graph.symbols) >= _LEAST_QUERIES
 
     def _is_requested(self, operation: ContractionCall, context: PassContext) -> bool:
         if operation.target not in ATTENTIONS and operation.target not in GRADIENTS:
@@ -145,8 +168,11 @@ class _SoftmaxLoops:
         at = (b, *self.heads.divided(h), m, 0)
         maximum, total = (Load(each.name, at, f32) for each in (self.maximum, self.total))
         body = op("add", maximum, op("log", total))
-        if self.call.empty_logsumexp > 0:
-            body = where(op("gt", total, const(0.0, f32)), body, const(self.call.empty_logsumexp, f32))
+        empty = self.call.routine.empty
+        if empty > 0:
+            body = where(op("gt", total, const(0.0, f32)), body, const(empty, f32))
+        elif empty == 0:
+            body = where(op("eq", total, const(0.0, f32)), const(empty, f32), body)
         queries = self.call.query.type.shape[2]
         if axes[2].size != queries:
             body = masked(op("lt", index(m), index(queries)), body, const(float("inf"), f32))
