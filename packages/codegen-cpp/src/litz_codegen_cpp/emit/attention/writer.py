@@ -12,7 +12,7 @@ from litz_codegen_cpp.emit.source.context import BufferPointer
 from litz_ir.dtypes import f32
 from litz_ir.loops import Axis
 from litz_ir.plan import FIRST_QUERY, AttentionProduct, BlockedAttention, Store
-from litz_ir.scalar import Checked, Expr, Load, Scalar, indirects, substitute_expr, transform, walk
+from litz_ir.scalar import Checked, Expr, Load, Masked, Scalar, indirects, substitute_expr, transform, walk
 from litz_ir.symbols import Range, Size, add, cdiv, extent, free_symbols, mul, product, symbol
 
 KEYS = 64
@@ -25,12 +25,39 @@ _ROWS, _QUERIES, _KEYS, _VALUES, _SCORES, _SUMS = (
 )
 """Scratch arrays, each with a number: a block of rows or results; for each product its rows by lanes, and its block of
 keys; for each sum a block of values, and the sums; products of a block, which become weights."""
-_GREATEST, _TOTAL, _FACTORS = (f"attention.{name}" for name in ("greatest", "total", "factors"))
-"""Scratch arrays with an element for each row: the maximum, the total weight, and how much earlier sums shrink."""
+_GREATEST, _TOTAL, _FACTORS, _OF_ROWS = (
+    f"attention.{name}" for name in ("greatest", "total", "factors", "of_rows")
+)
+"""Scratch arrays with an element for each row: the maximum, the total weight, how much earlier sums shrink; and with a
+number, parts of weights that are the same for all keys."""
 
 
 def _scalars(root: Expr) -> list[Scalar]:
     return [each for each in walk(root) if isinstance(each, Scalar)]
+
+
+def _is_scratch(buffer: str) -> bool:
+    """Return True for a scratch array of attention; no buffer has such a name."""
+    return buffer.startswith("attention.")
+
+
+def _parts_of_rows(weights: Sequence[Expr], rows: str, keys: frozenset[str]) -> tuple[Expr, ...]:
+    """Return parts of weights that read memory for each row, and the same for all keys, whatever conditions hold."""
+    found: dict[Expr, None] = {}
+    stack, visited = list(weights), set[Expr]()
+    while stack:
+        node = stack.pop()
+        if node in visited:
+            continue
+        visited.add(node)
+        alone = node.dtype == f32 and rows in node.free_symbols and not node.free_symbols & keys
+        inside = list(walk(node))
+        if alone and any(isinstance(each, Load) for each in inside):
+            if not any(isinstance(each, Scalar) and _is_scratch(each.name) for each in inside):
+                found[node] = None
+                continue
+        stack += [node.cond] if isinstance(node, Masked) else node.children
+    return tuple(found)
 
 
 def _reads_along(root: Expr, axis: str) -> bool:
@@ -39,7 +66,7 @@ def _reads_along(root: Expr, axis: str) -> bool:
         atoms = list(indirects(node))
         if isinstance(node, Checked) or any(each.check == "raised" for each in atoms):
             return True
-        read = isinstance(node, Load) and not node.buffer.startswith(_SCORES) and axis in node.free_symbols
+        read = isinstance(node, Load) and not _is_scratch(node.buffer) and axis in node.free_symbols
         if read or any(axis in each.value.free_symbols for each in atoms):
             return True
     return False
@@ -57,6 +84,8 @@ class AttentionWriter:
         assert isinstance(form.columns.size, int), "the form has so"
         self.columns = form.columns.size
         self.values = tuple(self._key_of(number) for number in range(len(form.sums)))
+        keys = frozenset(axis.name for axis in form.summed)
+        self.parts = _parts_of_rows([each.weight for each in form.sums], form.queries.name, keys)
         body.headers.add("attention")
         context = self.context
         for name, width in (each.axis for each in form.products):
@@ -113,6 +142,7 @@ class AttentionWriter:
             sizes.setdefault(values, self.block * self.columns)
         for number in range(max(len(widths), len(form.sums))):
             sizes[f"{_SCORES}{number}"] = self.block * block
+        sizes |= {f"{_OF_ROWS}{number}": block for number in range(len(self.parts))}
         if form.softmax is not None:
             sizes |= dict.fromkeys((_GREATEST, _TOTAL, _FACTORS), block)
         for name, size in sizes.items():
@@ -130,7 +160,7 @@ class AttentionWriter:
         self.context.scopes.forget(frozenset(self._scratch()))
 
     def _scratch(self) -> Iterator[str]:
-        return (name for name in self.context.buffers if name.startswith("attention."))
+        return (name for name in self.context.buffers if _is_scratch(name))
 
     # --- one block of queries ---------------------------------------------------------------------------------
 
@@ -155,6 +185,12 @@ class AttentionWriter:
                 self._tile_row(f"{_ROWS}0", mul(own, width), Axis(name, width), product_.row)
             queries = self._pointer(f"{_QUERIES}{number}")
             self._call(f"attention_queries<{block}, {width}>", queries, rows, f"{stop} - {first}")
+        for number, part in enumerate(self.parts):
+            # Those of rows beyond the last one are multiplied and forgotten.
+            self._call("attention_clear", self._pointer(f"{_OF_ROWS}{number}"), str(block))
+            with self._storing(f"{_OF_ROWS}{number}"):
+                with vector_loop(self.body, form.queries, first, stop, LANES, 1, stop):
+                    self.body.memory.store(f"{_OF_ROWS}{number}", own, self.body.value(part))
         for number in range(len(form.sums)):
             self._call("attention_clear", self._pointer(f"{_SUMS}{number}"), str(block * columns))
         if form.softmax is not None:
@@ -235,10 +271,13 @@ class AttentionWriter:
         """Write a loop over the rows of a block that replaces products by weights."""
         form, queries = self.form, self.form.queries
         at = add(mul(key, form.block), symbol(queries.name), mul(symbol(FIRST_QUERY), -1))
-        products = {
+        products: dict[Expr, Expr] = {
             each.result: Load(f"{_SCORES}{number}", (at,), f32) for number, each in enumerate(form.products)
         }
-        weights = [transform(each.weight, lambda node: products.get(node, node)) for each in form.sums]
+        row = add(symbol(queries.name), mul(symbol(FIRST_QUERY), -1))
+        known: dict[Expr, Expr] = {part: Load(f"{_OF_ROWS}{k}", (row,), f32) for k, part in enumerate(self.parts)}
+        known |= products
+        weights = [transform(each.weight, lambda node: known.get(node, node)) for each in form.sums]
         if weights == [Load(f"{_SCORES}0", (at,), f32)]:
             return
         # Weights of rows beyond the last one are computed too, unless that would read memory.
