@@ -24,6 +24,7 @@ GPU = Device("cuda")
 MACHINES = {
     "cpu": {CPU: CPU_LIKE},
     "gpu": {CPU: GPU_LIKE},
+    "blocks": {CPU: replace(CPU_LIKE, nested_reductions=True, blocked_attention=True)},
     "tensor_cores": {CPU: with_numbers(GPU_LIKE, matrix_rate=989e12, memory_rate=4.8e12)},
     "horizontal": {CPU: replace(GPU_LIKE, max_subkernels=16)},
     "sums_alone": {CPU: replace(CPU_LIKE, combiners=frozenset({"sum", "user"}))},

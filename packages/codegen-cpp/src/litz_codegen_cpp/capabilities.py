@@ -62,6 +62,7 @@ def cpu_capabilities(name: str, vector_bytes: int, threads: int) -> Capabilities
         scratch_bytes=min(_SCRATCH_BYTES, model.l2_bytes // 2),
         max_statements=_MAX_STATEMENTS,
         nested_reductions=True,
+        blocked_attention=True,
         panel_columns=PANEL_VECTORS * vector_bytes // 4,
     )
 

@@ -74,6 +74,9 @@ class Capabilities:
     panel_columns: int = 0
     """Columns of a panel of prepacked weights, by which kernels compute convolutions in tiles; 0 for a target that does
     not (:func:`litz_ir.contraction.tiled_sum`)."""
+    blocked_attention: bool = False
+    """True where sums over scores that :func:`litz_ir.plan.blocked_attention` matches run in blocks of rows and keys.
+    Attention then becomes such sums; scores of what is not matched are stored."""
 
     def __post_init__(self) -> None:
         check_fields(self, _CHECKS)
@@ -125,6 +128,7 @@ _CHECKS: Mapping[str, Check] = MappingProxyType(
         "index_bits": accepts(lambda value: type(value) is int and value in (32, 64), "32 or 64"),
         "fp8_matmul": flag(),
         "nested_reductions": flag(),
+        "blocked_attention": flag(),
         "max_sorted_row": at_least(0),
         "panel_columns": at_least(0),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from litz_ir.device import CPU, Device
+from litz_ir.device import Device
 from litz_ir.dtypes import i64
 from litz_ir.errors import ScheduleError, UnblockedAttention
 from litz_ir.fused import Decision, Group
@@ -79,7 +79,8 @@ class LaunchBuilder:
         bound = canonicalize(body, schedule, values.type, values.memory, self.symbols)
         if not bound.buffers:
             return  # nothing reads its values: it is dead code that no pass has removed
-        self._require_blocks(bound.kernel, group)
+        if capabilities.blocked_attention:
+            self._require_blocks(bound.kernel, group)
         if cluster_size(bound.kernel.schedule) > 1 or scan_segment(bound.kernel.schedule):
             bound = self._with_workspace(bound, group, capabilities)
         fused = self.lineage.of(member.operation for member in group.members)
@@ -99,7 +100,7 @@ class LaunchBuilder:
         """Raise ``UnblockedAttention`` for a long kernel of a CPU that would compute each score several times."""
         operations = [self.operations[member.operation] for member in group.members]
         scores = [each for each in operations if isinstance(each, Reduction) and _recomputes_scores(each)]
-        if not scores or scores[0].results[0].type.device != CPU or blocked_attention(kernel) is not None:
+        if not scores or blocked_attention(kernel) is not None:
             return
         first = scores[0]
         work = estimate(points((*first.axes, *first.reduce_axes)), self.symbols) * body_cost(*first.bodies)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from litz_ir.contraction import MATMULS, MatmulCall, matmul_call
-from litz_ir.device import CPU
 from litz_ir.dtypes import DType, bf16, f16, f32
 from litz_ir.fused import Decision
 from litz_ir.loops import (
@@ -84,9 +83,9 @@ class FuseAttention:
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         kinds = {
-            device.kind
+            device.kind: known.is_gpu
             for device, known in context.capabilities.items()
-            if known.nested_reductions and (known.is_gpu or device == CPU)
+            if known.nested_reductions and (known.is_gpu or known.blocked_attention)
         }
         if not kinds or not self.options.fuse:
             return data
@@ -96,7 +95,7 @@ class FuseAttention:
         for position, operation in enumerate(data.operations):
             if not _may_weight_values(operation, kinds):
                 continue
-            finder = finder or _Finder(data)
+            finder = finder or _Finder(data, kinds)
             found = finder.at(operation, position)
             if found is not None:
                 replaced[operation.name] = found.loops
@@ -151,8 +150,9 @@ class _Operand:
 class _Finder:
     """Matches attention in one graph."""
 
-    def __init__(self, graph: LoopGraph) -> None:
+    def __init__(self, graph: LoopGraph, kinds: Mapping[str, bool]) -> None:
         self._symbols = graph.symbols
+        self._is_gpu = kinds
         self._values = graph.values()
         self._producers = {value.name: o for o in graph.operations for value in o.results}
         self._readers = readers_by_value(graph)
@@ -165,11 +165,11 @@ class _Finder:
         weighting = _plain_matmul(operation, self._values)
         if weighting is None:
             return None
-        on_cpu = weighting.result.type.device == CPU
-        if on_cpu and not _fills_block(weighting.result.type.shape[1]):
+        on_gpu = self._is_gpu[weighting.result.type.device.kind]
+        if not on_gpu and not _fills_block(weighting.result.type.shape[1]):
             return None
         search = _Search(
-            self._producers, self._values, self._simplifier(weighting), _ON_CPU if on_cpu else _ON_GPU
+            self._producers, self._values, self._simplifier(weighting), _ON_GPU if on_gpu else _ON_CPU
         )
         softmax = search.softmax(weighting)
         scores = None if softmax is None else search.scores(softmax.score)

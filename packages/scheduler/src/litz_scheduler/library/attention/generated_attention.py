@@ -97,7 +97,7 @@ class GeneratedAttention:
     def _has_blocks(self, operation: ContractionCall, graph: LoopGraph, context: PassContext) -> bool:
         """Return True for a call whose kernels compute blocks of enough queries."""
         machine = context.machine(operation.results[0].type.device)
-        if machine is None or machine.is_gpu or not machine.nested_reductions:
+        if machine is None or not machine.blocked_attention:
             return False
         shape = operation.results[0].type.shape
         return len(shape) == 4 and estimate(shape[2], graph.symbols) >= _LEAST_QUERIES
