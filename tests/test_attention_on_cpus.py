@@ -122,7 +122,9 @@ def test_gradients_of_calls_are_those_of_eager(name: str) -> None:
 
     with litz.config.patch(fallback="error"):
         found = gradients(compiled(program), arguments)
-    for each in zip(found, gradients(program, arguments), gradients(program, doubled(*arguments)), strict=True):
+    for each in zip(
+        found, gradients(program, arguments), gradients(program, doubled(*arguments)), strict=True
+    ):
         agrees(*each)
 
 

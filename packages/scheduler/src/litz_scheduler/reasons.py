@@ -111,7 +111,7 @@ LIBRARY_GENERATED = Reason(
 )
 LIBRARY_BLOCKS = Reason(
     "library.blocks",
-    "kernels compute its scores in blocks, which stay in cache, quicker than the library, and fuse with what is around it",
+    "kernels compute its scores in blocks that stay in cache, and fuse with what is around it",
 )
 LIBRARY_TILES = Reason(
     "library.tiles",

@@ -76,18 +76,17 @@ class Fallback:
             except LitzError as error:
                 if progress.artifact is not None:
                     stages.cache.drop(progress.artifact)  # other processes could not load it either
-                alone = progress.plan is None or progress.plan.device == CPU
-                stored = isinstance(error, UnblockedAttention)
-                if (stages.config.fallback == "error" and not stored) or (isinstance(error, CompilerNotFound) and alone):
-                    raise
-                blamed = (
-                    _nodes_at_fault(error, progress.lowered) if stored else self._blamed(error, progress)
-                )
+                if isinstance(error, UnblockedAttention):
+                    blamed = _nodes_at_fault(error, progress.lowered)
+                else:
+                    alone = progress.plan is None or progress.plan.device == CPU
+                    if stages.config.fallback == "error" or (isinstance(error, CompilerNotFound) and alone):
+                        raise
+                    blamed = self._blamed(error, progress)
+                    failed.append((error, stages.loops))
                 if not blamed - forced:
                     raise
                 self.forced = forced | blamed
-                if not stored:
-                    failed.append((error, stages.loops))
                 continue
             for failure, loops in failed:
                 instead = f"{', '.join(sorted(forced))} run as ATen instead"

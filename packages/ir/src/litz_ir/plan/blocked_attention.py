@@ -173,7 +173,9 @@ class _Matcher:
                 return found
         return None
 
-    def _product(self, product: NestedReduction, number: int, under: tuple[Expr, ...]) -> AttentionProduct | None:
+    def _product(
+        self, product: NestedReduction, number: int, under: tuple[Expr, ...]
+    ) -> AttentionProduct | None:
         """Return the row and the key of a product over one axis of known size."""
         body = product.body
         if product.dtype != f32 or len(product.axes) != 1 or not isinstance(body, Op) or body.name != "mul":
@@ -187,7 +189,9 @@ class _Matcher:
         row, key = body.args[::-1] if varies[0] else body.args
         for condition in under:
             key = masked(condition, key, const(0.0, key.dtype))
-        return AttentionProduct(Scalar(f"attention.product{number}", f32), (name, size), cast(row, f32), cast(key, f32))
+        return AttentionProduct(
+            Scalar(f"attention.product{number}", f32), (name, size), cast(row, f32), cast(key, f32)
+        )
 
     def _block(self, queries: Axis, shared: Iterable[Expr]) -> int:
         """Return the rows of a block in which ``shared`` are the same; 0 where there is none."""
@@ -259,7 +263,11 @@ class _Matcher:
         conditions: set[Expr] = set()
         for each in self.sums:
             for part, other in ((each.weight, hidden), (each.value, 0.0)):
-                if not isinstance(part, Masked) or not isinstance(part.other, Const) or part.other.value != other:
+                if (
+                    not isinstance(part, Masked)
+                    or not isinstance(part.other, Const)
+                    or part.other.value != other
+                ):
                     return None
                 conditions.add(part.cond)
         condition = conditions.pop()

@@ -237,9 +237,7 @@ class AttentionWriter:
 
     def _products_of_block(self, number: int, product_: AttentionProduct, count: str) -> None:
         scores, keys, queries = (self._pointer(f"{name}{number}") for name in (_SCORES, _KEYS, _QUERIES))
-        self._call(
-            f"attention_scores<{self.form.block}, {product_.axis[1]}>", scores, keys, queries, count
-        )
+        self._call(f"attention_scores<{self.form.block}, {product_.axis[1]}>", scores, keys, queries, count)
 
     def _sums_of_block(self, count: str) -> None:
         """Add the values of a block of keys by their weights."""
@@ -275,7 +273,9 @@ class AttentionWriter:
             each.result: Load(f"{_SCORES}{number}", (at,), f32) for number, each in enumerate(form.products)
         }
         row = add(symbol(queries.name), mul(symbol(FIRST_QUERY), -1))
-        known: dict[Expr, Expr] = {part: Load(f"{_OF_ROWS}{k}", (row,), f32) for k, part in enumerate(self.parts)}
+        known: dict[Expr, Expr] = {
+            part: Load(f"{_OF_ROWS}{k}", (row,), f32) for k, part in enumerate(self.parts)
+        }
         known |= products
         weights = [transform(each.weight, lambda node: known.get(node, node)) for each in form.sums]
         if weights == [Load(f"{_SCORES}0", (at,), f32)]:
@@ -321,7 +321,8 @@ class AttentionWriter:
         """Return True for a statement that differs between the elements of a row."""
         names = {each.name for each in _scalars(store.value)}
         column = self.form.columns.name
-        return any(each.result in names for each in self.form.sums) or column in store.value.free_symbols | free_symbols(store.offset)
+        varies = column in store.value.free_symbols | free_symbols(store.offset)
+        return varies or any(each.result in names for each in self.form.sums)
 
     # --- loops ------------------------------------------------------------------------------------------------
 

@@ -37,9 +37,7 @@ class AttentionRoutine:
 _FLASH = AttentionRoutine(aligned="last", empty=math.inf)
 _EFFICIENT = AttentionRoutine(frozenset({bf16, f16, f32}), groups=False, biased=True)
 _CUDNN = AttentionRoutine()
-_FLASH_ON_CPU = AttentionRoutine(
-    frozenset({bf16, f16, f32}), biased=True, empty=0.0, rounded=False, block=64
-)
+_FLASH_ON_CPU = AttentionRoutine(frozenset({bf16, f16, f32}), biased=True, empty=0.0, rounded=False, block=64)
 
 _OPERANDS = "query=query key=key value=value"
 _UNREAD = "unread=cum_seq_q unread=cum_seq_k unread=max_q unread=max_k"

@@ -50,7 +50,7 @@ from litz_scheduler.analysis.graph_facts import (
 from litz_scheduler.options import SchedulerOptions
 
 _ON_GPU, _ON_CPU = (bf16, f16), (bf16, f16, f32)
-"""The dtypes of queries, keys and values: tensor cores multiply narrow ones exactly and sum in f32, CPUs all of them."""
+"""The dtypes of queries, keys and values: CPUs multiply in f32, tensor cores narrow ones exactly, and sum in f32."""
 
 _MAX_HEAD = 256
 """The largest head dimension, in elements: a tile holds a whole head."""
@@ -71,7 +71,8 @@ class FuseAttention:
 
     Whatever loops do to the scores (scales, masks, biases, caps) becomes part of the sum's body. This is the form to
     which ATen decomposes ``scaled_dot_product_attention``, in f32, where none of its kernels takes the mask or the
-    strides; bf16 and f16 are multiplied exactly in f32, and f32 on CPUs. Applies where nothing else reads scores or weights.
+    strides; bf16 and f16 are multiplied exactly in f32, and f32 on CPUs. Applies where nothing else reads scores or
+    weights.
     """
 
     options: SchedulerOptions = field(default_factory=SchedulerOptions)

@@ -37,7 +37,6 @@ from litz_scheduler.library.attention.attention_gradients import attention_gradi
 from litz_scheduler.library.attention.attention_scores import AttentionScores, loop
 from litz_scheduler.options import SchedulerOptions
 
-
 _ON_CPU = (ATTENTION_ON_CPU, GRADIENT_ON_CPU)
 
 _LEAST_QUERIES = 16
@@ -92,7 +91,9 @@ class GeneratedAttention:
         return () if call is None or self._rounds_operands(call) else _as_loops(operation, call)
 
     def _rounds_operands(self, call: AttentionCall) -> bool:
-        return call.routine.rounded and call.query.type.dtype == f32 and self.options.matmul_precision != "ieee"
+        return (
+            call.routine.rounded and call.query.type.dtype == f32 and self.options.matmul_precision != "ieee"
+        )
 
     def _has_blocks(self, operation: ContractionCall, graph: LoopGraph, context: PassContext) -> bool:
         """Return True for a call whose kernels compute blocks of enough queries."""
