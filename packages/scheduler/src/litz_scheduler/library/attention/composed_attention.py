@@ -37,6 +37,7 @@ from litz_ir.scalar import (
     transform,
 )
 from litz_ir.symbols import Simplifier, Size, free_symbols, symbol
+from litz_ir.target import Capabilities
 from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import (
     VersionDeadlines,
@@ -86,7 +87,7 @@ class FuseAttention:
         kinds = {
             device.kind: known.is_gpu
             for device, known in context.capabilities.items()
-            if known.nested_reductions and (known.is_gpu or known.blocked_attention)
+            if known.nested_reductions and (known.is_gpu or self._has_blocks(known))
         }
         if not kinds or not self.options.fuse:
             return data
@@ -111,6 +112,10 @@ class FuseAttention:
             elif not dropped.issuperset(value.name for value in operation.results):
                 operations.append(operation)
         return data.with_operations(tuple(operations))
+
+    def _has_blocks(self, machine: Capabilities) -> bool:
+        """Return whether a CPU computes attention in blocks, and may choose that by the number of queries."""
+        return machine.blocked_attention and not self.options.batch_invariant
 
 
 def _may_weight_values(operation: Operation, kinds: Iterable[str]) -> bool:
