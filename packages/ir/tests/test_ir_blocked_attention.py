@@ -42,7 +42,9 @@ def softmax(
     score: str = PRODUCT, value: str = VALUE, queries: int = 100, columns: int = 32
 ) -> BlockedAttention | None:
     text = SOFTMAX.replace("{score}", score).replace("{value}", value)
-    return blocked_attention(kernel(text.replace("{queries}", str(queries)).replace("{columns}", str(columns))))
+    return blocked_attention(
+        kernel(text.replace("{queries}", str(queries)).replace("{columns}", str(columns)))
+    )
 
 
 def kernel(text: str) -> Kernel:
@@ -58,11 +60,18 @@ def test_a_softmax_is_matched_with_its_rows_keys_and_columns() -> None:
     assert [each.result for each in found.sums] == ["s"]
 
 
-@pytest.mark.parametrize(("queries", "block"), [(5, 16), (16, 16), (17, 32), (32, 32), (33, 64)])
+@pytest.mark.parametrize(("queries", "block"), [(5, 5), (16, 16), (17, 32), (32, 32), (33, 64)])
 def test_blocks_have_no_more_rows_than_are_needed(queries: int, block: int) -> None:
     found = softmax(queries=queries)
     assert found is not None
     assert found.block == block
+
+
+def test_a_row_with_keys_of_its_own_is_a_block() -> None:
+    found = softmax("nested_reduce(e0: 32 | %q[e0 + i0*3200 + i1*32] * %k[e0 + i0*3200 + i1*3200 + r0*32])")
+    assert found is not None
+    assert found.is_few
+    assert [axis.name for axis in found.batch] == ["i0", "i1"]
 
 
 def test_sums_share_the_products_of_their_weights() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain
 
+from litz_codegen_cpp.emit.attention.few_rows import FewRowsWriter
 from litz_codegen_cpp.emit.attention.writer import AttentionWriter
 from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
 from litz_codegen_cpp.emit.bodies.index import LANES
@@ -246,7 +247,8 @@ class _KernelWriter:
     def _loops(self, body: ExpressionEmitter) -> OuterLoops | TiledLoops | AttentionWriter:
         """Return the writer of attention, of the loops around what follows a sum in tiles, or around all phases."""
         if self.attention is not None:
-            return AttentionWriter(body, self.attention)
+            writer = FewRowsWriter if self.attention.is_few else AttentionWriter
+            return writer(body, self.attention)
         if self.tiled is not None:
             return TiledLoops(body, self.tiled, lambda: self._phases(1))
         return OuterLoops(body, self.outer, self._point)

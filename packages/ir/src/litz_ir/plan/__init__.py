@@ -1,7 +1,7 @@
 """The plan: kernels, schedules, memory and steps that a host needs to run a fused graph on one target."""
 
 from litz_ir.plan.accessed_ranges import AccessRange, access_ranges
-from litz_ir.plan.blocked_attention import (
+from litz_ir.plan.attention_blocks import (
     FIRST_QUERY,
     AttentionProduct,
     AttentionSum,

@@ -75,6 +75,9 @@ def _reads_along(root: Expr, axis: str) -> bool:
 class AttentionWriter:
     """Writes the loops of one thread over blocks of rows, of which ``begin`` and ``end`` are the first and last."""
 
+    family = "attention"
+    """The beginning of the names of the functions that compute a block of keys."""
+
     def __init__(self, body: ExpressionEmitter, form: BlockedAttention) -> None:
         self.body = body
         self.context = body.context
@@ -141,7 +144,7 @@ class AttentionWriter:
             sizes[f"{_SUMS}{number}"] = self.columns * block
             sizes.setdefault(values, self.block * self.columns)
         for number in range(max(len(widths), len(form.sums))):
-            sizes[f"{_SCORES}{number}"] = self.block * block
+            sizes[f"{_SCORES}{number}"] = KEYS * block
         sizes |= {f"{_OF_ROWS}{number}": block for number in range(len(self.parts))}
         if form.softmax is not None:
             sizes |= dict.fromkeys((_GREATEST, _TOTAL, _FACTORS), block)
@@ -177,14 +180,12 @@ class AttentionWriter:
 
     def _block_of_queries(self, first: str, stop: str) -> None:
         form, block, columns = self.form, self.form.block, self.columns
-        own = add(symbol(form.queries.name), mul(symbol(FIRST_QUERY), -1))
-        rows = self._pointer(f"{_ROWS}0")
+        own = self._own_row()
         for number, product_ in enumerate(form.products):
-            name, width = product_.axis
-            with self._storing(f"{_ROWS}0"), self._loop(form.queries, first, stop):
-                self._tile_row(f"{_ROWS}0", mul(own, width), Axis(name, width), product_.row)
-            queries = self._pointer(f"{_QUERIES}{number}")
-            self._call(f"attention_queries<{block}, {width}>", queries, rows, f"{stop} - {first}")
+            rows, (name, width) = self._rows_of(number), product_.axis
+            with self._storing(rows), self._loop(form.queries, first, stop):
+                self._tile_row(rows, mul(own, width), Axis(name, width), product_.row)
+            self._lay_out_rows(number, f"{stop} - {first}")
         for number, part in enumerate(self.parts):
             # Those of rows beyond the last one are multiplied and forgotten.
             self._call("attention_clear", self._pointer(f"{_OF_ROWS}{number}"), str(block))
@@ -202,11 +203,40 @@ class AttentionWriter:
                 self.context.scopes.line(f"if (!({self.body.value(form.seen).registers[0]})) continue;")
             self._blocks_of_keys(first, stop)
         for number in range(len(form.sums)):
-            rows, sums = (self._pointer(f"{name}{number}") for name in (_ROWS, _SUMS))
-            self._call(
-                "transpose_tile", rows, str(columns), sums, str(block), str(columns), f"{stop} - {first}"
-            )
+            self._lay_out_sums(number, f"{stop} - {first}")
         self._results(first, stop)
+
+    # --- layout of blocks ---------------------------------------------------------------------------------------
+
+    def _own_row(self) -> Size:
+        """Return the position of a row in its block."""
+        return add(symbol(self.form.queries.name), mul(symbol(FIRST_QUERY), -1))
+
+    def _place(self, key: Size, row: Size) -> Size:
+        """Return the place of the score of a key and a row, by their positions in their blocks."""
+        return add(mul(key, self.form.block), row)
+
+    def _rows_of(self, number: int) -> str:
+        """Return the array that the rows of a product are copied into."""
+        return f"{_ROWS}0"
+
+    def _lay_out_rows(self, number: int, count: str) -> None:
+        """Write the transposition of rows to lanes."""
+        rows, queries = self._pointer(f"{_ROWS}0"), self._pointer(f"{_QUERIES}{number}")
+        width = self.form.products[number].axis[1]
+        self._call(f"attention_queries<{self.form.block}, {width}>", queries, rows, count)
+
+    def _sums_of(self, number: int) -> str:
+        """Return the array that has the sums by rows in the end."""
+        return f"{_ROWS}{number}"
+
+    def _lay_out_sums(self, number: int, count: str) -> None:
+        """Write the transposition of sums to rows."""
+        rows, sums = (self._pointer(f"{name}{number}") for name in (_ROWS, _SUMS))
+        columns = str(self.columns)
+        self._call("transpose_tile", rows, columns, sums, str(self.form.block), columns, count)
+
+    # --- blocks of keys -----------------------------------------------------------------------------------------
 
     def _blocks_of_keys(self, first: str, stop: str) -> None:
         """Write the loop over blocks of keys."""
@@ -231,13 +261,14 @@ class AttentionWriter:
             for number, product_ in enumerate(form.products):
                 self._products_of_block(number, product_, count)
             arrays = [f"{_SCORES}{number}" for number in range(max(len(form.products), len(form.sums)))]
-            with self._storing(*arrays), self._loop(self.keys, key, end):
-                self._weights(own, first, stop)
+            with self._storing(*arrays):
+                self._weights_of_block(own, (key, end), (first, stop))
             self._sums_of_block(count)
 
     def _products_of_block(self, number: int, product_: AttentionProduct, count: str) -> None:
         scores, keys, queries = (self._pointer(f"{name}{number}") for name in (_SCORES, _KEYS, _QUERIES))
-        self._call(f"attention_scores<{self.form.block}, {product_.axis[1]}>", scores, keys, queries, count)
+        function = f"{self.family}_scores<{self.form.block}, {product_.axis[1]}>"
+        self._call(function, scores, keys, queries, count)
 
     def _sums_of_block(self, count: str) -> None:
         """Add the values of a block of keys by their weights."""
@@ -248,12 +279,12 @@ class AttentionWriter:
             scores, greatest, total, factors = arrays
             values = f"{self._pointer(self.values[0])}, {count} * {self.columns}"
             weights = f"({scores}, {count}, {values}, {greatest}, {total}, {factors})"
-            self.context.scopes.line(f"if (!attention_weights<{form.block}>{weights}) continue;")
+            self.context.scopes.line(f"if (!{self.family}_weights<{form.block}>{weights}) continue;")
             arguments = (factors,)
         for number, array in enumerate(self.values):
             sums, weights = (self._pointer(f"{name}{number}") for name in (_SUMS, _SCORES))
             self._call(
-                f"attention_sums<{form.block}, {self.columns}>", sums, self._pointer(array), weights, count,
+                f"{self.family}_sums<{form.block}, {self.columns}>", sums, self._pointer(array), weights, count,
                 *arguments,
             )  # fmt: skip
 
@@ -265,29 +296,35 @@ class AttentionWriter:
         with vector_loop(self.body, axis, "0", str(size), LANES, 1, end):
             self.body.memory.store(name, add(offset, symbol(axis.name)), self.body.value(value))
 
-    def _weights(self, key: Size, first: str, stop: str) -> None:
-        """Write a loop over the rows of a block that replaces products by weights."""
-        form, queries = self.form, self.form.queries
-        at = add(mul(key, form.block), symbol(queries.name), mul(symbol(FIRST_QUERY), -1))
-        products: dict[Expr, Expr] = {
-            each.result: Load(f"{_SCORES}{number}", (at,), f32) for number, each in enumerate(form.products)
-        }
-        row = add(symbol(queries.name), mul(symbol(FIRST_QUERY), -1))
+    def _weights_at(self, key: Size) -> list[Expr]:
+        """Return the weights of a key, of the scores in memory; empty where these are the weights."""
+        at, row = self._place(key, self._own_row()), self._own_row()
         known: dict[Expr, Expr] = {
-            part: Load(f"{_OF_ROWS}{k}", (row,), f32) for k, part in enumerate(self.parts)
+            part: Load(f"{_OF_ROWS}{number}", (row,), f32) for number, part in enumerate(self.parts)
         }
-        known |= products
-        weights = [transform(each.weight, lambda node: known.get(node, node)) for each in form.sums]
-        if weights == [Load(f"{_SCORES}0", (at,), f32)]:
+        for number, each in enumerate(self.form.products):
+            known[each.result] = Load(f"{_SCORES}{number}", (at,), f32)
+        weights = [transform(each.weight, lambda node: known.get(node, node)) for each in self.form.sums]
+        return [] if weights == [Load(f"{_SCORES}0", (at,), f32)] else weights
+
+    def _store_weights(self, key: Size, weights: Sequence[Expr]) -> None:
+        at = self._place(key, self._own_row())
+        for number, each in enumerate([self.body.value(weight) for weight in weights]):
+            self.body.memory.store(f"{_SCORES}{number}", at, each)
+
+    def _weights_of_block(self, own: Size, keys: tuple[str, str], rows: tuple[str, str]) -> None:
+        """Write a loop over the keys, and in it one over the rows, that replaces products by weights."""
+        weights, queries, (first, stop) = self._weights_at(own), self.form.queries, rows
+        if not weights:
             return
         # Weights of rows beyond the last one are computed too, unless that would read memory.
         partial = any(_reads_along(each, queries.name) for each in weights)
-        end = stop if partial else f"{first} + {form.block}"
-        registers = 1 if partial else max(1, min(4, form.block // self.context.lanes))
+        end = stop if partial else f"{first} + {self.form.block}"
+        registers = 1 if partial else max(1, min(4, self.form.block // self.context.lanes))
         masked = stop if partial else None
-        with vector_loop(self.body, queries, first, end, step_text(registers), registers, masked):
-            for number, each in enumerate([self.body.value(weight) for weight in weights]):
-                self.body.memory.store(f"{_SCORES}{number}", at, each)
+        with self._loop(self.keys, *keys):
+            with vector_loop(self.body, queries, first, end, step_text(registers), registers, masked):
+                self._store_weights(own, weights)
 
     # --- results ----------------------------------------------------------------------------------------------
 
@@ -308,7 +345,7 @@ class AttentionWriter:
             column = self.context.axis_names[form.columns.name]
             with vector_loop(self.body, form.columns, "0", str(self.columns), LANES, 1, end):
                 for number, sum_ in enumerate(form.sums):
-                    rows = self._pointer(f"{_ROWS}{number}")
+                    rows = self._pointer(self._sums_of(number))
                     at = f"{rows} + ({row}) * {self.columns} + {column}"
                     text = f"load({at})" if end is None else f"load_partial({at}, {self.columns} - {column})"
                     value = self.context.define("result", (text,), f32, scopes.top, varying=True)

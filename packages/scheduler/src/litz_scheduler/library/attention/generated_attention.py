@@ -40,7 +40,7 @@ from litz_scheduler.options import SchedulerOptions
 _ON_CPU = (ATTENTION_ON_CPU, GRADIENT_ON_CPU)
 
 _LEAST_QUERIES = 16
-"""The fewest queries for which a CPU's blocks of them are quicker than the routine."""
+"""The fewest queries for which blocks are quicker than the routine, in gradients or if their number is a symbol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class GeneratedAttention:
     """Replace calls of fused attention by softmax-weighted sums, which keep no scores in memory.
 
     On a GPU, ``generated_matmuls`` names the calls. On a CPU, all become loops whose kernels compute blocks of scores;
-    calls of few queries have too few rows for a block.
+    gradients of few queries have too few rows for a block.
 
     Gradients become sums over keys and over queries that recompute the scores. A call with dropout, with a bias of
     unknown semantics, or with f32 operands that would be rounded is left to the library.
@@ -101,7 +101,10 @@ class GeneratedAttention:
         if machine is None or not machine.blocked_attention:
             return False
         shape = operation.results[0].type.shape
-        return len(shape) == 4 and estimate(shape[2], graph.symbols) >= _LEAST_QUERIES
+        if len(shape) != 4:
+            return False
+        few = operation.target == ATTENTION_ON_CPU and isinstance(shape[2], int)
+        return few or estimate(shape[2], graph.symbols) >= _LEAST_QUERIES
 
     def _is_requested(self, operation: ContractionCall, context: PassContext) -> bool:
         if operation.target not in ATTENTIONS and operation.target not in GRADIENTS:

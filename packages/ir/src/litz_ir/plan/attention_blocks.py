@@ -39,6 +39,9 @@ _QUERIES, _LEAST_BLOCK = 64, 16
 """Rows of a block, a multiple of the lanes of all vectors (their scores with 64 keys fill 16 KB), and the fewest: those
 of the widest vector."""
 
+_ONE_ROW = Axis("attention.row", 1)
+"""The axis of a single row, where each point of the other axes has keys of its own."""
+
 _MOST_WIDTH = 256
 """The most elements of a query or a value."""
 
@@ -99,6 +102,11 @@ class BlockedAttention:
     """The condition, of the outer points and the leading axes of the keys, without which keys have no weight."""
     stores: tuple[Store, ...]
     """Statements of the results."""
+
+    @property
+    def is_few(self) -> bool:
+        """True for a softmax of fewer rows than the widest vector has lanes, whose lanes are the elements of a head."""
+        return _is_few(self.queries, self.softmax)
 
 
 def blocked_attention(kernel: Kernel) -> BlockedAttention | None:
@@ -171,7 +179,7 @@ class _Matcher:
             found = self._form(queries, columns[0], stores)
             if found is not None:
                 return found
-        return None
+        return None if self.softmax is None else self._form(_ONE_ROW, columns[0], stores)
 
     def _product(
         self, product: NestedReduction, number: int, under: tuple[Expr, ...]
@@ -195,13 +203,14 @@ class _Matcher:
 
     def _block(self, queries: Axis, shared: Iterable[Expr]) -> int:
         """Return the rows of a block in which ``shared`` are the same; 0 where there is none."""
-        length = _rows(queries.size)
+        few = queries.size if _is_few(queries, self.softmax) and isinstance(queries.size, int) else 0
+        length = few or _rows(queries.size)
         for term in _terms(shared):
             if isinstance(term, FloorDiv) and term.dividend == symbol(queries.name):
-                if not isinstance(term.divisor, int):
+                if not isinstance(term.divisor, int) or term.divisor < few:
                     return 0
-                length = gcd(length, term.divisor)
-        if length < _LEAST_BLOCK or any(_is_loose(term, queries.name) for term in _terms(shared)):
+                length = few or gcd(length, term.divisor)
+        if length < (few or _LEAST_BLOCK) or any(_is_loose(term, queries.name) for term in _terms(shared)):
             return 0
         return length
 
@@ -214,7 +223,13 @@ class _Matcher:
                 for each in sums
             )
         products = self._products(tuple(each.weight for each in sums))
-        if products is None or any(queries.name not in each.row.free_symbols for each in products.values()):
+        if products is None:
+            return None
+        if queries is _ONE_ROW:
+            others = {each.name for each in self.kernel.outer if each != columns and each.size != 1}
+            if any(not others <= each.key.free_symbols for each in products.values()):
+                return None
+        elif any(queries.name not in each.row.free_symbols for each in products.values()):
             return None
         shared = [each.value for each in sums] + [each.key for each in products.values()]
         block = self._block(queries, shared if seen is None else (*shared, seen))
@@ -275,6 +290,10 @@ class _Matcher:
         if conditions or condition.free_symbols & varying or not self._block(queries, (condition,)):
             return None
         return condition
+
+
+def _is_few(rows: Axis, softmax: tuple[str, str] | None) -> bool:
+    return softmax is not None and isinstance(rows.size, int) and rows.size < _LEAST_BLOCK
 
 
 def _rows(size: Size) -> int:

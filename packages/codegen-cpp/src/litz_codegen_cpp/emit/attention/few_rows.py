@@ -1,0 +1,47 @@
+"""Attention of few rows in C++: lanes are the elements of a head, and the scores of a row are contiguous."""
+
+from __future__ import annotations
+
+from litz_codegen_cpp.emit.attention.writer import KEYS, AttentionWriter
+from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
+from litz_codegen_cpp.emit.bodies.index import LANES
+from litz_codegen_cpp.emit.loops.phases import vector_loop
+from litz_ir.plan import BlockedAttention
+from litz_ir.symbols import Range, Size, add, mul
+
+
+class FewRowsWriter(AttentionWriter):
+    """Writes attention of fewer rows than a vector has lanes, which is bound by reading keys and values."""
+
+    family = "attention_few"
+
+    def __init__(self, body: ExpressionEmitter, form: BlockedAttention) -> None:
+        super().__init__(body, form)
+        context, name = self.context, form.queries.name
+        if name not in context.axis_names:  # a single row, which has no axis
+            context.axis_names[name], context.ranges[name] = context.names.fresh("row"), Range(0, 0)
+        body.headers.add("attention_few")
+
+    def _place(self, key: Size, row: Size) -> Size:
+        return add(mul(row, KEYS), key)
+
+    def _rows_of(self, number: int) -> str:
+        return f"attention.queries{number}"
+
+    def _lay_out_rows(self, number: int, count: str) -> None:
+        """Write nothing: rows are multiplied as they are."""
+
+    def _sums_of(self, number: int) -> str:
+        return f"attention.sums{number}"
+
+    def _lay_out_sums(self, number: int, count: str) -> None:
+        """Write nothing: sums are by rows already."""
+
+    def _weights_of_block(self, own: Size, keys: tuple[str, str], rows: tuple[str, str]) -> None:
+        """Write a loop over the rows, and in it one over the keys, that replaces products by weights."""
+        weights = self._weights_at(own)
+        if not weights:
+            return
+        with self._loop(self.form.queries, *rows):
+            with vector_loop(self.body, self.keys, *keys, LANES, 1, keys[1]):
+                self._store_weights(own, weights)
