@@ -18,7 +18,7 @@ from litz_ir.symbols import Range, Size, add, cdiv, extent, free_symbols, mul, p
 KEYS = 64
 """The most keys of a block."""
 
-_FIRST_KEY = "attention.key"
+FIRST_KEY = "attention.key"
 """The symbol of the first key of a block."""
 _ROWS, _QUERIES, _KEYS, _VALUES, _SCORES, _SUMS = (
     f"attention.{name}" for name in ("rows", "queries", "keys", "values", "scores", "sums")
@@ -75,15 +75,16 @@ def _reads_along(root: Expr, axis: str) -> bool:
 class AttentionWriter:
     """Writes the loops of one thread over blocks of rows, of which ``begin`` and ``end`` are the first and last."""
 
-    family = "attention"
-    """The beginning of the names of the functions that compute a block of keys."""
+    most_keys = KEYS
+    """The most keys of a block."""
 
     def __init__(self, body: ExpressionEmitter, form: BlockedAttention) -> None:
         self.body = body
         self.context = body.context
         self.form = form
         self.keys = form.summed[-1]
-        self.block = min(KEYS, self.keys.size) if isinstance(self.keys.size, int) else KEYS
+        most = self.most_keys
+        self.block = min(most, self.keys.size) if isinstance(self.keys.size, int) else most
         assert isinstance(form.columns.size, int), "the form has so"
         self.columns = form.columns.size
         self.values = tuple(self._key_of(number) for number in range(len(form.sums)))
@@ -94,7 +95,7 @@ class AttentionWriter:
         for name, width in (each.axis for each in form.products):
             context.axis_names.setdefault(name, context.names.exact(name))
             context.ranges[name] = extent(width)
-        context.ranges.update({FIRST_QUERY: Range(0, None), _FIRST_KEY: Range(0, None)})
+        context.ranges.update({FIRST_QUERY: Range(0, None), FIRST_KEY: Range(0, None)})
 
     def _key_of(self, number: int) -> str:
         """Return the array of the values of a sum: that of a product's keys where they are the same elements."""
@@ -246,18 +247,17 @@ class AttentionWriter:
         with context.scopes.block(
             f"for (int64_t {key} = 0; {key} < {size}; {key} += {self.block}) {{"
         ) as scope:
-            scope.axes[_FIRST_KEY] = key
+            scope.axes[FIRST_KEY] = key
             scope.conditional = True
             context.scopes.line(f"const int64_t {end} = minimum<int64_t>({size}, {key} + {self.block});")
             context.scopes.line(f"const int64_t {count} = {end} - {key};")
-            own = add(symbol(self.keys.name), mul(symbol(_FIRST_KEY), -1))
-            copied = [f"{_KEYS}{number}" for number in range(len(form.products))]
-            with self._storing(*copied, *self.values), self._loop(self.keys, key, end):
-                for name, product_ in zip(copied, form.products):
-                    self._tile_row(name, mul(own, product_.axis[1]), Axis(*product_.axis), product_.key)
-                for name, each in zip(self.values, form.sums):
-                    if name not in copied:
-                        self._tile_row(name, mul(own, self.columns), form.columns, each.value)
+            own = add(symbol(self.keys.name), mul(symbol(FIRST_KEY), -1))
+            copied = self._copied()
+            if copied:
+                with self._storing(*copied), self._loop(self.keys, key, end):
+                    for name, (axis, value) in copied.items():
+                        assert isinstance(axis.size, int), "widths are known"
+                        self._tile_row(name, mul(own, axis.size), axis, value)
             for number, product_ in enumerate(form.products):
                 self._products_of_block(number, product_, count)
             arrays = [f"{_SCORES}{number}" for number in range(max(len(form.products), len(form.sums)))]
@@ -265,9 +265,16 @@ class AttentionWriter:
                 self._weights_of_block(own, (key, end), (first, stop))
             self._sums_of_block(count)
 
+    def _copied(self) -> dict[str, tuple[Axis, Expr]]:
+        """Return the arrays that keys and values of a block are copied into, with the axis and value of an element."""
+        form = self.form
+        values = {name: (form.columns, each.value) for name, each in zip(self.values, form.sums)}
+        keys = {f"{_KEYS}{number}": (Axis(*each.axis), each.key) for number, each in enumerate(form.products)}
+        return values | keys
+
     def _products_of_block(self, number: int, product_: AttentionProduct, count: str) -> None:
         scores, keys, queries = (self._pointer(f"{name}{number}") for name in (_SCORES, _KEYS, _QUERIES))
-        function = f"{self.family}_scores<{self.form.block}, {product_.axis[1]}>"
+        function = f"attention_scores<{self.form.block}, {product_.axis[1]}>"
         self._call(function, scores, keys, queries, count)
 
     def _sums_of_block(self, count: str) -> None:
@@ -279,12 +286,12 @@ class AttentionWriter:
             scores, greatest, total, factors = arrays
             values = f"{self._pointer(self.values[0])}, {count} * {self.columns}"
             weights = f"({scores}, {count}, {values}, {greatest}, {total}, {factors})"
-            self.context.scopes.line(f"if (!{self.family}_weights<{form.block}>{weights}) continue;")
+            self.context.scopes.line(f"if (!attention_weights<{form.block}>{weights}) continue;")
             arguments = (factors,)
         for number, array in enumerate(self.values):
             sums, weights = (self._pointer(f"{name}{number}") for name in (_SUMS, _SCORES))
             self._call(
-                f"{self.family}_sums<{form.block}, {self.columns}>", sums, self._pointer(array), weights, count,
+                f"attention_sums<{form.block}, {self.columns}>", sums, self._pointer(array), weights, count,
                 *arguments,
             )  # fmt: skip
 

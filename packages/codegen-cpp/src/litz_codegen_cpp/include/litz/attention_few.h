@@ -1,9 +1,12 @@
 // Attention of R rows, fewer than a vector has lanes, by a block of keys at a time: keys and values are read once and in
 // order, so that memory is the limit. Lanes are the elements of a head; scores of a row are contiguous, ATTENTION_KEYS apart.
 //
-//   void attention_few_scores<R, E>(scores, keys, queries, n)   scores[r][k] = sum over e of keys[k][e] * queries[r][e], k < n
-//   bool attention_few_weights<R>(scores, n, values, elements, greatest, total, factors)      as attention_weights
-//   void attention_few_sums<R, D>(sums, values, weights, n, factors)
+// Keys and values are `row` elements apart.
+//
+//   void attention_few_scores<R, E>(scores, keys, row, queries, n)
+//        scores[r][k] = sum over e of keys[k][e] * queries[r][e], k < n
+//   bool attention_few_weights<R, D>(scores, n, values, row, greatest, total, factors)      as attention_weights
+//   void attention_few_sums<R, D>(sums, values, row, weights, n, factors)
 //        sums[r][d] = sums[r][d] * factors[r] + sum over k of values[k][d] * weights[r][k]
 #ifndef LITZ_ATTENTION_FEW_H
 #define LITZ_ATTENTION_FEW_H
@@ -21,23 +24,23 @@ LITZ_FN vec<float> attention_element(const float* from, int64_t at) {
 }
 
 template <int KEYS, int E>
-LITZ_FN void attention_few_products(float* parts, const float* keys, const float* query) {
+LITZ_FN void attention_few_products(float* parts, const float* keys, int64_t stride, const float* query) {
   vec<float> sums[KEYS] = {};
   for (int64_t e = 0; e < E; e += LITZ_LANES) {
     const vec<float> row = attention_element<E>(query, e);
 #pragma GCC unroll 4
-    for (int k = 0; k < KEYS; ++k) sums[k] = mul_add(attention_element<E>(keys + k * E, e), row, sums[k]);
+    for (int k = 0; k < KEYS; ++k) sums[k] = mul_add(attention_element<E>(keys + k * stride, e), row, sums[k]);
   }
 #pragma GCC unroll 4
   for (int k = 0; k < KEYS; ++k) store(parts + k * LITZ_LANES, sums[k]);
 }
 template <int R, int E>
-static void attention_few_scores(float* scores, const float* keys, const float* queries, int64_t n) {
+static void attention_few_scores(float* scores, const float* keys, int64_t row, const float* queries, int64_t n) {
   alignas(64) float parts[ATTENTION_KEYS * LITZ_LANES], lanes[LITZ_LANES * ATTENTION_KEYS];
   for (int64_t r = 0; r < R; ++r) {
     int64_t k = 0;
-    for (; k + 4 <= n; k += 4) attention_few_products<4, E>(parts + k * LITZ_LANES, keys + k * E, queries + r * E);
-    for (; k < n; ++k) attention_few_products<1, E>(parts + k * LITZ_LANES, keys + k * E, queries + r * E);
+    for (; k + 4 <= n; k += 4) attention_few_products<4, E>(parts + k * LITZ_LANES, keys + k * row, row, queries + r * E);
+    for (; k < n; ++k) attention_few_products<1, E>(parts + k * LITZ_LANES, keys + k * row, row, queries + r * E);
     transpose_tile(lanes, ATTENTION_KEYS, parts, LITZ_LANES, n, LITZ_LANES);
     for (k = 0; k < n; k += LITZ_LANES) {
       vec<float> sum = load(lanes + k);
@@ -47,8 +50,8 @@ static void attention_few_scores(float* scores, const float* keys, const float* 
   }
 }
 
-template <int R>
-static bool attention_few_weights(float* scores, int64_t n, const float* values, int64_t elements, float* greatest,
+template <int R, int D>
+static bool attention_few_weights(float* scores, int64_t n, const float* values, int64_t stride, float* greatest,
                                   float* total, float* factors) {
   const float least = -__builtin_inff();
   const int64_t whole = (n + LITZ_LANES - 1) / LITZ_LANES * LITZ_LANES;
@@ -65,7 +68,11 @@ static bool attention_few_weights(float* scores, int64_t n, const float* values,
     for (int64_t lane = 0; lane < LITZ_LANES; ++lane) tops[r] = maximum(tops[r], lanes[lane]);
     any |= !(tops[r] == least);
   }
-  if (!any && attention_finite(values, elements)) return false;
+  if (!any) {
+    int64_t k = 0;
+    while (k < n && attention_finite(values + k * stride, D)) ++k;
+    if (k == n) return false;
+  }
   for (int64_t r = 0; r < R; ++r) {
     float* row = scores + r * ATTENTION_KEYS;
     const float before = greatest[r], top = maximum(before, tops[r]), base = top == least ? 0 : top;
@@ -87,7 +94,7 @@ static bool attention_few_weights(float* scores, int64_t n, const float* values,
 
 // Rows [0, ROWS) of V vectors; the vectors of the last elements are partial.
 template <int ROWS, int V, int D>
-LITZ_FN void attention_few_tile(float* sums, const float* values, const float* weights, int64_t n, const float* factors, int64_t d) {
+LITZ_FN void attention_few_tile(float* sums, const float* values, int64_t row, const float* weights, int64_t n, const float* factors, int64_t d) {
   vec<float> tile[ROWS][V];
 #pragma GCC unroll 4
   for (int i = 0; i < ROWS; ++i)
@@ -97,7 +104,7 @@ LITZ_FN void attention_few_tile(float* sums, const float* values, const float* w
   for (int64_t k = 0; k < n; ++k) {
     vec<float> value[V];
 #pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) value[v] = attention_element<D>(values + k * D, d + v * LITZ_LANES);
+    for (int v = 0; v < V; ++v) value[v] = attention_element<D>(values + k * row, d + v * LITZ_LANES);
 #pragma GCC unroll 4
     for (int i = 0; i < ROWS; ++i) {
       const vec<float> weight = broadcast<float>(weights[i * ATTENTION_KEYS + k]);
@@ -115,18 +122,18 @@ LITZ_FN void attention_few_tile(float* sums, const float* values, const float* w
     }
 }
 template <int ROWS, int D>
-LITZ_FN void attention_few_rows(float* sums, const float* values, const float* weights, int64_t n, const float* factors) {
+LITZ_FN void attention_few_rows(float* sums, const float* values, int64_t row, const float* weights, int64_t n, const float* factors) {
   int64_t d = 0;
-  for (; d + 4 * LITZ_LANES <= D; d += 4 * LITZ_LANES) attention_few_tile<ROWS, 4, D>(sums, values, weights, n, factors, d);
-  for (; d < D; d += LITZ_LANES) attention_few_tile<ROWS, 1, D>(sums, values, weights, n, factors, d);
+  for (; d + 4 * LITZ_LANES <= D; d += 4 * LITZ_LANES) attention_few_tile<ROWS, 4, D>(sums, values, row, weights, n, factors, d);
+  for (; d < D; d += LITZ_LANES) attention_few_tile<ROWS, 1, D>(sums, values, row, weights, n, factors, d);
 }
 template <int R, int D>
-static void attention_few_sums(float* sums, const float* values, const float* weights, int64_t n, const float* factors) {
+static void attention_few_sums(float* sums, const float* values, int64_t row, const float* weights, int64_t n, const float* factors) {
   constexpr int WHOLE = R / 4 * 4;
   for (int64_t r = 0; r < WHOLE; r += 4)
-    attention_few_rows<4, D>(sums + r * D, values, weights + r * ATTENTION_KEYS, n, factors + r);
+    attention_few_rows<4, D>(sums + r * D, values, row, weights + r * ATTENTION_KEYS, n, factors + r);
   if constexpr (R > WHOLE)
-    attention_few_rows<R - WHOLE, D>(sums + WHOLE * D, values, weights + WHOLE * ATTENTION_KEYS, n, factors + WHOLE);
+    attention_few_rows<R - WHOLE, D>(sums + WHOLE * D, values, row, weights + WHOLE * ATTENTION_KEYS, n, factors + WHOLE);
 }
 
 }  // namespace litz
