@@ -18,6 +18,7 @@ import litz
 from litz.explain.explanation import Explanation
 from litz.explain.graphs import graph_report
 from litz.loading import Compiled
+from litz_scheduler.library import FuseAttention, GeneratedAttention
 
 Program = Callable[..., Any]
 
@@ -42,6 +43,13 @@ Q3, K3, V3 = (x.reshape(B * H, S, D) for x in (Q, K, V))
 ROWS, COLUMNS = torch.arange(S)[:, None], torch.arange(S)[None, :]
 WINDOW = (COLUMNS <= ROWS) & (COLUMNS > ROWS - 100)
 PADDING = (torch.arange(S) < torch.tensor([[S - 50], [S]]))[:, None, None, :]
+
+
+@pytest.fixture(autouse=True)
+def calls_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the kernel a call, so that its runs can be counted, and other attention matmuls."""
+    for each in (FuseAttention, GeneratedAttention):
+        monkeypatch.setattr(each, "apply", lambda self, data, context: data)
 
 
 def compiled(function: Program, seen: list[Compiled], dynamic: bool | None = None) -> Program:
@@ -176,6 +184,13 @@ FORMS: dict[str, tuple[Program, tuple[torch.Tensor, ...]]] = {
         (Q, K, V, WINDOW & PADDING),
     ),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_form_whose_kernel_is_generated(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    function, args = FORMS[name]
+    same(function, *args, runs=0)
 
 
 @pytest.mark.parametrize("name", FORMS)

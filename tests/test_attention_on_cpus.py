@@ -262,3 +262,26 @@ def test_attention_without_blocks_stores_its_scores_and_says_so() -> None:
     assert "flex_attention.blocks" in {each.reason.key for graph in report.graphs for each in graph.decisions}
     plans = [graph.plan for graph in report.graphs if graph.plan is not None]
     assert any(isinstance(step, CallStep) and "mm" in step.target for plan in plans for step in plan.steps)
+
+
+def test_any_number_of_calls_may_have_no_blocks_also_in_branches() -> None:
+    def program(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        for number in range(4):
+            q = q + flex_attention(torch.ones_like(q), k * (number + 1.5), v)
+        return q + flex_attention(q, k, v)
+
+    def branches(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        def first(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return flex_attention(torch.ones_like(q), k, v)
+
+        def second(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return flex_attention(q, k, v)
+
+        result: Tensor = torch.cond(q.sum() > 1e9, second, first, (q, k, v))
+        return result
+
+    arguments = tensors(queries=300, keys=300, widths=(64, 64))
+    for each in (program, branches):
+        with torch.no_grad(), litz.config.patch(fallback="error"):
+            found = compiled(each)(*arguments)
+            torch.testing.assert_close(found, each(*arguments), atol=1e-5, rtol=1e-5)

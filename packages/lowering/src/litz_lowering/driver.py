@@ -104,7 +104,7 @@ def _run_fx_passes(gm: GraphModule, options: LoweringOptions, context: PassConte
         options.blocked_attention,
         table,
         partial(_lower_function, options),
-        options.force_extern,
+        frozenset(name.rpartition(".")[2] for name in options.force_extern),
         options.deterministic,
     )
     passes: tuple[Pass[AtenGraph, AtenGraph], ...] = (mark, DecomposeHops(table), *post_grad(options))

@@ -51,8 +51,9 @@ class DecomposeHops:
         """Return the graph without these operators, or ``data`` itself where there are none."""
         if not any(_is_decomposed(node) for node in data.graph.nodes):
             return data
-        module = copy.copy(data.module)
         graph = copy.deepcopy(data.graph)
+        module = GraphModule(data.module, graph)  # with attributes that an earlier pass has added
+        module.meta = getattr(data.module, "meta", {})
         for node in list(graph.nodes):
             if _is_decomposed(node):
                 _splice(module, node, self._traced(module, node))

@@ -54,7 +54,7 @@ class MarkFlexAttention:
     lowered: Callable[[GraphModule], LoopGraph]
     """Lowers a traced function to its loop graph."""
     stored: frozenset[str] = frozenset()
-    """Names of calls that their device cannot compute in blocks, so that they stay matmuls."""
+    """Names of calls that their device cannot compute in blocks, so that they stay matmuls, in whatever subgraph."""
     deterministic: bool = False
     """Refuse gradients of captured tensors, which are sums in no fixed order."""
     name: str = "fx.flex_attention"
