@@ -70,6 +70,7 @@ CASES: dict[str, Case] = {
     "grouped": ({"heads": (4, 2)}, {"enable_gqa": True, "block_mask": mask(causal, 300, 300)}),
     "widths": ({"widths": (40, 24), "lengths": (70, 300)}, {}),
     "few": ({"lengths": (1, 300), "dtype": torch.float16}, {}),
+    "few_with_slopes": ({"lengths": (5, 300)}, {"score_mod": lambda s, b, h, m, n: s + (n - m) * SLOPES[h]}),
 }
 
 
@@ -122,9 +123,20 @@ def test_one_kernel_computes_blocks_of_scores() -> None:
     assert graph.plan.peak < 2 * 4 * 300 * 300 * 4
 
 
-@pytest.mark.parametrize(("queries", "width"), [(1, 64), (20, 260)])
-def test_few_queries_and_wide_heads_stay_matmuls(queries: int, width: int) -> None:
-    arguments = tensors(lengths=(queries, 64), widths=(width, width))
+def test_wide_heads_stay_matmuls() -> None:
+    arguments = tensors(lengths=(20, 64), widths=(260, 260))
     agrees(lambda q, k, v: flex_attention(q, k, v), arguments)
     report = litz.explain(lambda q, k, v: flex_attention(q, k, v), *arguments)
     assert all("attention_scores" not in unit for graph in report.graphs for unit in graph.units)
+
+
+@pytest.mark.parametrize("queries", [1, 7])
+def test_few_queries_walk_the_listed_blocks_of_keys(queries: int) -> None:
+    def late(b: Tensor, h: Tensor, m: Tensor, n: Tensor) -> Tensor:
+        return (n > m + 200) & (h != 2)
+
+    blocks = create_block_mask(late, None, 4, queries, 300, device="cpu")
+    arguments = tensors(lengths=(queries, 300))
+    agrees(lambda q, k, v: flex_attention(q, k, v, block_mask=blocks), arguments)
+    report = litz.explain(lambda q, k, v: flex_attention(q, k, v, block_mask=blocks), *arguments)
+    assert any("attention_few_scores" in unit for graph in report.graphs for unit in graph.units)

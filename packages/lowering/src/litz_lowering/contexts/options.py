@@ -30,8 +30,7 @@ class LoweringOptions:
     nested_reductions: frozenset[str] = frozenset()
     """Kinds of devices whose loop bodies may hold sums; ``flex_attention`` becomes loops there."""
     blocked_attention: frozenset[str] = frozenset()
-    """Kinds of these that compute attention in blocks of queries: forward, for 16 queries and more, and heads of at
-    most 256 elements."""
+    """Kinds of these that compute attention in blocks of queries: forward, for heads of at most 256 elements."""
     max_sorted_row: int = 0
     """Longest row that a sort loop handles on a GPU, in elements. With 0, only short rows are sorted in loops, by
     comparing all pairs; a library sorts the rest."""

@@ -33,8 +33,8 @@ _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 _BLOCK_MASK: Mapping[Any, int] = {_FORWARD: 4, _BACKWARD: 9}
 _OTHERS: Mapping[Any, tuple[int, int]] = {_FORWARD: (7, 8), _BACKWARD: (12, 13)}
 """Positions, among the arguments, of the block mask and of the tensors that score and mask functions capture."""
-_LEAST_QUERIES, _MOST_WIDTH = 16, 256
-"""In blocks of queries: the fewest, the lanes of a CPU, and the most elements of a head, which are in its caches."""
+_MOST_WIDTH = 256
+"""The most elements of a head in blocks of queries, which are in the caches of a CPU."""
 
 
 @dataclass
@@ -135,10 +135,9 @@ class MarkFlexAttention:
 def _suits_blocks(node: Node) -> bool:
     """Return True for an attention that is computed block by block: forward, and of heads of known width."""
     query, _, value = (_value(each) for each in node.args[:3])
-    widths, queries = (query.shape[-1], value.shape[-1]), query.shape[-2]
+    widths = (query.shape[-1], value.shape[-1])
     known = all(isinstance(width, int) and width <= _MOST_WIDTH for width in widths)
-    few = isinstance(queries, int) and queries < _LEAST_QUERIES
-    return node.target is _FORWARD and known and not few
+    return node.target is _FORWARD and known
 
 
 def forget_lists(graph: Graph) -> None:
