@@ -39,7 +39,7 @@ def tensors(
     return tuple(torch.randn(shape, generator=generator).to(dtype) for shape in shapes)
 
 
-def turned(*arguments: Tensor) -> tuple[Tensor, ...]:
+def transposed(*arguments: Tensor) -> tuple[Tensor, ...]:
     return tuple(x.transpose(1, 2).contiguous().transpose(1, 2) for x in arguments)
 
 
@@ -53,7 +53,7 @@ CALLS: dict[str, tuple[tuple[Tensor, ...], dict[str, Any]]] = {
     "seen": (tensors(), {"attn_mask": SEEN}),
     "bias": (tensors(), {"attn_mask": BIAS}),
     "bias_of_keys": (tensors(), {"attn_mask": BIAS[0, 0]}),
-    "turned": (turned(*tensors()), {}),
+    "transposed": (transposed(*tensors()), {}),
     "one_key": (tensors(keys=1), {}),
     "wide": (tensors(widths=(256, 256)), {}),
     "bf16": (tensors(dtype=torch.bfloat16), {"is_causal": True}),
@@ -165,10 +165,10 @@ def merged(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("program", [written, capped, merged], ids=lambda each: str(each.__name__))
-@pytest.mark.parametrize("form", ["plain", "turned", "widths"])
+@pytest.mark.parametrize("form", ["plain", "transposed", "widths"])
 def test_written_attention_gives_the_values_of_eager(program: Program, form: str) -> None:
     arguments = tensors(widths=(24, 40) if form == "widths" else (24, 24))
-    arguments = turned(*arguments) if form == "turned" else arguments
+    arguments = transposed(*arguments) if form == "transposed" else arguments
     forward(program, *arguments)
     assert is_in_blocks(program, *arguments)
 
@@ -211,7 +211,7 @@ FEW: dict[str, tuple[tuple[Tensor, ...], dict[str, Any]]] = {
     "fifteen_causal": (tensors(queries=15, dtype=torch.bfloat16), {"is_causal": True}),
     "bias": (tensors(queries=2), {"attn_mask": BIAS}),
     "few_keys": (tensors(queries=3, keys=3), {}),
-    "turned": (turned(*tensors(queries=4, widths=(100, 100))), {}),
+    "transposed": (transposed(*tensors(queries=4, widths=(100, 100))), {}),
 }
 
 
@@ -251,7 +251,7 @@ def test_gradients_of_few_queries_stay_calls() -> None:
 
 
 def test_attention_without_blocks_stores_its_scores_and_says_so() -> None:
-    """Of constant queries nothing is left of a product, so that scores are sums of keys alone."""
+    """Of constant queries nothing is left of a dot, so that scores are sums of keys alone."""
 
     def program(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return flex_attention(torch.ones_like(q), k, v)

@@ -89,7 +89,7 @@ def test_memory_over_time_ends_at_the_peak_of_the_plan() -> None:
         (torch.baddbmm, [(3, 8, 4), (3, 8, 16), (3, 16, 4)], 2 * 3 * 8 * 16 * 4),
         (lambda x, w: F.conv2d(x, w, padding=1), [(2, 3, 9, 9), (5, 3, 3, 3)], 2 * 2 * 5 * 81 * 27),
         (lambda x, w: F.conv_transpose2d(x, w), [(2, 3, 9, 9), (3, 5, 2, 2)], 2 * 2 * 3 * 81 * 5 * 4),
-        (F.scaled_dot_product_attention, [(2, 4, 16, 8)] * 3, 2 * 2 * (2 * 4 * 16 * 8) * 16),
+        (F.scaled_dot_product_attention, [(2, 4, 16, 264)] * 3, 2 * 2 * (2 * 4 * 16 * 264) * 16),
     ],
     ids=["mm", "baddbmm", "convolution", "transposed", "attention"],
 )

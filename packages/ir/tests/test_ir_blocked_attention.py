@@ -34,12 +34,12 @@ kernel gradients(in %q: f32, in %k: f32, in %v: f32, out %o: f32, out %p: f32) {
   }
 }
 """
-PRODUCT = "nested_reduce(e0: 32 | %q[e0 + i0*3200 + i1*32] * %k[e0 + i0*3200 + r0*32])"
+DOT = "nested_reduce(e0: 32 | %q[e0 + i0*3200 + i1*32] * %k[e0 + i0*3200 + r0*32])"
 VALUE = "%v[i0*3200 + i2 + r0*32]"
 
 
 def softmax(
-    score: str = PRODUCT, value: str = VALUE, queries: int = 100, columns: int = 32
+    score: str = DOT, value: str = VALUE, queries: int = 100, columns: int = 32
 ) -> BlockedAttention | None:
     text = SOFTMAX.replace("{score}", score).replace("{value}", value)
     return blocked_attention(
@@ -74,10 +74,10 @@ def test_a_row_with_keys_of_its_own_is_a_block() -> None:
     assert [axis.name for axis in found.batch] == ["i0", "i1"]
 
 
-def test_sums_share_the_products_of_their_weights() -> None:
+def test_sums_share_the_dots_of_their_weights() -> None:
     found = blocked_attention(kernel(SUMS.replace("{first}", "weight * %v[i0*2880 + i2 + r0*32]")))
     assert found is not None
-    assert len(found.products) == 1
+    assert len(found.dots) == 1
     assert [each.result for each in found.sums] == ["a", "b"]
     assert found.softmax is None
 
@@ -92,7 +92,7 @@ def test_sums_share_the_products_of_their_weights() -> None:
         {"value": "%v[r0]"},
         {"columns": 300},
     ],
-    ids=["no product", "rows that vary with keys", "wide", "values of rows", "no columns", "wide values"],
+    ids=["no dot", "rows that vary with keys", "wide", "values of rows", "no columns", "wide values"],
 )
 def test_other_sums_are_not_matched(changed: dict[str, str | int]) -> None:
     assert softmax(**changed) is None  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 from litz_ir.plan.accessed_ranges import AccessRange, access_ranges
 from litz_ir.plan.attention_blocks import (
     FIRST_QUERY,
-    AttentionProduct,
+    AttentionDot,
     AttentionSum,
     BlockedAttention,
     blocked_attention,
@@ -88,7 +88,7 @@ __all__ = [
     "Accumulate",
     "Allocate",
     "Attention",
-    "AttentionProduct",
+    "AttentionDot",
     "AttentionSum",
     "BlockedAttention",
     "Invocation",

@@ -49,11 +49,11 @@ _SOFTMAX, _SUM = NamedCombiner("softmax_sum"), NamedCombiner("sum")
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionProduct:
-    """A dot product of a row and a key, for each of them."""
+class AttentionDot:
+    """The dot of a row and a key, for each of them."""
 
     result: Scalar
-    """The product in weights."""
+    """The dot in weights."""
     axis: tuple[str, int]
     """Name and size of the axis of the elements."""
     row: Expr
@@ -67,7 +67,7 @@ class AttentionSum:
     """A sum over the keys of a weight times a value."""
 
     weight: Expr
-    """The weight of a row and a key, over the products, and over :data:`FIRST_QUERY` where that is enough."""
+    """The weight of a row and a key, over the dots, and over :data:`FIRST_QUERY` where that is enough."""
     value: Expr
     """An element of a value, over :data:`FIRST_QUERY` in place of the row."""
     result: str
@@ -91,8 +91,8 @@ class BlockedAttention:
     """Rows of a block: keys and values are the same for all of them."""
     summed: tuple[Axis, ...]
     """The axes of the keys; the last is divided into blocks."""
-    products: tuple[AttentionProduct, ...]
-    """The dot products that weights are computed from."""
+    dots: tuple[AttentionDot, ...]
+    """The dots that weights are computed from."""
     sums: tuple[AttentionSum, ...]
     """The sums."""
     softmax: tuple[str, str] | None
@@ -181,14 +181,12 @@ class _Matcher:
                 return found
         return None if self.softmax is None else self._form(_ONE_ROW, columns[0], stores)
 
-    def _product(
-        self, product: NestedReduction, number: int, under: tuple[Expr, ...]
-    ) -> AttentionProduct | None:
-        """Return the row and the key of a product over one axis of known size."""
-        body = product.body
-        if product.dtype != f32 or len(product.axes) != 1 or not isinstance(body, Op) or body.name != "mul":
+    def _dot(self, dot: NestedReduction, number: int, under: tuple[Expr, ...]) -> AttentionDot | None:
+        """Return the row and the key of a dot over one axis of known size."""
+        body = dot.body
+        if dot.dtype != f32 or len(dot.axes) != 1 or not isinstance(body, Op) or body.name != "mul":
             return None
-        ((name, size),) = product.axes
+        ((name, size),) = dot.axes
         if not isinstance(size, int) or not 1 <= size <= _MOST_WIDTH:
             return None
         varies = [bool(each.free_symbols & self.keys) for each in body.args]
@@ -197,20 +195,20 @@ class _Matcher:
         row, key = body.args[::-1] if varies[0] else body.args
         for condition in under:
             key = masked(condition, key, const(0.0, key.dtype))
-        return AttentionProduct(
-            Scalar(f"attention.product{number}", f32), (name, size), cast(row, f32), cast(key, f32)
+        return AttentionDot(
+            Scalar(f"attention.dot{number}", f32), (name, size), cast(row, f32), cast(key, f32)
         )
 
-    def _block(self, queries: Axis, shared: Iterable[Expr]) -> int:
-        """Return the rows of a block in which ``shared`` are the same; 0 where there is none."""
+    def _block(self, queries: Axis, common: Iterable[Expr]) -> int:
+        """Return the rows of a block in which ``common`` are the same; 0 where there is none."""
         few = queries.size if _is_few(queries, self.softmax) and isinstance(queries.size, int) else 0
         length = few or _rows(queries.size)
-        for term in _terms(shared):
+        for term in _terms(common):
             if isinstance(term, FloorDiv) and term.dividend == symbol(queries.name):
                 if not isinstance(term.divisor, int) or term.divisor < few:
                     return 0
                 length = few or gcd(length, term.divisor)
-        if length < (few or _LEAST_BLOCK) or any(_is_loose(term, queries.name) for term in _terms(shared)):
+        if length < (few or _LEAST_BLOCK) or any(_is_loose(term, queries.name) for term in _terms(common)):
             return 0
         return length
 
@@ -222,48 +220,48 @@ class _Matcher:
                 AttentionSum(transform(each.weight, shown), transform(each.value, shown), each.result)
                 for each in sums
             )
-        products = self._products(tuple(each.weight for each in sums))
-        if products is None:
+        dots = self._dots(tuple(each.weight for each in sums))
+        if dots is None:
             return None
         if queries is _ONE_ROW:
             others = {each.name for each in self.kernel.outer if each != columns and each.size != 1}
-            if any(not others <= each.key.free_symbols for each in products.values()):
+            if any(not others <= each.key.free_symbols for each in dots.values()):
                 return None
-        elif any(queries.name not in each.row.free_symbols for each in products.values()):
+        elif any(queries.name not in each.row.free_symbols for each in dots.values()):
             return None
-        shared = [each.value for each in sums] + [each.key for each in products.values()]
-        block = self._block(queries, shared if seen is None else (*shared, seen))
+        common = [each.value for each in sums] + [each.key for each in dots.values()]
+        block = self._block(queries, common if seen is None else (*common, seen))
         if not block:
             return None
         first = {queries.name: symbol(FIRST_QUERY)}
 
-        def of_products(weight: Expr) -> Expr:
-            weight = transform(weight, lambda node: products[node].result if node in products else node)
+        def of_dots(weight: Expr) -> Expr:
+            weight = transform(weight, lambda node: dots[node].result if node in dots else node)
             return transform(weight, lambda node: self._of_block(node, queries, block))
 
         return BlockedAttention(
             tuple(axis for axis in self.kernel.outer if axis not in (queries, columns)),
             queries, columns, block, self.summed,
             tuple(
-                AttentionProduct(each.result, each.axis, each.row, substitute_expr(each.key, first))
-                for each in products.values()
+                AttentionDot(each.result, each.axis, each.row, substitute_expr(each.key, first))
+                for each in dots.values()
             ),
             tuple(
-                AttentionSum(of_products(each.weight), substitute_expr(each.value, first), each.result)
+                AttentionSum(of_dots(each.weight), substitute_expr(each.value, first), each.result)
                 for each in sums
             ),
             self.softmax, None if seen is None else substitute_expr(seen, first), stores,
         )  # fmt: skip
 
-    def _products(self, weights: tuple[Expr, ...]) -> dict[Expr, AttentionProduct] | None:
-        """Return the products that weights are computed from, by their nested reductions."""
-        found: dict[Expr, AttentionProduct] = {}
-        for number, product in enumerate(nested_reductions(*weights)):
-            under = _conditions(weights, product)
-            matched = None if under is None else self._product(product, number, under)
+    def _dots(self, weights: tuple[Expr, ...]) -> dict[Expr, AttentionDot] | None:
+        """Return the dots that weights are computed from, by their nested reductions."""
+        found: dict[Expr, AttentionDot] = {}
+        for number, dot in enumerate(nested_reductions(*weights)):
+            under = _conditions(weights, dot)
+            matched = None if under is None else self._dot(dot, number, under)
             if matched is None:
                 return None
-            found[product] = matched
+            found[dot] = matched
         return found or None
 
     def _of_block(self, node: Expr, queries: Axis, block: int) -> Expr:
@@ -339,8 +337,8 @@ def _is_loose(term: Term, name: str) -> bool:
     return isinstance(term, Symbol) and term.name == name
 
 
-def _conditions(roots: Iterable[Expr], product: NestedReduction) -> tuple[Expr, ...] | None:
-    """Return the conditions around the product; ``None`` where it occurs under different ones or in an index."""
+def _conditions(roots: Iterable[Expr], dot: NestedReduction) -> tuple[Expr, ...] | None:
+    """Return the conditions around the dot; ``None`` where it occurs under different ones or in an index."""
     found: set[tuple[Expr, ...]] = set()
     stack: list[tuple[Expr, tuple[Expr, ...]]] = [(root, ()) for root in roots]
     visited: set[tuple[Expr, tuple[Expr, ...]]] = set()
@@ -349,7 +347,7 @@ def _conditions(roots: Iterable[Expr], product: NestedReduction) -> tuple[Expr, 
         if (node, under) in visited:
             continue
         visited.add((node, under))
-        if node == product:
+        if node == dot:
             found.add(under)
         elif isinstance(node, Masked):
             stack += [(node.cond, under), (node.body, (*under, node.cond)), (node.other, under)]

@@ -8,7 +8,7 @@ from litz_codegen_cpp.emit.bodies.index import LANES
 from litz_codegen_cpp.emit.loops.phases import vector_loop
 from litz_ir.dtypes import f32
 from litz_ir.loops import Axis
-from litz_ir.plan import AttentionProduct, BlockedAttention
+from litz_ir.plan import AttentionDot, BlockedAttention
 from litz_ir.scalar import Expr, Load
 from litz_ir.symbols import Range, Size, add, coefficient, free_symbols, mul, substitute, symbol
 
@@ -26,7 +26,7 @@ class FewRowsWriter(AttentionWriter):
             context.axis_names[name], context.ranges[name] = context.names.fresh("row"), Range(0, 0)
         body.headers.add("attention_few")
 
-    def _place(self, key: Size, row: Size) -> Size:
+    def _score_offset(self, key: Size, row: Size) -> Size:
         return add(mul(row, KEYS), key)
 
     def _rows_of(self, number: int) -> str:
@@ -69,10 +69,10 @@ class FewRowsWriter(AttentionWriter):
         pointer = self.context.buffers[value.buffer].pointer
         return f"{pointer} + {self.body.scalar(start).bracketed()}", self.body.scalar(stride).text
 
-    def _products_of_block(self, number: int, product_: AttentionProduct, count: str) -> None:
+    def _dots_of_block(self, number: int, dot: AttentionDot, count: str) -> None:
         keys, stride = self._rows_of_keys(f"attention.keys{number}")
         scores, queries = (self._pointer(f"attention.{name}{number}") for name in ("scores", "queries"))
-        function = f"attention_few_scores<{self.form.block}, {product_.axis[1]}>"
+        function = f"attention_few_scores<{self.form.block}, {dot.axis[1]}>"
         self._call(function, scores, keys, stride, queries, count)
 
     def _sums_of_block(self, count: str) -> None:
@@ -85,7 +85,7 @@ class FewRowsWriter(AttentionWriter):
         self._call(f"attention_few_sums{sizes}", sums, values, stride, scores, count, state[-1])
 
     def _weights_of_block(self, own: Size, keys: tuple[str, str], rows: tuple[str, str]) -> None:
-        """Write a loop over the rows, and in it one over the keys, that replaces products by weights."""
+        """Write a loop over the rows, and in it one over the keys, that replaces dots by weights."""
         weights = self._weights_at(own)
         if not weights:
             return

@@ -11,7 +11,7 @@ from litz_codegen_cpp.emit.loops.phases import positive, step_text, vector_loop
 from litz_codegen_cpp.emit.source.context import BufferPointer
 from litz_ir.dtypes import f32
 from litz_ir.loops import Axis
-from litz_ir.plan import FIRST_QUERY, AttentionProduct, BlockedAttention, Store
+from litz_ir.plan import FIRST_QUERY, AttentionDot, BlockedAttention, Store
 from litz_ir.scalar import Checked, Expr, Load, Masked, Scalar, indirects, substitute_expr, transform, walk
 from litz_ir.symbols import Range, Size, add, cdiv, extent, free_symbols, mul, product, symbol
 
@@ -23,8 +23,8 @@ FIRST_KEY = "attention.key"
 _ROWS, _QUERIES, _KEYS, _VALUES, _SCORES, _SUMS = (
     f"attention.{name}" for name in ("rows", "queries", "keys", "values", "scores", "sums")
 )
-"""Scratch arrays, each with a number: a block of rows or results; for each product its rows by lanes, and its block of
-keys; for each sum a block of values, and the sums; products of a block, which become weights."""
+"""Scratch arrays, each with a number: a block of rows or results; for each dot its rows by lanes, and its block of
+keys; for each sum a block of values, and the sums; dots of a block, which become weights."""
 _GREATEST, _TOTAL, _FACTORS, _OF_ROWS = (
     f"attention.{name}" for name in ("greatest", "total", "factors", "of_rows")
 )
@@ -41,7 +41,7 @@ def _is_scratch(buffer: str) -> bool:
     return buffer.startswith("attention.")
 
 
-def _parts_of_rows(weights: Sequence[Expr], rows: str, keys: frozenset[str]) -> tuple[Expr, ...]:
+def _expressions_of_rows(weights: Sequence[Expr], rows: str, keys: frozenset[str]) -> tuple[Expr, ...]:
     """Return parts of weights that read memory for each row, and the same for all keys, whatever conditions hold."""
     found: dict[Expr, None] = {}
     stack, visited = list(weights), set[Expr]()
@@ -89,18 +89,18 @@ class AttentionWriter:
         self.columns = form.columns.size
         self.values = tuple(self._key_of(number) for number in range(len(form.sums)))
         keys = frozenset(axis.name for axis in form.summed)
-        self.parts = _parts_of_rows([each.weight for each in form.sums], form.queries.name, keys)
+        self.of_rows = _expressions_of_rows([each.weight for each in form.sums], form.queries.name, keys)
         body.headers.add("attention")
         context = self.context
-        for name, width in (each.axis for each in form.products):
+        for name, width in (each.axis for each in form.dots):
             context.axis_names.setdefault(name, context.names.exact(name))
             context.ranges[name] = extent(width)
         context.ranges.update({FIRST_QUERY: Range(0, None), FIRST_KEY: Range(0, None)})
 
     def _key_of(self, number: int) -> str:
-        """Return the array of the values of a sum: that of a product's keys where they are the same elements."""
+        """Return the array of the values of a sum: that of a dot's keys where they are the same elements."""
         value, columns = self.form.sums[number].value, self.form.columns
-        for position, each in enumerate(self.form.products):
+        for position, each in enumerate(self.form.dots):
             name, width = each.axis
             if width == columns.size and substitute_expr(each.key, {name: symbol(columns.name)}) == value:
                 return f"{_KEYS}{position}"
@@ -136,7 +136,7 @@ class AttentionWriter:
     def _arrays(self) -> None:
         """Declare the scratch arrays, which are known by names that no buffer has."""
         form, block = self.form, self.form.block
-        widths = [each.axis[1] for each in form.products]
+        widths = [each.axis[1] for each in form.dots]
         sizes = {f"{_ROWS}{number}": block * self.columns for number in range(len(form.sums))}
         sizes[f"{_ROWS}0"] = block * max(self.columns, *widths)
         for number, width in enumerate(widths):
@@ -146,7 +146,7 @@ class AttentionWriter:
             sizes.setdefault(values, self.block * self.columns)
         for number in range(max(len(widths), len(form.sums))):
             sizes[f"{_SCORES}{number}"] = KEYS * block
-        sizes |= {f"{_OF_ROWS}{number}": block for number in range(len(self.parts))}
+        sizes |= {f"{_OF_ROWS}{number}": block for number in range(len(self.of_rows))}
         if form.softmax is not None:
             sizes |= dict.fromkeys((_GREATEST, _TOTAL, _FACTORS), block)
         for name, size in sizes.items():
@@ -182,12 +182,12 @@ class AttentionWriter:
     def _block_of_queries(self, first: str, stop: str) -> None:
         form, block, columns = self.form, self.form.block, self.columns
         own = self._own_row()
-        for number, product_ in enumerate(form.products):
-            rows, (name, width) = self._rows_of(number), product_.axis
+        for number, dot in enumerate(form.dots):
+            rows, (name, width) = self._rows_of(number), dot.axis
             with self._storing(rows), self._loop(form.queries, first, stop):
-                self._tile_row(rows, mul(own, width), Axis(name, width), product_.row)
+                self._tile_row(rows, mul(own, width), Axis(name, width), dot.row)
             self._lay_out_rows(number, f"{stop} - {first}")
-        for number, part in enumerate(self.parts):
+        for number, part in enumerate(self.of_rows):
             # Those of rows beyond the last one are multiplied and forgotten.
             self._call("attention_clear", self._pointer(f"{_OF_ROWS}{number}"), str(block))
             with self._storing(f"{_OF_ROWS}{number}"):
@@ -213,18 +213,18 @@ class AttentionWriter:
         """Return the position of a row in its block."""
         return add(symbol(self.form.queries.name), mul(symbol(FIRST_QUERY), -1))
 
-    def _place(self, key: Size, row: Size) -> Size:
+    def _score_offset(self, key: Size, row: Size) -> Size:
         """Return the place of the score of a key and a row, by their positions in their blocks."""
         return add(mul(key, self.form.block), row)
 
     def _rows_of(self, number: int) -> str:
-        """Return the array that the rows of a product are copied into."""
+        """Return the array that the rows of a dot are copied into."""
         return f"{_ROWS}0"
 
     def _lay_out_rows(self, number: int, count: str) -> None:
         """Write the transposition of rows to lanes."""
         rows, queries = self._pointer(f"{_ROWS}0"), self._pointer(f"{_QUERIES}{number}")
-        width = self.form.products[number].axis[1]
+        width = self.form.dots[number].axis[1]
         self._call(f"attention_queries<{self.form.block}, {width}>", queries, rows, count)
 
     def _sums_of(self, number: int) -> str:
@@ -258,9 +258,9 @@ class AttentionWriter:
                     for name, (axis, value) in copied.items():
                         assert isinstance(axis.size, int), "widths are known"
                         self._tile_row(name, mul(own, axis.size), axis, value)
-            for number, product_ in enumerate(form.products):
-                self._products_of_block(number, product_, count)
-            arrays = [f"{_SCORES}{number}" for number in range(max(len(form.products), len(form.sums)))]
+            for number, dot in enumerate(form.dots):
+                self._dots_of_block(number, dot, count)
+            arrays = [f"{_SCORES}{number}" for number in range(max(len(form.dots), len(form.sums)))]
             with self._storing(*arrays):
                 self._weights_of_block(own, (key, end), (first, stop))
             self._sums_of_block(count)
@@ -269,12 +269,12 @@ class AttentionWriter:
         """Return the arrays that keys and values of a block are copied into, with the axis and value of an element."""
         form = self.form
         values = {name: (form.columns, each.value) for name, each in zip(self.values, form.sums)}
-        keys = {f"{_KEYS}{number}": (Axis(*each.axis), each.key) for number, each in enumerate(form.products)}
-        return values | keys
+        keys = {f"{_KEYS}{number}": (Axis(*each.axis), each.key) for number, each in enumerate(form.dots)}
+        return keys | values | keys  # in this order, and of equal ones the keys
 
-    def _products_of_block(self, number: int, product_: AttentionProduct, count: str) -> None:
+    def _dots_of_block(self, number: int, dot: AttentionDot, count: str) -> None:
         scores, keys, queries = (self._pointer(f"{name}{number}") for name in (_SCORES, _KEYS, _QUERIES))
-        function = f"attention_scores<{self.form.block}, {product_.axis[1]}>"
+        function = f"attention_scores<{self.form.block}, {dot.axis[1]}>"
         self._call(function, scores, keys, queries, count)
 
     def _sums_of_block(self, count: str) -> None:
@@ -305,22 +305,22 @@ class AttentionWriter:
 
     def _weights_at(self, key: Size) -> list[Expr]:
         """Return the weights of a key, of the scores in memory; empty where these are the weights."""
-        at, row = self._place(key, self._own_row()), self._own_row()
+        at, row = self._score_offset(key, self._own_row()), self._own_row()
         known: dict[Expr, Expr] = {
-            part: Load(f"{_OF_ROWS}{number}", (row,), f32) for number, part in enumerate(self.parts)
+            part: Load(f"{_OF_ROWS}{number}", (row,), f32) for number, part in enumerate(self.of_rows)
         }
-        for number, each in enumerate(self.form.products):
+        for number, each in enumerate(self.form.dots):
             known[each.result] = Load(f"{_SCORES}{number}", (at,), f32)
         weights = [transform(each.weight, lambda node: known.get(node, node)) for each in self.form.sums]
         return [] if weights == [Load(f"{_SCORES}0", (at,), f32)] else weights
 
     def _store_weights(self, key: Size, weights: Sequence[Expr]) -> None:
-        at = self._place(key, self._own_row())
+        at = self._score_offset(key, self._own_row())
         for number, each in enumerate([self.body.value(weight) for weight in weights]):
             self.body.memory.store(f"{_SCORES}{number}", at, each)
 
     def _weights_of_block(self, own: Size, keys: tuple[str, str], rows: tuple[str, str]) -> None:
-        """Write a loop over the keys, and in it one over the rows, that replaces products by weights."""
+        """Write a loop over the keys, and in it one over the rows, that replaces dots by weights."""
         weights, queries, (first, stop) = self._weights_at(own), self.form.queries, rows
         if not weights:
             return

@@ -87,10 +87,10 @@ def _block_position(position: Size, length: Size, block: int, mask: Expr) -> Sum
     return SummedPosition(minimum(position, add(length, -1)), mask, op("lt", index(position), index(length)))
 
 
-def _block_size(length: Size, most: int) -> int:
-    """Return the positions in a block: ``most``, or 64 where ``length`` is a multiple of that alone."""
+def _block_size(length: Size, largest: int) -> int:
+    """Return the positions in a block: ``largest``, or 64 where ``length`` is a multiple of that alone."""
     divisor = length & -length if isinstance(length, int) else 0
-    return min(most, divisor) if divisor >= _MIN_BLOCK else most
+    return min(largest, divisor) if divisor >= _MIN_BLOCK else largest
 
 
 def loop(call: Operation, result: Value, body: Expr) -> Pointwise:
@@ -116,20 +116,20 @@ class AttentionScores:
     def keys(self) -> FullRange | CausalKeyBlocks:
         """Return the key positions that the loop of a query sums over."""
         length, diagonal = self.call.key.type.shape[2], self.call.diagonal
-        most = self.call.routine.block
-        block = _block_size(length, most)
+        largest = self.call.routine.block
+        block = _block_size(length, largest)
         if diagonal is None or _block_count(length, block) == 1:
             return FullRange(length)
-        return CausalKeyBlocks(length, block, most, diagonal)
+        return CausalKeyBlocks(length, block, largest, diagonal)
 
     def queries(self) -> FullRange | CausalQueryBlocks:
         """Return the query positions that the loop of a key sums over."""
         length, diagonal = self.call.query.type.shape[2], self.call.diagonal
-        most = self.call.routine.block
-        block = _block_size(length, most)
+        largest = self.call.routine.block
+        block = _block_size(length, largest)
         if diagonal is None or _block_count(length, block) == 1:
             return FullRange(length)
-        return CausalQueryBlocks(length, block, most, diagonal)
+        return CausalQueryBlocks(length, block, largest, diagonal)
 
     def score(self, point: QueryKeyPoint) -> Expr:
         """Return the f32 score before the softmax; minus infinity where the key is masked."""
