@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -24,6 +24,13 @@ BIAS = torch.randn(2, 1, 1, 150, generator=GENERATOR)
 HIDDEN = torch.zeros(150, 150).masked_fill(torch.ones(150, 150).triu(1).bool(), -math.inf)
 
 Program = Callable[..., Tensor]
+
+
+@pytest.fixture(autouse=True)
+def every_width_in_blocks() -> Iterator[None]:
+    """Compute calls in blocks whatever the machine's library is good at."""
+    with litz.config.patch(force="attention_width=256 narrow_attention_width=256"):
+        yield
 
 
 def tensors(
@@ -87,6 +94,7 @@ def forward(program: Program, *arguments: Tensor) -> None:
 
 
 def is_in_blocks(program: Program, *arguments: Tensor) -> bool:
+    torch._dynamo.reset()  # else widths that differ between calls become symbols
     with torch.no_grad():
         report = litz.explain(program, *arguments)
     return any("_scores<" in unit for graph in report.graphs for unit in graph.units)
@@ -241,6 +249,16 @@ def test_numbers_of_keys_that_few_queries_do_not_see(number: float) -> None:
     with torch.no_grad():
         found, eager = compiled(written)(q, k, v, HIDDEN[:3]), written(q, k, v, HIDDEN[:3])
     torch.testing.assert_close(found, eager, atol=2e-6, rtol=2e-5, equal_nan=True)
+
+
+def test_calls_stay_where_the_library_is_as_quick() -> None:
+    def program(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return scaled_dot_product_attention(q, k, v)
+
+    with litz.config.patch(force="attention_width=16 narrow_attention_width=0"):
+        assert not is_in_blocks(program, *tensors())
+        assert not is_in_blocks(program, *tensors(widths=(8, 8), dtype=torch.bfloat16))
+        assert is_in_blocks(program, *tensors(widths=(8, 8)))
 
 
 def test_gradients_of_few_queries_stay_calls() -> None:

@@ -11,7 +11,13 @@ import litz_lowering
 from litz.devices import is_gpu
 from litz.host.runtime.gpus import ONE_GPU, Gpus
 from litz.host.runtime.graph_devices import trains_on_gpu
-from litz.host.runtime.libraries import few_rows_bytes, has_convolutions, linear_flops
+from litz.host.runtime.libraries import (
+    attention_width,
+    few_rows_bytes,
+    has_convolutions,
+    linear_flops,
+    narrow_attention_width,
+)
 from litz.host.runtime.precision import f32_convolution_precision, f32_matmul_precision
 from litz.notices import log_once
 from litz.settings import Config
@@ -60,6 +66,8 @@ def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:
         "exact": config.numerics == "strict",
         "linear_flops": 0 if config.batch_invariant else linear_flops(cpu),
         "few_rows_bytes": 0 if config.batch_invariant else few_rows_bytes(cpu),
+        "attention_width": attention_width(cpu),
+        "narrow_attention_width": narrow_attention_width(cpu),
         "prepack_convolutions": has_convolutions(cpu),
         "convolution_relu": on_gpu and torch.backends.cudnn.enabled and torch.backends.cudnn.is_available(),
         "matmul_precision": f32_matmul_precision() if on_gpu else "ieee",

@@ -97,6 +97,11 @@ class SchedulerOptions:
     few_rows_bytes: int = 0
     """Bytes of a matrix from which a CPU multiplies up to eight rows with it in loops, which read it once and fuse with
     conversions and epilogues; 0 leaves such matmuls to a library."""
+    attention_width: int = 256
+    """The most elements of a head for which a CPU's kernels compute calls of attention in f32, in blocks; the library
+    computes wider ones. Written attention is not concerned."""
+    narrow_attention_width: int = 256
+    """The same for bf16 and f16."""
     prepack_convolutions: bool = False
     """True where the host has the routines ``convolution`` and ``prepack_convolution``."""
     tile_flops: int = 20_000_000

@@ -39,6 +39,21 @@ def few_rows_bytes(cpu: Capabilities | None) -> int:
     return FEW_ROWS_BYTES if cpu is not None and cpu.model.vector_bytes >= 32 else 0
 
 
+def attention_width(cpu: Capabilities | None) -> int:
+    """Return the most elements of a head for which kernels compute calls of attention in f32; 0 without vectors.
+
+    Where MKL uses whole registers, ATen's kernel is as quick from 128 elements on.
+    """
+    if cpu is None or cpu.model.vector_bytes < 32:
+        return 0
+    return 96 if vendor(_CPU_INFO) == "GenuineIntel" else 256
+
+
+def narrow_attention_width(cpu: Capabilities | None) -> int:
+    """Return the same for bf16 and f16, which oneDNN multiplies on Intel's CPUs by instructions for such floats."""
+    return 0 if vendor(_CPU_INFO) == "GenuineIntel" else attention_width(cpu)
+
+
 def has_convolutions(cpu: Capabilities | None) -> bool:
     """Report whether oneDNN is available, on a CPU with the vectors that its convolutions need."""
     return cpu is not None and cpu.model.vector_bytes >= 32 and _has_onednn()

@@ -103,6 +103,10 @@ class GeneratedAttention:
         shape = operation.results[0].type.shape
         if len(shape) != 4:
             return False
+        narrow, widest = operation.results[0].type.dtype != f32, self.options.attention_width
+        width = shape[3]
+        if not isinstance(width, int) or width > (self.options.narrow_attention_width if narrow else widest):
+            return False
         few = operation.target == ATTENTION_ON_CPU and isinstance(shape[2], int)
         return few or estimate(shape[2], graph.symbols) >= _LEAST_QUERIES
 
