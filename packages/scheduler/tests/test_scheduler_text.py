@@ -21,10 +21,12 @@ from litz_scheduler import SchedulerOptions, fusion_passes, graph_passes, plan_p
 
 CASES = cases(Path(__file__).parent / "text")
 GPU = Device("cuda")
+BLOCKS = replace(CPU_LIKE, nested_reductions=True, blocked_attention=True)
 MACHINES = {
     "cpu": {CPU: CPU_LIKE},
     "gpu": {CPU: GPU_LIKE},
-    "blocks": {CPU: replace(CPU_LIKE, nested_reductions=True, blocked_attention=True)},
+    "blocks": {CPU: BLOCKS},
+    "pairs": {CPU: replace(BLOCKS, features=frozenset({"avx512_bf16"}))},
     "tensor_cores": {CPU: with_numbers(GPU_LIKE, matrix_rate=989e12, memory_rate=4.8e12)},
     "horizontal": {CPU: replace(GPU_LIKE, max_subkernels=16)},
     "sums_alone": {CPU: replace(CPU_LIKE, combiners=frozenset({"sum", "user"}))},
