@@ -45,7 +45,7 @@ _LEAST_QUERIES = 16
 
 _LARGE_GRADIENT = 1 << 17
 """Elements of a head's queries from which the routine's gradient is as quick in bf16, where the CPU multiplies pairs of
-them. It ran 301 GFLOP/s of five matmuls at 1,024 by 128, 211 at 512 by 64; blocks run 400 of seven (Zen 5, two cores)."""
+them. It ran 301 GFLOP/s of five matmuls at 1,024 by 128, 211 at 512 by 64; blocks run 400 of seven (Zen 5)."""
 
 
 @dataclass(frozen=True, slots=True)
