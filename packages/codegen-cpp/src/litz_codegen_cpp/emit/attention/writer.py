@@ -18,7 +18,7 @@ from litz_ir.symbols import Range, Size, add, cdiv, extent, free_symbols, mul, p
 KEYS = 64
 """The most keys of a block."""
 
-FIRST_KEY = "attention.key"
+_FIRST_KEY = "attention.key"
 """The symbol of the first key of a block."""
 _ROWS, _QUERIES, _KEYS, _VALUES, _SCORES, _SUMS = (
     f"attention.{name}" for name in ("rows", "queries", "keys", "values", "scores", "sums")
@@ -75,16 +75,12 @@ def _reads_along(root: Expr, axis: str) -> bool:
 class AttentionWriter:
     """Writes the loops of one thread over blocks of rows, of which ``begin`` and ``end`` are the first and last."""
 
-    most_keys = KEYS
-    """The most keys of a block."""
-
     def __init__(self, body: ExpressionEmitter, form: BlockedAttention) -> None:
         self.body = body
         self.context = body.context
         self.form = form
         self.keys = form.summed[-1]
-        most = self.most_keys
-        self.block = min(most, self.keys.size) if isinstance(self.keys.size, int) else most
+        self.block = min(KEYS, self.keys.size) if isinstance(self.keys.size, int) else KEYS
         assert isinstance(form.columns.size, int), "the form has so"
         self.columns = form.columns.size
         self.values = tuple(self._key_of(number) for number in range(len(form.sums)))
@@ -95,7 +91,7 @@ class AttentionWriter:
         for name, width in (each.axis for each in form.dots):
             context.axis_names.setdefault(name, context.names.exact(name))
             context.ranges[name] = extent(width)
-        context.ranges.update({FIRST_QUERY: Range(0, None), FIRST_KEY: Range(0, None)})
+        context.ranges.update({FIRST_QUERY: Range(0, None), _FIRST_KEY: Range(0, None)})
 
     def _key_of(self, number: int) -> str:
         """Return the array of the values of a sum: that of a dot's keys where they are the same elements."""
@@ -247,11 +243,11 @@ class AttentionWriter:
         with context.scopes.block(
             f"for (int64_t {key} = 0; {key} < {size}; {key} += {self.block}) {{"
         ) as scope:
-            scope.axes[FIRST_KEY] = key
+            scope.axes[_FIRST_KEY] = key
             scope.conditional = True
             context.scopes.line(f"const int64_t {end} = minimum<int64_t>({size}, {key} + {self.block});")
             context.scopes.line(f"const int64_t {count} = {end} - {key};")
-            own = add(symbol(self.keys.name), mul(symbol(FIRST_KEY), -1))
+            own = add(symbol(self.keys.name), mul(symbol(_FIRST_KEY), -1))
             copied = self._copied()
             if copied:
                 with self._storing(*copied), self._loop(self.keys, key, end):
