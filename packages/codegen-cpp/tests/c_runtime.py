@@ -150,6 +150,7 @@ class Options(ctypes.Structure):
         ("weights_path", ctypes.c_char_p),
         ("weights", ctypes.POINTER(Weight)),
         ("weight_count", ctypes.c_size_t),
+        ("operators", ctypes.c_void_p),
     )
 
 

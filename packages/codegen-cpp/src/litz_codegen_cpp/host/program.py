@@ -6,11 +6,12 @@ from collections.abc import Collection
 
 from litz_codegen_cpp.emit.kernel import emit_kernel
 from litz_codegen_cpp.emit.unit import unit_text
+from litz_codegen_cpp.host.memory_writer import Shared, prepacked_results
 from litz_codegen_cpp.host.refusals import require_runnable
 from litz_codegen_cpp.host.state import State, plan_state
 from litz_codegen_cpp.host.tables import table_text
 from litz_codegen_cpp.host.text import block
-from litz_codegen_cpp.host.writer import PlanWriter, Shared, prepacked_results
+from litz_codegen_cpp.host.writer import PlanWriter
 from litz_codegen_cpp.toolchain.isa import Isa
 from litz_ir.plan import Plan, kernels_in, plans_in
 from litz_ir.target import SourceUnit
@@ -85,5 +86,8 @@ def _prepare_functions(outer: PlanWriter, state: State) -> str:
         "static int64_t prepare_bytes(const litz_runtime* rt)",
         ["int64_t bytes = 0;", *needed, "return bytes;"],
     )
-    head = "static int64_t prepare(litz_runtime* rt, void* const* inputs, char* state, char* workspace)"
+    head = (
+        "static int64_t prepare(litz_runtime* rt, litz_host_services* services, void* const* inputs, char* state,\n"
+        "                       char* workspace)"
+    )
     return "\n\n".join((state_bytes, prepare_bytes, block(head, lines)))

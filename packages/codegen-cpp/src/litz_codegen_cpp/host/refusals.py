@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from litz_codegen_cpp.host.late import is_late, late_symbols
+from litz_codegen_cpp.host.operator_calls import is_operator, refuses_operator, writes_arguments
 from litz_codegen_cpp.host.routines import ROUTINES
 from litz_ir.errors import CodegenError
-from litz_ir.loops import ObjectInput, Ref, ScalarInput
+from litz_ir.loops import ObjectInput, Ref
 from litz_ir.origin import UNKNOWN, Origin
-from litz_ir.plan import CallStep, CheckStep, DefineStep, Plan, RegionStep, plans_in, written_buffers
-from litz_ir.scalar import Expr
+from litz_ir.plan import CallStep, DefineStep, Plan, RegionStep, plans_in, written_buffers
 
 REGIONS = ("frozen", "invoke")
 """Kinds of regions that a host program runs."""
@@ -34,12 +35,25 @@ def refusals(plan: Plan, weights: Collection[str] = ()) -> tuple[Refusal, ...]:
     ``weights`` are as in :func:`~litz_codegen_cpp.host.emit_host`.
     """
     found: dict[tuple[str, str], Refusal] = {}
-    for name in sorted(written_buffers(plan, lambda target: False) & set(weights)):
+    for name in sorted(written_buffers(plan, writes_arguments) & set(weights)):
         found[name, ""] = Refusal(name, "a call overwrites the weight, and calls share their weights")
     for each in plans_in(plan):
+        if each is not plan and _has_late_results(each):
+            found[each.name, ""] = Refusal(
+                each.name, "a result of the region is a number, or its size depends on values"
+            )
         for refusal in _refused(each):
             found.setdefault((refusal.call, refusal.reason), refusal)
     return tuple(found.values())
+
+
+def _has_late_results(plan: Plan) -> bool:
+    late = late_symbols(plan)
+    types = dict(plan.buffers)
+    return any(
+        not isinstance(each, Ref) or (each.name in types and is_late(types[each.name].type, late))
+        for each in plan.outputs
+    )
 
 
 def require_runnable(plan: Plan, weights: Collection[str] = ()) -> None:
@@ -61,34 +75,29 @@ def _refused(plan: Plan) -> Iterator[Refusal]:
         if isinstance(item, ObjectInput):
             yield Refusal(item.name, f"the input is a {item.kind}, which C has not")
     for output in plan.outputs:
-        if not isinstance(output, Ref):
-            yield Refusal(plan.name, f"the output {output} is no tensor")
-    bound = {item.symbol for item in plan.inputs if isinstance(item, ScalarInput)}
+        if output is None or isinstance(output, complex):
+            yield Refusal(plan.name, f"the output {output} is neither a tensor nor a number")
+    late = late_symbols(plan)
+    own = {
+        name
+        for step in plan.steps
+        if isinstance(step, RegionStep)
+        or (isinstance(step, CallStep) and step.target in ROUTINES and not is_operator(plan, step))
+        for name in step.results
+    }
     for step in plan.steps:
         match step:
             case CallStep():
                 yield from _refused_call(plan, step)
             case RegionStep() if step.kind not in REGIONS:
                 yield Refusal(f"region.{step.kind}", "host programs have no such region", step.origin)
-            case CheckStep():
-                yield Refusal("check", "host programs evaluate no assertions about values", step.origin)
-            case DefineStep(source=Expr()):
-                yield Refusal(step.symbol, "its value is known only when values have been computed")
-            case DefineStep(source=(_, str() as of, _)) if step.symbol not in bound and not _is_input(
-                plan, of
-            ):
-                yield Refusal(step.symbol, "it is the size of a call's result")
-
-
-def _is_input(plan: Plan, name: str) -> bool:
-    return any(item.name == name for item in (*plan.inputs, *plan.constants))
+            case DefineStep(source=(_, str() as of, _)) if step.symbol in late and of in own:
+                yield Refusal(step.symbol, "it is the size of a result that the program makes itself")
 
 
 def _refused_call(plan: Plan, step: CallStep) -> Iterator[Refusal]:
-    routine = ROUTINES.get(step.target)
-    if routine is None:
-        yield Refusal(step.target, "the C runtime has no such routine", step.origin)
+    if step.target in ROUTINES and not ROUTINES[step.target].refuses(plan, step):
         return
-    reason = routine.refuses(plan, step)
+    reason = refuses_operator(plan, step)
     if reason:
         yield Refusal(step.target, reason, step.origin)

@@ -20,6 +20,11 @@ def runtime_sources() -> tuple[Path, ...]:
     return tuple(sorted((C_FOLDER / "src").glob("*.c")))
 
 
+def include_paths() -> tuple[Path, ...]:
+    """Return the folders of ``litz.h``, of ``litz/operators.h``, and of ``litz_torch.hpp`` for C++ with libtorch."""
+    return C_FOLDER / "include", INCLUDE, C_FOLDER.parent / "cxx"
+
+
 def build_runtime(folder: Path, compiler: str = "cc", flags: Sequence[str] = ()) -> Path:
     """Compile ``liblitz_runtime.so`` in ``folder`` by a C compiler, with further ``flags``, and return it.
 

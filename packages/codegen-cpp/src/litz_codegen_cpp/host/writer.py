@@ -1,67 +1,39 @@
-"""The steps of one plan as C++: its memory, launches, calls and regions."""
+"""The steps of one plan as C++: its launches, calls and regions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from litz_codegen_cpp.emit.source.entry_points import entry_point
+from litz_codegen_cpp.host.late import is_late, late_symbols
+from litz_codegen_cpp.host.memory_writer import remark
 from litz_codegen_cpp.host.routines import ROUTINES
-from litz_codegen_cpp.host.slots import buffer_bytes, plan_memory
-from litz_codegen_cpp.host.state import State
-from litz_codegen_cpp.host.terms import term_text
+from litz_codegen_cpp.host.slots import buffer_bytes
 from litz_codegen_cpp.host.text import block, double_text
+from litz_codegen_cpp.host.value_steps import ValueSteps
 from litz_ir.errors import CodegenError
-from litz_ir.loops import Argument, Ref, ScalarInput, ScalarRef, TensorType
-from litz_ir.plan import CallStep, Kernel, Launch, Plan, RegionStep, memory_root
-from litz_ir.symbols import Size, Symbol, Term
+from litz_ir.loops import Argument, Output, Ref, ScalarInput, ScalarRef
+from litz_ir.plan import (
+    Allocate,
+    CallStep,
+    CheckStep,
+    DefineStep,
+    Free,
+    Launch,
+    Plan,
+    RegionStep,
+)
+from litz_ir.symbols import Symbol, Term
 
 SIGNATURE = (
-    "(litz_runtime* rt, const int64_t* symbols, void* const* inputs, void* const* outputs, const char* state,\n"
-    "                       char* workspace)"
+    "(litz_runtime* rt, litz_host_services* services, const int64_t* symbols, void* const* inputs,\n"
+    "                       void* const* outputs, const char* state, char* workspace)"
 )
 """The parameters of the function of a plan."""
 
 
-@dataclass(slots=True)
-class Shared:
-    """State of the emission that the plans of one program share."""
-
-    kernels: Mapping[str, Kernel]
-    """The kernels of all plans by name."""
-    functions: dict[str, str] = field(default_factory=dict)
-    """The C++ function of each plan that is written."""
-    steps: list[str] = field(default_factory=list)
-    """The launches and calls of all plans; an error code has the position in this list."""
-    headers: set[str] = field(default_factory=set)
-    """The headers of the routines that are called."""
-
-
-class PlanWriter:
-    """Writes the functions of one plan: its memory, and its steps.
-
-    ``state`` is that of the whole program for its outermost plan, and ``None`` for subplans, which keep nothing.
-    """
-
-    def __init__(self, plan: Plan, function: str, shared: Shared, state: State | None = None) -> None:
-        self.plan = plan
-        self.function = function
-        self.shared = shared
-        self.state = state
-        self.lines: list[str] = []
-        self.scratch_sizes: list[str] = []
-        self.placements = dict(plan.buffers)
-        self.names = {info.name: f"s{k}" for k, info in enumerate(plan.symbols)}
-        self.given = {item.name: k for k, item in enumerate((*plan.inputs, *plan.constants))}
-        self.given_types = {
-            item.name: item.type for item in (*plan.inputs, *plan.constants) if not isinstance(item, ScalarInput)
-            and hasattr(item, "type")
-        }  # fmt: skip
-        self.prepacked_results = prepacked_results(plan)
-        self.memory = plan_memory(plan, () if state is None else state.names)
-        self.pending: list[Launch] = []
-
-    # --- text -----------------------------------------------------------------------------------------------
+class PlanWriter(ValueSteps):
+    """Writes the functions of one plan: its memory, and its steps."""
 
     def write(self) -> str:
         """Return the functions of the plan; those of its subplans have to be written before."""
@@ -75,117 +47,31 @@ class PlanWriter:
                 case RegionStep():
                     self.flush()
                     self.region(step)
+                case DefineStep() if step.symbol in self.late:
+                    self.flush()
+                    self.define(step)
+                case CheckStep():
+                    self.flush()
+                    self.check(step)
+                case Allocate() if step.storage in self.kept:
+                    nbytes = next(each.nbytes for each in self.plan.storages if each.name == step.storage)
+                    self.take(step.storage, nbytes)
+                case Free() if step.name in self.kept:
+                    self.dropped.append(step.name)
         self.flush()
         self.copy_outputs()
         self.lines.append("return 0;")
         head = f"static int64_t {self.function}{SIGNATURE}"
         return f"{self.memory_functions()}\n\n{block(head, [*self.prologue(), *self.lines])}"
 
-    def prologue(self) -> list[str]:
-        """Return the definitions of symbols, inputs, slots and results."""
-        lines = self.symbol_lines()
-        for name, position in self.given.items():
-            if name in self.given_types:
-                lines.append(f"char* const i{position} = (char*)inputs[{position}]{self.before(name)};")
-        count = len(self.memory.slots)
-        lines += [f"int64_t at[{count + 1}];", f"{self.function}_memory(rt, symbols, at);"]
-        lines += [f"char* const w{k} = workspace + at[{k}];" for k in range(count)]
-        lines.append(f"char* const scratch = workspace + at[{count}];")
-        for name, position in self.memory.output_of.items():
-            lines.append(f"char* const o{position} = (char*)outputs[{position}];  // {_remark(name)}")
-        if self.state is not None:
-            lines += self.state.pointers()
-        return lines
-
-    def symbol_lines(self) -> list[str]:
-        """Return the definitions of the symbols' variables, as the integers or bits that the caller passes."""
-        return [f"const int64_t {name} = symbols[{k}];" for k, name in enumerate(self.names.values())]
-
-    def before(self, name: str) -> str:
-        """Return the step from the first element of an input back to the start of its memory."""
-        type_ = self.given_types[name]
-        offset = type_.layout.offset
-        return "" if offset == 0 else f" - {self.term(offset)} * {type_.dtype.itemsize}"
-
-    def memory_functions(self) -> str:
-        """Return the function that places slots and scratch, and the one that returns the bytes of both.
-
-        Sizes that overflow give more bytes than there are, so that the runtime gets no memory and runs nothing.
-        """
-        lines = [*self.symbol_lines(), "int64_t end = 0, scratch = 0;", "bool overflow = false;"]
-        for k, slot in enumerate(self.memory.slots):
-            sizes = dict.fromkeys(
-                self.prepacked_results.get(o.name) or term_text(o.nbytes, self.names, checked=True)
-                for o in slot.owners
-            )
-            lines.append(f"at[{k}] = end;")
-            lines.append(f"end += bounded(largest({{{', '.join(sizes)}}}), overflow);")
-        lines.append(f"at[{len(self.memory.slots)}] = end;")
-        lines += [
-            f"scratch = maximum<int64_t>(scratch, {size});" for size in dict.fromkeys(self.scratch_sizes)
-        ]
-        lines.append("return overflow ? MOST_BYTES : end + bounded(scratch, overflow);")
-        head = f"static int64_t {self.function}_memory(const litz_runtime* rt, const int64_t* symbols, int64_t* at)"
-        count = len(self.memory.slots) + 1
-        total = [f"int64_t at[{count}];", f"return {self.function}_memory(rt, symbols, at);"]
-        bytes_head = f"static int64_t {self.function}_bytes(const litz_runtime* rt, const int64_t* symbols)"
-        return f"{block(head, lines)}\n\n{block(bytes_head, total)}"
-
-    # --- values ---------------------------------------------------------------------------------------------
-
-    def term(self, size: Size) -> str:
-        """Return an index term as C++."""
-        return term_text(size, self.names)
-
-    def type(self, name: str) -> TensorType:
-        """Return the type of a buffer or input."""
-        placement = self.placements.get(name)
-        return self.given_types[name] if placement is None else placement.type
-
-    def start(self, name: str) -> str:
-        """Return the start of a buffer's memory, as a ``char*``."""
-        root = memory_root(name, self.placements)
-        placement = self.placements.get(root)
-        if placement is not None and placement.storage is not None:
-            base = self.owner(placement.storage)
-            return base if placement.offset == 0 else f"({base} + {self.term(placement.offset)})"
-        return f"i{self.given[root]}" if root in self.given else self.owner(root)
-
-    def owner(self, name: str) -> str:
-        """Return the variable of a storage or result."""
-        if name in self.memory.output_of:
-            return f"o{self.memory.output_of[name]}"
-        if name in self.memory.slot_of:
-            return f"w{self.memory.slot_of[name]}"
-        if self.state is not None and name in self.state.names:
-            return self.state.pointer(name)
-        raise CodegenError(f"{name} has no memory in the host program", node=self.plan.name)
-
-    def data(self, name: str) -> str:
-        """Return the first element of a buffer, as a ``char*``."""
-        type_ = self.type(name)
-        offset = type_.layout.offset
-        return (
-            self.start(name)
-            if offset == 0
-            else f"({self.start(name)} + {self.term(offset)} * {type_.dtype.itemsize})"
-        )
-
-    def constant(self, name: str) -> bool:
-        """Report whether a buffer has the same elements in each call."""
-        return self.state is not None and memory_root(name, self.placements) in self.state.constants
-
-    def prepacked(self, name: str, form: str, nbytes: str, fill: Callable[[str], str]) -> str | None:
-        """Return the pointer to the prepacked form of a buffer, which ``fill(pointer)`` writes once, when the model is
-        opened; ``None`` for a buffer that is no constant."""
-        if self.state is None or not self.constant(name):
-            return None
-        self.state.mark_read(name)
-        return self.state.prepacked(f"{name} {form}", nbytes, fill)
-
-    # --- steps ----------------------------------------------------------------------------------------------
-
     def flush(self) -> None:
+        """Write the pending launches as one native segment, and then what is dropped."""
+        self.launch()
+        for name in self.dropped:
+            self.lines.append(f"services->drop(services, {self.kept[name]});")
+        self.dropped = []
+
+    def launch(self) -> None:
         """Write the pending launches as one native segment."""
         if not self.pending:
             return
@@ -220,27 +106,39 @@ class PlanWriter:
             return f"bits_as<int64_t>(double({text}))" if kind == "float" else text
         raise CodegenError(f"a kernel's symbol has the value {term!r}", node=self.plan.name)
 
-    def add_block(self, lines: Sequence[str]) -> None:
-        """Add lines in a scope of their own."""
-        self.lines += ["{", *(f"  {line}" for line in lines), "}"]
-
     def call(self, step: CallStep) -> None:
-        """Write the call of a routine."""
+        """Write the call of a routine or operator."""
+        if id(step) in self.operator_steps:
+            self.operator(step)
+            return
+        for name in step.results:
+            if name in self.kept:
+                self.take(name, buffer_bytes(self.plan, name))
         self.shared.headers.add(ROUTINES[step.target].header)
-        position = len(self.shared.steps)
-        self.shared.steps.append(step.target)
+        position = self.step(step.target)
         lines, scratch = ROUTINES[step.target].emit(self, step)
-        if scratch is not None:
+        if scratch is not None and self.is_late_text(scratch):
+            before, after = self.scratch(scratch)
+            lines = [*before, *lines, *after]
+        elif scratch is not None:
             self.scratch_sizes.append(scratch)
-        self.add_block([f"// {_remark(step.target)}, step {position}", *lines])
+        self.add_block([f"// {remark(step.target)}, step {position}", *lines])
 
     def region(self, step: RegionStep) -> None:
         """Write the run of a subplan; the results of a frozen one are in the state."""
         if self.state is not None and self.state.holds(step):
             return
+        for name in step.results:
+            if name in self.kept:
+                self.take(name, buffer_bytes(self.plan, name))
         lines = self.region_lines(step, [self.owner(name) for name in step.results], "workspace_of_subplan")
         function = self.shared.functions[step.plans[0]]
-        self.scratch_sizes.append(f"{function}_bytes(rt, {self.symbols_array(step)})")
+        nbytes = f"{function}_bytes(rt, {self.symbols_array(step)})"
+        if self.is_late_text(nbytes):
+            before, after = self.scratch(nbytes, "workspace_of_subplan")
+            self.add_block([*before, *lines, *after])
+            return
+        self.scratch_sizes.append(nbytes)
         self.add_block(["char* const workspace_of_subplan = scratch;", *lines])
 
     def symbols_array(self, step: RegionStep) -> str:
@@ -255,7 +153,11 @@ class PlanWriter:
         for item, argument in zip(subplan.inputs, step.arguments, strict=True):
             if isinstance(item, ScalarInput) and item.symbol is not None:
                 bound[item.symbol] = argument
-        return [self.argument_value(bound.get(info.name, info.term)) for info in subplan.symbols]
+        late = late_symbols(subplan)
+        return [
+            "0" if info.name in late else self.argument_value(bound.get(info.name, info.term))
+            for info in subplan.symbols
+        ]
 
     def argument_value(self, argument: Argument) -> str:
         """Return a number that is passed to a subplan."""
@@ -276,39 +178,47 @@ class PlanWriter:
         return [
             f"void* given[] = {{{', '.join(arguments) or 'nullptr'}}};",
             f"void* results[] = {{{', '.join(results) or 'nullptr'}}};",
-            f"const int64_t failure = {function}(rt, {self.symbols_array(step)}, given, results, state, {workspace});",
+            f"const int64_t* const values = {self.symbols_array(step)};",
+            f"const int64_t failure = {function}(rt, services, values, given, results, state, {workspace});",
             "if (failure) return failure;",
         ]
+
+    def number_output(self, position: int, output: Output) -> str:
+        """Return the line that writes a number to the caller's memory: an ``int64_t``, a double or a bool."""
+        kind = output_kind(self.plan, output)
+        if isinstance(output, ScalarRef):
+            value = self.names[output.name]
+        elif isinstance(output, float):
+            value = double_text(output)
+        else:
+            assert isinstance(output, int | Term)
+            value = self.term(output)
+        return f"litz_put(outputs[{position}], {value}, {1 if kind == 'bool' else 8});"
 
     def copy_outputs(self) -> None:
         """Write the copies of outputs whose memory is not the caller's."""
         direct = set(self.memory.output_of.values())
         for position, output in enumerate(self.plan.outputs):
-            if position in direct or not isinstance(output, Ref):
+            if not isinstance(output, Ref):
+                self.lines.append(self.number_output(position, output))
+                continue
+            if position in direct:
                 continue
             type_ = self.type(output.name)
+            if is_late(type_, self.late):
+                terms = ", ".join(self.term(size) for size in (*type_.shape, *type_.layout.strides))
+                sizes = f"numbers<{2 * len(type_.shape)}>{{{{{terms}}}}}.values"
+                delivered = f"services->deliver(services, {position}, {sizes}, {self.data(output.name)})"
+                failed = f"{self.step(output.name)} * LITZ_HOST_STEP + LITZ_HOST_CALL_FAULT"
+                self.lines.append(f"if ({delivered}) return {failed};")
+                continue
             end = self.term(buffer_bytes(self.plan, output.name))
             offset = f"{self.term(type_.layout.offset)} * {type_.dtype.itemsize}"
             self.lines.append(f"copy(outputs[{position}], {self.data(output.name)}, {end} - {offset});")
 
 
-def prepacked_results(plan: Plan) -> dict[str, str]:
-    """Return the bytes, as C++, of results in a form that only routines read: prepacked weights."""
-    found: dict[str, str] = {}
-    for step in plan.steps:
-        if isinstance(step, CallStep) and step.target in ROUTINES:
-            size = ROUTINES[step.target].result_bytes
-            if size is not None and step.results[0] is not None:
-                found[step.results[0]] = size(plan, step)
-        elif isinstance(step, RegionStep):
-            subplan = plan.subplan(step.plans[0])
-            inner = prepacked_results(subplan)
-            for name, output in zip(step.results, subplan.outputs, strict=True):
-                if isinstance(output, Ref) and output.name in inner:
-                    found[name] = inner[output.name]
-    return found
-
-
-def _remark(text: str) -> str:
-    """Return a name for a comment: it cannot end the line or continue it."""
-    return "".join(c if c.isalnum() or c in "._:-" else "_" for c in text)
+def output_kind(plan: Plan, output: Output) -> str:
+    """Return the kind of a result that is a number."""
+    if isinstance(output, ScalarRef):
+        return plan.symbols[output.name].kind
+    return "bool" if isinstance(output, bool) else "float" if isinstance(output, float) else "int"

@@ -184,10 +184,13 @@ def _program(compiled: CompiledFor, members: dict[str, Member], weights: int) ->
 
 
 def _host_program(compiled: CompiledFor, name: str, members: dict[str, Member], weights: int) -> str | None:
-    """Return the name of the host program, after adding it; ``None`` where the program needs Python or torch."""
+    """Return the name of the host program, after adding it; ``None`` where the program needs Python."""
     plan = compiled.artifact.plan
     target = compiled.targets.by_kind[plan.device.kind]
     if not isinstance(target, HostTarget) or len(compiled.capabilities) > 1:
+        return None
+    if any(position < weights for position in overwritten(plan)):
+        log.debug("litz: %s has no host program: a call overwrites a weight", name)
         return None
     try:
         unit = target.emit_host(plan, [each.name for each in plan.inputs[:weights]])

@@ -37,11 +37,11 @@ typedef enum litz_code {
   LITZ_ERROR_CHECKSUM = 3,     /* a member has not the SHA-256 sum that the manifest has */
   LITZ_ERROR_VERSION = 4,      /* the file, or a program in it, is of another version than this library */
   LITZ_ERROR_ISA = 5,          /* no program in the file runs on this CPU */
-  LITZ_ERROR_UNSUPPORTED = 6,  /* the program needs torch */
+  LITZ_ERROR_UNSUPPORTED = 6,  /* the program calls operators that are not given, or needs Python */
   LITZ_ERROR_WEIGHTS = 7,      /* a weight is missing, or has another dtype or shape */
   LITZ_ERROR_ARGUMENT = 8,     /* an argument of the call does not fit */
   LITZ_ERROR_MEMORY = 9,       /* memory or threads cannot be had */
-  LITZ_ERROR_RUN = 10          /* the program found a fault in the values of its inputs */
+  LITZ_ERROR_RUN = 10          /* the program found a fault in the values of its inputs, or an operator failed */
 } litz_code;
 
 typedef struct litz_error {
@@ -67,12 +67,16 @@ typedef struct litz_weight {
   size_t bytes;
 } litz_weight;
 
+struct litz_operators; /* of litz/operators.h */
+
 typedef struct litz_options {
   int threads;                /* the most that a call uses; 0 for one per CPU of this process */
   int verify_weights;         /* not 0: check the SHA-256 sum of the weights too, which reads all of them */
   const char* weights_path;   /* a safetensors file to take weights from instead of the model's own; may be null */
   const litz_weight* weights; /* weights that come before those of a file */
   size_t weight_count;
+  /* What the program calls and does not contain; may be null, and has to stay there until litz_close. */
+  const struct litz_operators* operators;
 } litz_options;
 
 typedef struct litz_layout {
@@ -88,6 +92,7 @@ typedef struct litz_symbol {
   int kind;          /* 0 integer, 1 float (its value is passed as the bits of a double), 2 bool */
   int64_t low, high; /* INT64_MIN and INT64_MAX for open ends */
   int64_t divisor;
+  int computed;      /* 1 for one that the program computes from values: what is passed for it is ignored */
 } litz_symbol;
 
 /* Opens a model and prepares its programs: what depends on weights alone is computed here, once.
@@ -106,7 +111,11 @@ LITZ_API size_t litz_input_count(const litz_entry* entry); /* tensors that a cal
 LITZ_API size_t litz_output_count(const litz_entry* entry);
 LITZ_API size_t litz_symbol_count(const litz_entry* entry);
 LITZ_API const char* litz_input_name(const litz_entry* entry, size_t position);  /* null outside */
+LITZ_API int litz_input_rank(const litz_entry* entry, size_t position);          /* -1 outside */
 LITZ_API int litz_input_overwritten(const litz_entry* entry, size_t position);   /* 1 if a run writes to it */
+LITZ_API int litz_input_is_complex(const litz_entry* entry, size_t position);    /* 1 if its last dimension is (real, */
+LITZ_API int litz_output_is_complex(const litz_entry* entry, size_t position);   /* imaginary) of a complex tensor */
+LITZ_API int litz_output_is_late(const litz_entry* entry, size_t position);      /* 1 if its size depends on values */
 LITZ_API litz_code litz_symbol_info(const litz_entry* entry, size_t position, litz_symbol* symbol, litz_error* error);
 
 /* The symbols' values for inputs of these shapes, one array of sizes per input; checks all sizes. Symbols that no size
@@ -125,6 +134,12 @@ LITZ_API litz_code litz_workspace(const litz_entry* entry, const int64_t* symbol
  * outputs overlap neither inputs nor each other. `symbols` may be null where there are none. */
 LITZ_API litz_code litz_run(const litz_entry* entry, const int64_t* symbols, void* const* inputs, void* const* outputs,
                             litz_error* error);
+
+/* Takes an output whose size depends on values: copies it, since it is gone when this returns. Not 0: the run fails. */
+typedef int (*litz_receive)(void* receiver, size_t position, const litz_layout* layout, const void* data);
+/* The same for programs with such outputs, whose addresses in `outputs` are ignored. */
+LITZ_API litz_code litz_run_receiving(const litz_entry* entry, const int64_t* symbols, void* const* inputs,
+                                      void* const* outputs, litz_receive receive, void* receiver, litz_error* error);
 
 #ifdef __cplusplus
 }

@@ -94,6 +94,7 @@ struct litz_entry {
   const litz_host_program_table* program;
   void** bound;           /* the address of each input that is a weight; null for others */
   void** owned;           /* memory of weights that were copied to other strides; null for others */
+  const void** operators; /* what the program calls, in the order of its table */
   int32_t* given;         /* positions of the inputs that a call is given */
   const char** names;     /* their names */
   size_t given_count;
@@ -106,9 +107,11 @@ struct litz_model {
   json_document* manifest;
   weights stored;
   team* threads;
+  const litz_operators* operators; /* null where none are given */
   litz_entry* entries;
   size_t entry_count;
 };
+litz_code entry_find_operators(litz_entry* entry, litz_error* error);
 litz_code entry_prepare(litz_entry* entry, litz_error* error);
 litz_code pool_create(void** pool, litz_error* error);
 void pool_free(void* pool);

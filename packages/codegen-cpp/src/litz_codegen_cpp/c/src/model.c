@@ -195,8 +195,8 @@ static litz_code choose_program(opening* of, const json* about, const char* entr
     return litz_fail(of->error, LITZ_ERROR_ISA, "%s has programs for %s, and this CPU runs none of them", entry, *known ? known : "nothing");
   const json* calls = json_member(about, "calls");
   const char* first = calls && calls->kind == JSON_ARRAY && calls->first ? calls->first->text : NULL;
-  return litz_fail(of->error, LITZ_ERROR_UNSUPPORTED, "%s has no host program for this CPU; it calls %s, so it needs torch", entry,
-                   first ? first : "routines of Python");
+  return litz_fail(of->error, LITZ_ERROR_UNSUPPORTED, "%s has no host program for this CPU, since it needs Python; it calls %s. litz_codegen_cpp.host.refusals says why", entry,
+                   first ? first : "no operator");
 }
 
 static litz_code check_program(opening* of, const litz_host_program_table* program, const char* isa, const char* name) {
@@ -233,6 +233,7 @@ static litz_code open_entry(opening* of, litz_entry* entry, const json* about) {
   entry->name = about->key;
   litz_code code = load_program(of, entry, about);
   if (code) return code;
+  if ((code = entry_find_operators(entry, of->error))) return code;
   const size_t count = (size_t)entry->program->input_count + 1;
   entry->bound = calloc(count, sizeof *entry->bound);
   entry->owned = calloc(count, sizeof *entry->owned);
@@ -245,12 +246,13 @@ static litz_code open_entry(opening* of, litz_entry* entry, const json* about) {
 }
 
 litz_code litz_open(const char* path, const litz_options* options, litz_model** model, litz_error* error) {
-  static const litz_options plain = {0, 0, NULL, NULL, 0};
+  static const litz_options plain = {0, 0, NULL, NULL, 0, NULL};
   if (!model) return litz_fail(error, LITZ_ERROR_ARGUMENT, "litz_open needs a place for the model");
   *model = NULL;
   if (!path) return litz_fail(error, LITZ_ERROR_ARGUMENT, "litz_open needs a path");
   opening of = {calloc(1, sizeof(litz_model)), path, options ? options : &plain, NULL, error};
   if (!of.model) return out_of_memory(&of);
+  of.model->operators = of.options->operators;
   litz_code code = archive_map(path, &of.model->file, error);
   if (!code) code = read_manifest(&of);
   if (!code) code = open_weights(&of);
@@ -272,6 +274,7 @@ void litz_close(litz_model* model) {
     for (int32_t k = 0; entry->owned && k < entry->program->input_count; ++k) free(entry->owned[k]);
     free(entry->owned);
     free(entry->bound);
+    free(entry->operators);
     free(entry->given);
     free(entry->names);
     free(entry->state_memory);

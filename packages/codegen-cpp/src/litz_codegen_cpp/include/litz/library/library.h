@@ -53,6 +53,21 @@ LITZ_FN void copy(void* to, const void* from, int64_t bytes) {
   if (bytes > 0) __builtin_memcpy(to, from, bytes);
 }
 
+// The value of a number that a program returns: 8 bytes, or the first.
+LITZ_FN void litz_put(void* to, int64_t value, int64_t bytes) { __builtin_memcpy(to, &value, bytes); }
+
+// True if a tensor of the shape and strides `found` has those of the type, which count where a dimension has two elements.
+template <int N>
+LITZ_FN bool litz_fits(const int64_t* found, const numbers<N>& promised) {
+  bool same = true, empty = false;
+  for (int k = 0; k < N / 2; ++k) {
+    if (found[k] != promised.values[k]) return false;
+    empty |= found[k] == 0;
+    same &= found[k] == 1 || found[k + N / 2] == promised.values[k + N / 2];
+  }
+  return same || empty;
+}
+
 // A product of float matrices, or of `batch` of them; strides are in elements.
 struct litz_product {
   int64_t batch, m, n, k;

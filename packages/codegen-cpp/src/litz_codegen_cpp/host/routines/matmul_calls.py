@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TypeGuard
 
-from litz_codegen_cpp.host.call_site import CallSite, Routine, bound_arguments, not_f32, tensor_types
+from litz_codegen_cpp.host.routines.call_site import CallSite, Routine, bound_arguments, not_f32, tensor_types
 from litz_ir.loops import Argument, Ref, TensorType
 from litz_ir.plan import CallStep, Plan
 from litz_ir.symbols import Size

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import isfinite, sqrt
 
-from litz_codegen_cpp.host.call_site import CallSite, Routine, bound_arguments, not_f32, tensor_types
-from litz_codegen_cpp.host.matmul_calls import broadcast_strides
+from litz_codegen_cpp.host.routines.call_site import CallSite, Routine, bound_arguments, not_f32, tensor_types
+from litz_codegen_cpp.host.routines.matmul_calls import broadcast_strides
 from litz_ir.loops import Argument, Ref
 from litz_ir.plan import CallStep, Plan
 from litz_ir.symbols import Size
