@@ -28,7 +28,8 @@ int main(int count, char** arguments) {
     for (int call = 0; call < calls; ++call) results = model(inputs);
     const std::chrono::duration<double, std::micro> spent = std::chrono::steady_clock::now() - begin;
     std::cout << spent.count() / calls << " microseconds a call\n";
-    const std::vector<char> bytes = torch::jit::pickle_save(results);
+    const std::vector<char> bytes = torch::jit::pickle_save(c10::ivalue::Tuple::create(
+        std::vector<c10::IValue>(results.begin(), results.end())));
     std::ofstream(arguments[3], std::ios::binary).write(bytes.data(), std::streamsize(bytes.size()));
   } catch (const litz::Error& error) {
     return std::cerr << "error " << error.code << ": " << error.what() << '\n', 1;

@@ -62,7 +62,7 @@ def is_operator(plan: Plan, step: CallStep) -> bool:
 def writes_arguments(target: str) -> bool:
     """Report whether an operator writes to an argument, by ATen's naming: ``add_``, and overloads called ``out``."""
     _, name, *overload = ("", *target.split("."))[-3:]
-    return (name.endswith("_") and not name.endswith("__")) or "out" in overload
+    return (name.endswith("_") and not name.endswith("__")) or any(each.endswith("out") for each in overload)
 
 
 @dataclass(slots=True)
