@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,24 @@ def test_sizes_that_depend_on_values(model: Model, built: tuple[Runtime, Any, Pa
     assert empty.shape == (0,)
     assert ctypes.c_double.in_dll(built[1], "last").value == 2.5
     assert live(built) == 0, "results of operators are released"
+
+
+def test_threads_share_a_model(model: Model, built: tuple[Runtime, Any, Path]) -> None:
+    wrong: list[int] = []
+
+    def work(k: int) -> None:
+        x = np.random.default_rng(k).standard_normal((4 + k, 8), dtype=np.float32)
+        for _ in range(50):
+            twice, _, plus, count = received(model, x)
+            if not (np.array_equal(twice, x[x > 0] * 2) and np.array_equal(plus, x + 1) and count == 4 + k):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and live(built) == 0
 
 
 def test_a_model_tells_which_results_are_late(model: Model) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from litz_codegen_cpp.host.late import late_owners, late_symbols
 from litz_codegen_cpp.host.operator_calls import is_operator
-from litz_codegen_cpp.host.routines import ROUTINES
+from litz_codegen_cpp.host.routines.table import ROUTINES
 from litz_codegen_cpp.host.slots import plan_memory
 from litz_codegen_cpp.host.state import State
 from litz_codegen_cpp.host.terms import term_text

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
-from litz_codegen_cpp.host.routines import ROUTINES
+from litz_codegen_cpp.host.routines.table import ROUTINES
 from litz_codegen_cpp.host.text import DTYPES, double_text, dtype_number, int64_text, string_text
 from litz_ir.device import Device
 from litz_ir.dtypes import DType

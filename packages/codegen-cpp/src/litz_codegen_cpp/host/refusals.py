@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from litz_codegen_cpp.host.late import is_late, late_symbols
 from litz_codegen_cpp.host.operator_calls import is_operator, refuses_operator, writes_arguments
-from litz_codegen_cpp.host.routines import ROUTINES
+from litz_codegen_cpp.host.routines.table import ROUTINES
 from litz_ir.errors import CodegenError
 from litz_ir.loops import ObjectInput, Ref
 from litz_ir.origin import UNKNOWN, Origin

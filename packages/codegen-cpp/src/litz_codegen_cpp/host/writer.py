@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from litz_codegen_cpp.emit.source.entry_points import entry_point
 from litz_codegen_cpp.host.late import is_late, late_symbols
 from litz_codegen_cpp.host.memory_writer import remark
-from litz_codegen_cpp.host.routines import ROUTINES
+from litz_codegen_cpp.host.routines.table import ROUTINES
 from litz_codegen_cpp.host.slots import buffer_bytes
 from litz_codegen_cpp.host.text import block, double_text
 from litz_codegen_cpp.host.value_steps import ValueSteps
