@@ -99,6 +99,12 @@ CASES: dict[str, Case] = {
     "conv3d": Case(lambda m, x: F.conv3d(x, m.table.view(5, 1, 3, 2, 2), stride=2).relu(), (tensor(1, 1, 5, 8, 8),)),
     "masked select": Case(lambda m, x: torch.masked_select(x, x > 0).sin(), (tensor(4, 8),), (-tensor(4, 8),)),
     "nothing selected": Case(lambda m, x: torch.masked_select(x, x > 0).sin(), (tensor(4, 8),), (torch.zeros(4, 8),)),
+    "selected rows": Case(
+        lambda m, x: torch.softmax(F.linear(x[x[:, 0] > 0], m.table), 1), (tensor(9, 6),), (-tensor(9, 6),)
+    ),
+    "no selected rows": Case(
+        lambda m, x: F.linear(x[x[:, 0] > 0], m.table).sum(0), (tensor(9, 6),), (torch.zeros(9, 6),)
+    ),
     "nonzero": Case(lambda m, x: (x > 0).nonzero(), (tensor(4, 8),), (torch.eye(4, 8),)),
     "number": Case(lambda m, x: (x + 1, x.sum().item(), x.argmax().item()), (tensor(4, 8),)),
     "dynamic size": Case(lambda m, x: (x * 2, x.shape[0] * 3), (tensor(4, 8),), (tensor(9, 8),), ({0: BATCH},)),
