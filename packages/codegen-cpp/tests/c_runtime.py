@@ -96,11 +96,13 @@ def model_bytes(
     weights: Mapping[str, tuple[int, Array]] | None = None,
     *,
     sidecar: bool = False,
+    overwritten: Sequence[str] = (),
     **changes: Any,
 ) -> bytes:
     """A model of one entry point, ``forward``; ``changes`` replace parts of the manifest.
 
-    ``weights`` has the position and value of each. With ``sidecar`` they are not stored in it.
+    ``weights`` has the position and value of each. With ``sidecar`` they are not stored in it. ``overwritten`` names
+    inputs that the manifest says operators write to.
     """
     members = {"forward.host.so": host}
     tensors = {name: tensor for name, (_, tensor) in (weights or {}).items()}
@@ -117,7 +119,9 @@ def model_bytes(
         "files": files,
         "entry_points": {
             "forward": {
-                "inputs": [{"name": name, "kind": "tensor"} for name in inputs],
+                "inputs": [
+                    {"name": name, "kind": "tensor", "overwritten": name in overwritten} for name in inputs
+                ],
                 "weights": bound,
                 "calls": [],
                 "programs": [{"device": "cpu", "isa": isa, "host": "forward.host.so"}],

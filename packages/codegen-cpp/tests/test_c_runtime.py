@@ -126,6 +126,16 @@ def test_sizes_are_checked(model: Model, shape: tuple[int, int]) -> None:
     assert caught.value.code == CODES["ARGUMENT"]
 
 
+def test_inputs_that_operators_overwrite_are_in_the_manifest(
+    built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path
+) -> None:
+    for names in ((), ("x",)):
+        (tmp_path / "m.litz").write_bytes(archive(built, overwritten=names))
+        model = built[0].open(tmp_path / "m.litz")
+        assert built[0].library.litz_input_overwritten(model.entry, 0) == len(names)
+        model.close()
+
+
 def test_arrays_that_are_not_given_are_named(model: Model) -> None:
     found = (ctypes.c_int64 * 1)(1)
     for shapes, symbols in ((None, found), ((ctypes.c_void_p * 1)(ctypes.addressof(found)), None)):

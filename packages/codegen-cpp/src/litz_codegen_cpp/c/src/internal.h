@@ -97,6 +97,7 @@ struct litz_entry {
   const void** operators; /* what the program calls, in the order of its table */
   int32_t* given;         /* positions of the inputs that a call is given */
   const char** names;     /* their names */
+  char* overwritten;      /* 1 for one of them that the manifest says is overwritten: it knows what operators write */
   size_t given_count;
   int prepared;           /* 0 if the state needs inputs of a call, so that every call computes it */
   void* state_memory;     /* what prepare computed */

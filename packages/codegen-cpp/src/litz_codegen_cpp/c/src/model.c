@@ -168,6 +168,8 @@ static litz_code list_inputs(opening* of, litz_entry* entry, const json* about) 
     while (named && json_text(named, "kind") && strcmp(json_text(named, "kind"), "tensor")) named = named->next;
     const char* name = json_text(named, "name");
     if (!name) return malformed(of, "an input has no name");
+    const json* overwritten = json_member(named, "overwritten");
+    entry->overwritten[entry->given_count] = overwritten && overwritten->kind == JSON_BOOL && overwritten->number != 0;
     entry->given[entry->given_count] = i;
     entry->names[entry->given_count++] = name;
     named = named->next;
@@ -239,7 +241,8 @@ static litz_code open_entry(opening* of, litz_entry* entry, const json* about) {
   entry->owned = calloc(count, sizeof *entry->owned);
   entry->given = calloc(count, sizeof *entry->given);
   entry->names = calloc(count, sizeof *entry->names);
-  if (!entry->bound || !entry->owned || !entry->given || !entry->names) return out_of_memory(of);
+  entry->overwritten = calloc(count, sizeof *entry->overwritten);
+  if (!entry->overwritten || !entry->bound || !entry->owned || !entry->given || !entry->names) return out_of_memory(of);
   if ((code = bind_weights(of, entry, about))) return code;
   if ((code = list_inputs(of, entry, about))) return code;
   return entry_prepare(entry, of->error);
@@ -277,6 +280,7 @@ void litz_close(litz_model* model) {
     free(entry->operators);
     free(entry->given);
     free(entry->names);
+    free(entry->overwritten);
     free(entry->state_memory);
     pool_free(entry->pool);
     library_close(&entry->object);

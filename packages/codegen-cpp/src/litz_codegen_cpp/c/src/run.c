@@ -80,7 +80,8 @@ int litz_input_rank(const litz_entry* entry, size_t position) {
   return position < entry->given_count ? entry->program->inputs[entry->given[position]].rank : -1;
 }
 int litz_input_overwritten(const litz_entry* entry, size_t position) {
-  return position < entry->given_count && entry->program->inputs[entry->given[position]].overwritten;
+  return position < entry->given_count &&
+         (entry->overwritten[position] || entry->program->inputs[entry->given[position]].overwritten);
 }
 
 int litz_input_is_complex(const litz_entry* entry, size_t position) {
