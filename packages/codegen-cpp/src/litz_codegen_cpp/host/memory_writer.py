@@ -33,8 +33,8 @@ class Shared:
     """The headers of the routines that are called."""
     operators: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Name and overload of each operator that is called, by the plans' names."""
-    kept: int = 0
-    """Blocks of memory that steps take and drop, of all plans."""
+    dynamic: int = 0
+    """Count of the blocks that steps take and drop, of all plans."""
 
 
 class MemoryWriter:
@@ -62,12 +62,12 @@ class MemoryWriter:
         self.unknown = set(self.late)
         calls = [step for step in plan.steps if isinstance(step, CallStep) and is_operator(plan, step)]
         self.operator_steps = {id(step) for step in calls}
-        self.kept = {
-            name: shared.kept + k for name, k in late_owners(plan, self.late, calls).items()
+        self.dynamic = {
+            name: shared.dynamic + k for name, k in late_owners(plan, self.late, calls).items()
             if state is None or name not in state.names
         }  # fmt: skip
-        shared.kept += len(self.kept)
-        self.memory = plan_memory(plan, (*self.kept, *(() if state is None else state.names)))
+        shared.dynamic += len(self.dynamic)
+        self.memory = plan_memory(plan, (*self.dynamic, *(() if state is None else state.names)))
         self.found: dict[str, int] = {}
         self.unsettled: list[str] = []
         self.dropped: list[str] = []
@@ -76,7 +76,9 @@ class MemoryWriter:
     def prologue(self) -> list[str]:
         """Return the definitions of symbols, inputs, slots and results."""
         lines = self.symbol_lines(in_steps=True)
-        lines += [f"char* kept{number} = nullptr;  // {remark(name)}" for name, number in self.kept.items()]
+        lines += [
+            f"char* dynamic{number} = nullptr;  // {remark(name)}" for name, number in self.dynamic.items()
+        ]
         for name, position in self.given.items():
             if name in self.given_types:
                 lines.append(f"char* const i{position} = (char*)inputs[{position}]{self.before(name)};")
@@ -151,8 +153,8 @@ class MemoryWriter:
 
     def owner(self, name: str) -> str:
         """Return the variable of a storage or result."""
-        if name in self.kept:
-            return f"kept{self.kept[name]}"
+        if name in self.dynamic:
+            return f"dynamic{self.dynamic[name]}"
         if name in self.memory.output_of:
             return f"o{self.memory.output_of[name]}"
         if name in self.memory.slot_of:
@@ -199,7 +201,10 @@ class MemoryWriter:
     def take(self, name: str, nbytes: Size) -> None:
         """Write the allocation of memory whose size was not known before."""
         self.lines += self.take_lines(
-            f"kept{self.kept[name]}", self.kept[name], term_text(nbytes, self.names, checked=True), name
+            f"dynamic{self.dynamic[name]}",
+            self.dynamic[name],
+            term_text(nbytes, self.names, checked=True),
+            name,
         )
 
     def take_lines(self, variable: str, number: int, nbytes: str, name: str) -> list[str]:
@@ -218,7 +223,7 @@ class MemoryWriter:
 
     def scratch(self, nbytes: str, variable: str = "scratch") -> tuple[list[str], list[str]]:
         """Return the lines before and after the use of scratch of a size that depends on late symbols."""
-        number, self.shared.kept = self.shared.kept, self.shared.kept + 1
+        number, self.shared.dynamic = self.shared.dynamic, self.shared.dynamic + 1
         lines = [f"char* {variable};", *self.take_lines(variable, number, nbytes, "scratch")]
         return lines, [f"services->drop(services, {number});"]
 

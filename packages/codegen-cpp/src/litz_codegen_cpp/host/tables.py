@@ -75,7 +75,7 @@ def table_text(writer: PlanWriter, state: State, isa: Isa) -> str:
     ]
     counts = (
         len(inputs), len(outputs), len(symbols), len(equalities), first, len(positions), len(steps), len(faults),
-        len(operators), writer.shared.kept,
+        len(operators), writer.shared.dynamic,
     )  # fmt: skip
     fields = [
         "LITZ_HOST_ABI", "sizeof(litz_host_program_table)", string_text(plan.name), string_text(isa.name),

@@ -17,24 +17,24 @@ class ValueSteps(MemoryWriter):
     """The writing of such steps."""
 
     def operator(self, step: CallStep) -> None:
-        """Write the call of an operator, whose results are kept under numbers that follow one another."""
+        """Write the call of an operator, whose results get numbers that follow one another."""
         operator = operator_of(step.target)
         assert operator is not None
         table = self.shared.operators
         table.setdefault(step.target, operator)
         position, number = self.step(step.target), list(table).index(step.target)
         lines, count = argument_lines(self, step)
-        first, self.shared.kept = self.shared.kept, self.shared.kept + len(step.results)
+        first, self.shared.dynamic = self.shared.dynamic, self.shared.dynamic + len(step.results)
         rows, pointers = [], []
         for k, name in enumerate(step.results):
-            if name is None or name not in self.kept:
+            if name is None or name not in self.dynamic:
                 rows.append("{}")
                 continue
             type_ = self.type(name)
             sizes = (*type_.shape, *type_.layout.strides)
             late = [bool(free_symbols(size) & self.unknown) for size in sizes]
             terms = ["-1" if unknown else self.term(size) for size, unknown in zip(sizes, late, strict=True)]
-            self.kept[name] = first + k
+            self.dynamic[name] = first + k
             self.found[name] = first + k
             self.lines.append(f"int64_t found{first + k}[{len(sizes) + 1}] = {{}};")
             lines.append(f"const int64_t promised{first + k}[] = {{{', '.join(terms) or '0'}}};")
@@ -46,7 +46,7 @@ class ValueSteps(MemoryWriter):
                 if type_.layout.offset == 0
                 else f" - {self.term(type_.layout.offset)} * {type_.dtype.itemsize}"
             )
-            pointers.append(f"kept{first + k} = (char*)results[{k}].data{back};")
+            pointers.append(f"dynamic{first + k} = (char*)results[{k}].data{back};")
         lines += [
             f"litz_result results[] = {{{', '.join(rows) or '{}'}}};",
             f"if (services->call(services, {number}, arguments, {count}, results, {len(rows)}, {first}))",

@@ -53,10 +53,10 @@ class PlanWriter(ValueSteps):
                 case CheckStep():
                     self.flush()
                     self.check(step)
-                case Allocate() if step.storage in self.kept:
+                case Allocate() if step.storage in self.dynamic:
                     nbytes = next(each.nbytes for each in self.plan.storages if each.name == step.storage)
                     self.take(step.storage, nbytes)
-                case Free() if step.name in self.kept:
+                case Free() if step.name in self.dynamic:
                     self.dropped.append(step.name)
         self.flush()
         self.copy_outputs()
@@ -68,7 +68,7 @@ class PlanWriter(ValueSteps):
         """Write the pending launches as one native segment, and then what is dropped."""
         self.launch()
         for name in self.dropped:
-            self.lines.append(f"services->drop(services, {self.kept[name]});")
+            self.lines.append(f"services->drop(services, {self.dynamic[name]});")
         self.dropped = []
 
     def launch(self) -> None:
@@ -112,7 +112,7 @@ class PlanWriter(ValueSteps):
             self.operator(step)
             return
         for name in step.results:
-            if name in self.kept:
+            if name in self.dynamic:
                 self.take(name, buffer_bytes(self.plan, name))
         self.shared.headers.add(ROUTINES[step.target].header)
         position = self.step(step.target)
@@ -129,7 +129,7 @@ class PlanWriter(ValueSteps):
         if self.state is not None and self.state.holds(step):
             return
         for name in step.results:
-            if name in self.kept:
+            if name in self.dynamic:
                 self.take(name, buffer_bytes(self.plan, name))
         lines = self.region_lines(step, [self.owner(name) for name in step.results], "workspace_of_subplan")
         function = self.shared.functions[step.plans[0]]

@@ -196,15 +196,15 @@ litz_code litz_output_layout(const litz_entry* entry, size_t position, const int
 
 /* --- what a run asks of the runtime */
 
-typedef struct kept {
+typedef struct dynamic_block {
   void* memory;      /* allocated here; null where */
   void* owner;       /* an operator owns it */
-} kept;
+} dynamic_block;
 
 typedef struct run_services {
   litz_host_services table; /* first, since programs pass its address */
   const litz_entry* entry;
-  kept* blocks;
+  dynamic_block* blocks;
   litz_receive receive;
   void* receiver;
   char message[LITZ_MESSAGE_BYTES]; /* of the operator that failed */
@@ -212,11 +212,11 @@ typedef struct run_services {
 
 static void drop(litz_host_services* table, int64_t number) {
   run_services* of = (run_services*)table;
-  kept* block = &of->blocks[number];
+  dynamic_block* block = &of->blocks[number];
   const litz_operators* operators = of->entry->model->operators;
   if (block->owner) operators->release(operators->context, block->owner);
   free(block->memory);
-  *block = (kept){NULL, NULL};
+  *block = (dynamic_block){NULL, NULL};
 }
 
 static char* take(litz_host_services* table, int64_t number, int64_t bytes) {
@@ -250,11 +250,11 @@ static int64_t deliver(litz_host_services* table, int32_t output, const int64_t*
 
 static void services_begin(run_services* of, const litz_entry* entry, void* blocks) {
   *of = (run_services){.table = {call, take, drop, deliver}, .entry = entry, .blocks = blocks};
-  memset(blocks, 0, sizeof(kept) * (size_t)entry->program->kept_count);
+  memset(blocks, 0, sizeof(dynamic_block) * (size_t)entry->program->dynamic_count);
 }
 
 static void services_end(run_services* of) {
-  for (int64_t i = 0; i < of->entry->program->kept_count; ++i) drop(&of->table, i);
+  for (int64_t i = 0; i < of->entry->program->dynamic_count; ++i) drop(&of->table, i);
 }
 
 litz_code entry_find_operators(litz_entry* entry, litz_error* error) {
@@ -310,7 +310,7 @@ litz_code entry_prepare(litz_entry* entry, litz_error* error) {
   litz_runtime table = table_of(entry);
   const int64_t bytes = program->state_bytes(&table), needed = program->prepare_bytes(&table);
   entry->state_memory = aligned_alloc(LITZ_HOST_ALIGNMENT, rounded((size_t)bytes + 1));
-  const size_t blocks = rounded(sizeof(kept) * (size_t)program->kept_count);
+  const size_t blocks = rounded(sizeof(dynamic_block) * (size_t)program->dynamic_count);
   buffer* memory = pool_take(entry->pool, blocks + (size_t)needed);
   if (!entry->state_memory || !memory) {
     if (memory) pool_give(entry->pool, memory);
@@ -363,7 +363,7 @@ litz_code litz_run_receiving(const litz_entry* entry, const int64_t* symbols, vo
   const int64_t state = entry->prepared ? 0 : program->state_bytes(&table), run = program->run_bytes(&table, symbols);
   const int64_t prepare = entry->prepared ? 0 : program->prepare_bytes(&table);
   if (state < 0 || run < 0 || prepare < 0) return no_memory(error, run);
-  const size_t blocks = rounded(sizeof(kept) * (size_t)program->kept_count);
+  const size_t blocks = rounded(sizeof(dynamic_block) * (size_t)program->dynamic_count);
   const size_t bytes = blocks + rounded(sizeof(void*) * (size_t)program->input_count) + rounded((size_t)state) +
                        (size_t)(run > prepare ? run : prepare);
   buffer* memory = pool_take(entry->pool, bytes);

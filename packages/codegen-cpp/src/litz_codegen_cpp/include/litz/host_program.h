@@ -25,15 +25,15 @@
 #include "operators.h"
 #include "runtime_table.h"
 
-/* What the runtime does for one run. Memory that a run asks for has a number below `kept_count`, under which there is one
+/* What the runtime does for one run. Memory that a run asks for has a number below `dynamic_count`, under which there is one
  * block at a time; all blocks are freed when the run ends. */
 typedef struct litz_host_services {
-  /* Calls an operator by its position in the table, whose results are kept under the numbers from `kept` on.
+  /* Calls an operator by its position in the table, whose results get the numbers from `first` on.
    * Returns 0 or LITZ_HOST_CALL_FAULT. */
   int64_t (*call)(struct litz_host_services* of, int32_t position, const litz_argument* arguments, int64_t argument_count,
-                  litz_result* results, int64_t result_count, int64_t kept);
-  char* (*take)(struct litz_host_services* of, int64_t kept, int64_t bytes);  /* null without memory */
-  void (*drop)(struct litz_host_services* of, int64_t kept);
+                  litz_result* results, int64_t result_count, int64_t first);
+  char* (*take)(struct litz_host_services* of, int64_t number, int64_t bytes);  /* null without memory */
+  void (*drop)(struct litz_host_services* of, int64_t number);
   /* Gives a result whose size was not known before: its shape and strides, and its first element. 0, or CALL_FAULT. */
   int64_t (*deliver)(struct litz_host_services* of, int32_t output, const int64_t* sizes, const void* data);
 } litz_host_services;
@@ -74,7 +74,7 @@ typedef struct litz_host_program_table {
   const char* isa;       /* avx512, avx2, neon or scalar */
   const char* features;  /* further ones that it needs, separated by spaces */
   int32_t input_count, output_count, symbol_count, equality_count, size_count, prepared_count, step_count, fault_count,
-      operator_count, kept_count;
+      operator_count, dynamic_count;
   const litz_host_tensor* inputs;
   const litz_host_tensor* outputs;
   const litz_host_symbol* symbols;
