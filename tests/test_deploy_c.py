@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -146,6 +147,9 @@ def test_models_agree_with_eager(folder: Path, program: Path, tmp_path: Path, na
                 each.running_var = torch.rand(each.num_features) + 0.5
         litz.aot_compile(model, (x,), path=tmp_path / "model.litz")
         expected = model(x).numpy()
+    with zipfile.ZipFile(tmp_path / "model.litz") as archive:
+        (given,) = json.loads(archive.read("manifest.json"))["entry_points"]["forward"]["inputs"]
+    assert not given["overwritten"], "litz's own routines write to no argument"
     done = run(program, tmp_path / "model.litz", 0, 2, given=x.numpy().tobytes())
     assert done.returncode == 0, done.stderr
     got = np.frombuffer(done.stdout, np.float32).reshape(expected.shape)

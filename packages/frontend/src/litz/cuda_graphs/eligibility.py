@@ -9,7 +9,11 @@ import torch
 from litz_ir.loops import ComplexRef, Ref
 from litz_ir.plan import Plan, memory_root, written_buffers
 
-PLAIN = frozenset({"matmul", "sort", "copy_with_strides", "convolution_relu"})
+PLAIN = frozenset(
+    {
+        "matmul", "sort", "copy_with_strides", "convolution_relu", "linear", "convolution", "prepack_convolution",
+    }
+)  # fmt: skip
 """Litz's own routines that launch the same work in every call and write to none of their arguments."""
 
 
