@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
 import litz
+from litz_scheduler.library.convolution import prepacked_convolutions
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +60,14 @@ WINDOWS: dict[str, tuple[tuple[int, int, Any], dict[str, Any], tuple[int, int, i
     "few channels": ((3, 40, 7), {"padding": 3, "stride": 2}, (2, 21, 30)),
     "few channels, no padding": ((3, 160, 4), {"stride": 4}, (2, 16, 16)),
     "one channel": ((1, 6, 3), {"padding": 1, "bias": False}, (1, 12, 9)),
+    "few channels, dilated": ((4, 33, 3), {"padding": 2, "dilation": 2}, (2, 9, 31)),
+    "few channels, uneven": ((2, 17, (1, 7)), {"padding": (0, 3), "stride": (1, 3)}, (1, 5, 40)),
+    "few channels, padded by zeros alone": ((3, 20, 3), {"padding": 7, "stride": 2}, (1, 4, 3)),
+    "few channels, steps that no strip has": ((5, 16, 2), {"stride": 3, "dilation": 2}, (2, 13, 17)),
+    "few channels, a column": ((6, 40, (3, 1)), {"padding": (1, 2)}, (2, 7, 9)),
+    "few channels, a filter too wide for a strip": ((3, 8, (2, 120)), {"stride": 40, "padding": 70}, (1, 4, 400)),
+    "few channels, 4,096 summed elements": ((1, 9, 64), {}, (1, 66, 70)),
+    "few channels, more than that": ((3, 9, 64), {}, (1, 66, 70)),
     "the whole input": ((18, 5, (6, 7)), {}, (2, 6, 7)),
     "depthwise": ((40, 40, 3), {"padding": 1, "groups": 40}, (2, 9, 11)),
     "depthwise of many channels": ((600, 600, 3), {"padding": 1, "groups": 600}, (1, 5, 19)),
@@ -74,6 +85,33 @@ def test_every_kind_of_window(name: str) -> None:
     images = torch.randn(batch, inputs, *points)
     if list(WINDOWS).index(name) % 2:
         images = images.to(memory_format=torch.channels_last)
+    assert_like_eager(module, images)
+
+
+def test_sums_of_more_elements_than_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepacked_convolutions, "GATHERED_DEPTH", 1 << 30)
+    assert_like_eager(nn.Conv2d(3, 7, 64).eval(), torch.randn(1, 3, 65, 66))
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_first_layers(data: st.DataObject) -> None:
+    def draw(low: int, high: int) -> int:
+        return data.draw(st.integers(low, high))
+
+    filters, dilation = (draw(1, 7), draw(1, 7)), (draw(1, 3), draw(1, 3))
+    options: dict[str, Any] = {
+        "stride": (draw(1, 4), draw(1, 4)), "padding": (draw(0, 4), draw(0, 4)), "dilation": dilation,
+    }  # fmt: skip
+    module = nn.Conv2d(draw(1, 15), draw(1, 140), filters, **options).eval()
+    points = [(size - 1) * step + draw(1, 40) for size, step in zip(filters, dilation)]
+    images = torch.randn(draw(1, 3), module.in_channels, *points)
+    images[0, 0, draw(0, points[0] - 1), draw(0, points[1] - 1)] = data.draw(
+        st.sampled_from([1.0, torch.nan, torch.inf, -torch.inf])
+    )
+    if data.draw(st.booleans()):
+        images = images.to(memory_format=torch.channels_last)
+    torch._dynamo.reset()
     assert_like_eager(module, images)
 
 

@@ -15,7 +15,10 @@ from litz_ir.loops import Axis
 from litz_ir.plan import Accumulate, Kernel, cpu_loops
 from litz_ir.symbols import product
 
-_HEADER = "library/tiled_sums"
+_HEADERS = {"copies": "library/copied_sums", "panels": "library/tiled_sums", "channels": "library/tiled_sums"}
+"""The header with the routines of each kind of tiles."""
+_COPIED_DEPTH = 8192
+"""Most summed elements of a pixel that are copied: as many as the space for copies surely holds."""
 
 
 def tiled_sum_of(kernel: Kernel, lanes: int) -> TiledSum | None:
@@ -30,7 +33,21 @@ def tiled_sum_of(kernel: Kernel, lanes: int) -> TiledSum | None:
     schedule = cpu_loops(kernel.schedule)
     if not isinstance(statement, Accumulate) or (schedule.parallel, schedule.vector) != (names, names[-1]):
         return None
-    return tiled_sum(statement.combiner, statement.values, kernel.outer, first.axes, PANEL_VECTORS * lanes)
+    found = tiled_sum(statement.combiner, statement.values, kernel.outer, first.axes, PANEL_VECTORS * lanes)
+    if found is not None and _kind(found) == "copies" and found.depth > _COPIED_DEPTH:
+        return None
+    return found
+
+
+def _kind(tiled: TiledSum) -> str:
+    """Return the kind of tiles: ``channels`` with a filter for each channel, or ``panels`` of all summed elements.
+
+    ``copies`` are panels of elements that are copied, since the last summed axis is not contiguous.
+    """
+    if tiled.depthwise:
+        return "channels"
+    windowed = any(window.inner == 2 for window in tiled.windows)
+    return "copies" if windowed or tiled.stride(tiled.inner[-1]) != 1 else "panels"
 
 
 class TiledLoops:
@@ -43,21 +60,20 @@ class TiledLoops:
         self.rest = rest
         kernel = self.context.kernel
         (self.statement,) = kernel.phases[0].statements
-        body.headers.add(_HEADER)
+        self._kind = _kind(tiled)
+        body.headers.add(_HEADERS[self._kind])
         self._tiles = ""
 
     def write(self) -> None:
         """Write the loops at the innermost scope."""
-        context, tiled = self.context, self.tiled
+        context = self.context
         fresh, line = context.names.fresh, context.scopes.line
         of, tiles = self._describe(pointers=True)
-        kind = "channels" if tiled.depthwise else "panels"
         sums, tile, at, pixel = fresh("sums"), fresh("tile"), fresh("at"), fresh("pixel")
         line(f"alignas(64) float {sums}[TILE_FLOATS];")
         with context.scopes.block(f"for (int64_t {tile} = begin; {tile} < end; ++{tile}) {{"):
-            line(f"const tile_range {at} = tile_of_{kind}({of}, {tiles}, {tile});")
-            gathered = "" if tiled.depthwise else f"{_flag(self._is_gathered())}, "
-            line(f"sum_{kind}({of}, {gathered}{at}, {sums});")
+            line(f"const tile_range {at} = tile_of_{self._kind}({of}, {tiles}, {tile});")
+            line(f"sum_{self._kind}({of}, {at}, {sums});")
             opening = f"for (int64_t {pixel} = {at}.begin; {pixel} < {at}.end; ++{pixel}) {{"
             with context.scopes.block(opening) as scope:
                 self._decode(pixel, scope.axes)
@@ -68,7 +84,7 @@ class TiledLoops:
     def count(self) -> str:
         """Return the number of tiles, at the innermost scope."""
         _, tiles = self._describe(pointers=False)
-        third = " * " + f"{tiles}.chunks" if self.tiled.depthwise else ""
+        third = "" if self._kind == "panels" else f" * {tiles}.chunks"
         self._tiles = f"{tiles}.rows * {tiles}.columns{third}"
         return self._tiles
 
@@ -77,12 +93,6 @@ class TiledLoops:
         kernel = self.context.kernel
         points = product(axis.size for axis in kernel.outer)
         return f"tile_grain({self._tiles}, {points}, {cpu_loops(kernel.schedule).grain})"
-
-    def _is_gathered(self) -> bool:
-        """Return whether rows are copied element by element, since the last summed axis is not contiguous."""
-        last = self.tiled.inner[-1]
-        windowed = any(window.inner == 2 for window in self.tiled.windows)
-        return windowed or self.tiled.stride(last) != 1
 
     def _describe(self, *, pointers: bool) -> tuple[str, str]:
         """Define the sum and its tiles; return their names."""
@@ -106,11 +116,7 @@ class TiledLoops:
             weight,
         ]
         context.scopes.line(f"const tiled_sum {of} = {_braced(fields)};")
-        if tiled.depthwise:
-            context.scopes.line(f"const channel_tiles {tiles} = tiles_of_channels({of});")
-        else:
-            gathered = _flag(self._is_gathered())
-            context.scopes.line(f"const panel_tiles {tiles} = tiles_of_panels({of}, {gathered});")
+        context.scopes.line(f"const auto {tiles} = tiles_of_{self._kind}({of});")
         return of, tiles
 
     def _decode(self, pixel: str, axes: dict[str, str]) -> None:
@@ -168,10 +174,6 @@ class TiledLoops:
 def _braced(values: object) -> str:
     assert hasattr(values, "__iter__")
     return "{" + ", ".join(map(str, values)) + "}"
-
-
-def _flag(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def _size(axis: Axis | None) -> int:

@@ -32,7 +32,7 @@ from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import is_identity
 from litz_scheduler.library.constants.frozen_region import FrozenRegion
 from litz_scheduler.library.convolution.channelwise import Affine, split
-from litz_scheduler.library.convolution.tiled_convolutions import TiledConvolution, biased
+from litz_scheduler.library.convolution.tiled_convolutions import GATHERED_DEPTH, TiledConvolution, biased
 from litz_scheduler.library.layout.channels_last_values import ChannelsLastValues, channels_last
 from litz_scheduler.library.matmul.activations import activation
 from litz_scheduler.options import SchedulerOptions
@@ -103,13 +103,13 @@ class _Convolution:
         geometry = tuple(_numbers(each) for each in (padding, stride, dilation))
         if not columns or not flops or any(len(each) != 2 for each in geometry):
             return None
-        found, taps = (
-            TiledConvolution(shape, weight, geometry[0], geometry[1], geometry[2], columns),
-            weight[2] * weight[3],
-        )
+        found = TiledConvolution(shape, weight, geometry[0], geometry[1], geometry[2], columns)
+        taps, depth = weight[2] * weight[3], prod(weight[1:])
         if found.depthwise:
             return found if groups == shape[1] and taps > 1 else None
-        short = taps == 1 or 2 * prod(_numbers(self.result)) * weight[1] * taps <= flops
+        if found.gathered:
+            return found if groups == 1 and depth <= GATHERED_DEPTH else None
+        short = taps == 1 or 2 * prod(_numbers(self.result)) * depth <= flops
         return found if groups == 1 and short else None
 
 

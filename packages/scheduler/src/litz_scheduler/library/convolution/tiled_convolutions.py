@@ -12,6 +12,8 @@ from litz_ir.symbols import Size, add, floordiv, mod, mul, symbol
 
 FEW_CHANNELS = 16
 """Fewest input channels that are worth a layout in which they are adjacent; fewer are gathered one by one."""
+GATHERED_DEPTH = 4096
+"""Most summed elements of convolutions of few channels, whose pixels are copied to a cache."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@
 namespace litz {
 
 constexpr int64_t TILE_ROWS = 8 * MOST_ROWS;  // pixels of a tile of one panel: its sums are in the L1 cache
-constexpr int64_t COPY_BYTES = 48 << 10;      // of gathered rows
 constexpr int64_t TILE_CHANNELS = 256;        // of a tile with a filter for each channel
 constexpr int TILE_PIXELS = 8;                // of the same, in registers
 constexpr int64_t TILE_FLOATS = TILE_ROWS * PANEL > TILE_PIXELS * TILE_CHANNELS ? TILE_ROWS * PANEL : TILE_PIXELS * TILE_CHANNELS;
@@ -91,115 +90,114 @@ LITZ_FN void points_inside(const tiled_sum& of, int64_t axis, const int64_t (&pi
   }
 }
 
-// Copies all elements of rows, one by one. A row has `step` floats.
-static void gather_rows(const void* self, int64_t begin, int64_t end, int64_t, int64_t, int64_t step, float* to) {
-  const tiled_sum& of = *((const walked_rows*)self)->of;
-  const int64_t size0 = of.inner[0], size1 = of.inner[1], size2 = of.inner[2];
-  const int64_t step0 = of.inner_step[0], step1 = of.inner_step[1], step2 = of.inner_step[2];
-  int64_t pixel[3];
-  pixel_of(of, begin, pixel);
-  for (int64_t m = begin; m < end; ++m, advance(of, pixel), to += step) {
-    const float* start = element_of(of, pixel);
-    int64_t low[3], high[3];
-    for (int64_t axis = 0; axis < 3; ++axis) points_inside(of, axis, pixel, low[axis], high[axis]);
-    const bool all = !low[0] && !low[1] && !low[2] && high[0] == size0 && high[1] == size1 && high[2] == size2;
-    float* next = to;
-    for (int64_t i = 0; i < size0; ++i)
-      for (int64_t j = 0; j < size1; ++j) {
-        const float* row = start + i * step0 + j * step1;
-        if (all) {
-          for (int64_t k = 0; k < size2; ++k) *next++ = row[k * step2];
-          continue;
-        }
-        const bool some = i >= low[0] && i < high[0] && j >= low[1] && j < high[1];
-        for (int64_t k = 0; k < size2; ++k) *next++ = some && k >= low[2] && k < high[2] ? row[k * step2] : 0;
-      }
-  }
-}
-
 struct tile_range {
   int64_t begin, end;      // pixels
   int64_t first, last;     // channels
   int64_t step;            // floats of a row of sums
 };
 
-// The division of a sum over channels into tiles: of one panel, or of all panels where rows are gathered.
+// The division of a sum over channels into tiles of one panel.
 struct panel_tiles {
   int64_t rows, columns;  // numbers of tiles
-  int64_t wide;           // panels of a tile
 };
-LITZ_FN panel_tiles tiles_of_panels(const tiled_sum& of, bool gathered) {
+LITZ_FN panel_tiles tiles_of_panels(const tiled_sum& of) {
   panel_tiles found;
-  const int64_t all = panels(of.channels), pixels = pixel_count(of);
-  int64_t most = TILE_ROWS;
-  found.wide = 1;
-  if (gathered) {
-    found.wide = all < 4 ? all : 4;
-    const int64_t space = COPY_BYTES / 4 / copied_row(depth_of(of));
-    most = TILE_ROWS / found.wide < space ? TILE_ROWS / found.wide : space;
-    most = most < 1 ? 1 : most / MOST_ROWS > 0 ? most / MOST_ROWS * MOST_ROWS : most;
-  }
-  found.columns = (all + found.wide - 1) / found.wide;
-  found.rows = (pixels + most - 1) / most;
+  const int64_t pixels = pixel_count(of);
+  found.columns = panels(of.channels);
+  found.rows = (pixels + TILE_ROWS - 1) / TILE_ROWS;
   // Two or four threads take equal numbers of few tiles.
   if (found.columns * found.rows < 32 && found.columns % 4) found.rows = (found.rows + 3) / 4 * 4;
   if (found.rows > pixels) found.rows = pixels;
   return found;
 }
 LITZ_FN tile_range tile_of_panels(const tiled_sum& of, const panel_tiles& tiles, int64_t tile) {
-  const int64_t row = tile / tiles.columns, panel = tile % tiles.columns * tiles.wide, pixels = pixel_count(of);
-  const int64_t last = (panel + tiles.wide) * PANEL;
+  const int64_t row = tile / tiles.columns, panel = tile % tiles.columns, pixels = pixel_count(of);
+  const int64_t last = (panel + 1) * PANEL;
   return {cell_begin(pixels, tiles.rows, row), cell_begin(pixels, tiles.rows, row + 1), panel * PANEL,
-          last < of.channels ? last : of.channels, tiles.wide * PANEL};
+          last < of.channels ? last : of.channels, PANEL};
 }
 
-static __attribute__((noinline)) void sum_panels(const tiled_sum& of, bool gathered, const tile_range& at, float* sums) {
+// The job of a tile's sums, but for its rows.
+LITZ_FN tile_job job_of(const tiled_sum& of, const tile_range& at, float* sums) {
   tile_job job = {};
-  walked_rows walk = {&of, 1, 0};
-  alignas(64) float copies[COPY_BYTES / 4];
   job.k = depth_of(of);
-  if (gathered) {
-    job.taps = job.chunks = 1;
-    job.length = job.last = job.k;
-    job.copy = gather_rows;
-  } else {
-    job.taps = of.inner[0] * of.inner[1];
-    divide_depth(of.inner[2], job.chunks, job.length, job.last);
-    job.pointers = walked_pointers;
-  }
-  walk.chunks = job.chunks;
-  walk.length = job.length;
-  job.rows = &walk;
   job.n = panels(of.channels) * PANEL;  // the last panel is padded, as are rows of sums
   job.prepacked = of.weight;
   job.out = sums - at.begin * at.step - at.first;
   job.out_row = at.step;
   job.out_column = 1;
   job.alpha = job.beta = 1;
-  multiply_tiles(job, at.begin, at.end, at.first / PANEL, panels(at.last), copies);
+  return job;
+}
+
+static __attribute__((noinline)) void sum_panels(const tiled_sum& of, const tile_range& at, float* sums) {
+  tile_job job = job_of(of, at, sums);
+  walked_rows walk = {&of, 1, 0};
+  job.taps = of.inner[0] * of.inner[1];
+  divide_depth(of.inner[2], job.chunks, job.length, job.last);
+  job.pointers = walked_pointers;
+  walk.chunks = job.chunks;
+  walk.length = job.length;
+  job.rows = &walk;
+  multiply_tiles(job, at.begin, at.end, at.first / PANEL, panels(at.last), nullptr);
 }
 
 // --- a filter for each channel
 
 struct channel_tiles {
   int64_t rows, columns, chunks;  // rows of pixels, tiles of a row, and tiles along the channels
+  int64_t pixels, step;           // pixels and channels of a tile
 };
 LITZ_FN channel_tiles tiles_of_channels(const tiled_sum& of) {
-  return {of.pixels[0] * of.pixels[1], (of.pixels[2] + TILE_PIXELS - 1) / TILE_PIXELS,
-          (of.channels + TILE_CHANNELS - 1) / TILE_CHANNELS};
+  const int64_t chunks = (of.channels + TILE_CHANNELS - 1) / TILE_CHANNELS;
+  const int64_t step = (panels(of.channels) + chunks - 1) / chunks * PANEL;
+  const int64_t most = TILE_FLOATS / step / TILE_PIXELS * TILE_PIXELS;
+  return {of.pixels[0] * of.pixels[1], (of.pixels[2] + most - 1) / most, chunks, most, step};
 }
 LITZ_FN tile_range tile_of_channels(const tiled_sum& of, const channel_tiles& tiles, int64_t tile) {
   const int64_t chunk = tile % tiles.chunks, column = tile / tiles.chunks % tiles.columns;
-  const int64_t start = tile / tiles.chunks / tiles.columns * of.pixels[2];
+  const int64_t start = tile / tiles.chunks / tiles.columns * of.pixels[2], end = (column + 1) * tiles.pixels;
   const int64_t all = panels(of.channels), last = cell_begin(all, tiles.chunks, chunk + 1) * PANEL;
-  return {start + cell_begin(of.pixels[2], tiles.columns, column), start + cell_begin(of.pixels[2], tiles.columns, column + 1),
-          cell_begin(all, tiles.chunks, chunk) * PANEL, last < of.channels ? last : of.channels, TILE_CHANNELS};
+  return {start + column * tiles.pixels, start + (end < of.pixels[2] ? end : of.pixels[2]),
+          cell_begin(all, tiles.chunks, chunk) * PANEL, last < of.channels ? last : of.channels, tiles.step};
 }
 
-// `P` adjacent pixels, for filter points [low, high) of rows and [left, right) of columns.
+// The pixels of every row that have all points of the windows along it: [low, high).
+LITZ_FN void pixels_inside(const tiled_sum& of, int64_t& low, int64_t& high) {
+  low = 0;
+  high = of.pixels[2];
+  for (int64_t k = 0; k < of.windows; ++k) {
+    const window& w = of.window_of[k];
+    if (w.pixel != 2) continue;
+    const int64_t first = w.padding > 0 ? w.padding : 0, last = w.limit - 1 + w.padding - (of.inner[w.inner] - 1) * w.dilation;
+    if (w.stride <= 0 || w.dilation < 0 || last < 0) {
+      high = 0;
+      continue;
+    }
+    const int64_t from = (first + w.stride - 1) / w.stride, until = last / w.stride + 1;
+    if (from > low) low = from;
+    if (until < high) high = until;
+  }
+}
+
+// The filter points inside at a pixel: rows [low, high) and columns [left, right).
+struct filter_points {
+  int64_t low, high, left, right;
+};
+LITZ_FN filter_points filter_points_at(const tiled_sum& of, const int64_t (&pixel)[3]) {
+  filter_points found;
+  int64_t none, some;
+  points_inside(of, 0, pixel, none, some);
+  points_inside(of, 1, pixel, found.low, found.high);
+  points_inside(of, 2, pixel, found.left, found.right);
+  if (none == some) found.high = found.low;
+  return found;
+}
+
+// `P` adjacent pixels with these filter points.
 template <int P>
-static void sum_taps(const tiled_sum& of, const float* in, int64_t low, int64_t high, int64_t left, int64_t right,
-                     const tile_range& at, float* sums) {
+static void sum_taps(const tiled_sum& of, const float* in, const filter_points& points, const tile_range& at, float* sums) {
+  const int64_t low = points.low, high = points.high, left = points.left, right = points.right;
   const int64_t step = of.pixel_step[2];
   for (int64_t c = at.first; c < at.last; c += LITZ_LANES) {
     vec<float> sum[P] = {};
@@ -229,30 +227,32 @@ static void sum_taps(const tiled_sum& of, const float* in, int64_t low, int64_t 
 }
 
 static __attribute__((noinline)) void sum_channels(const tiled_sum& of, const tile_range& at, float* sums) {
-  int64_t pixel[3], low, high, next;
+  int64_t pixel[3], first, last, next;
   pixel_of(of, at.begin, pixel);
-  points_inside(of, 1, pixel, low, high);
-  const int64_t whole = of.inner[2];
+  pixels_inside(of, first, last);
+  filter_points points;
+  bool alike = false;  // `points` are those of the pixels [first, last)
   for (int64_t m = at.begin; m < at.end; m += next) {
-    // As many pixels together as have all points of a row of the filter, or one that has some.
-    int64_t left, right, count = 0;
-    for (; count < at.end - m; ++count) {
-      int64_t own[3] = {pixel[0], pixel[1], pixel[2] + count};
-      points_inside(of, 2, own, left, right);
-      if (left > 0 || right < whole) break;
+    int64_t count = 1;
+    if (pixel[2] >= first && pixel[2] < last) {
+      count = last - pixel[2] < at.end - m ? last - pixel[2] : at.end - m;
+      if (!alike) points = filter_points_at(of, pixel);
+      alike = true;
+    } else {
+      points = filter_points_at(of, pixel);
+      alike = false;
     }
     const float* in = element_of(of, pixel);
     float* to = sums + (m - at.begin) * at.step;
     next = count >= 8 ? 8 : count >= 7 ? 7 : count >= 6 ? 6 : count >= 5 ? 5 : count >= 4 ? 4 : count >= 2 ? 2 : 1;
-    if (count > 0) left = 0, right = whole;
     switch (next) {
-      case 8: sum_taps<8>(of, in, low, high, left, right, at, to); break;
-      case 7: sum_taps<7>(of, in, low, high, left, right, at, to); break;
-      case 6: sum_taps<6>(of, in, low, high, left, right, at, to); break;
-      case 5: sum_taps<5>(of, in, low, high, left, right, at, to); break;
-      case 4: sum_taps<4>(of, in, low, high, left, right, at, to); break;
-      case 2: sum_taps<2>(of, in, low, high, left, right, at, to); break;
-      default: sum_taps<1>(of, in, low, high, left, right, at, to);
+      case 8: sum_taps<8>(of, in, points, at, to); break;
+      case 7: sum_taps<7>(of, in, points, at, to); break;
+      case 6: sum_taps<6>(of, in, points, at, to); break;
+      case 5: sum_taps<5>(of, in, points, at, to); break;
+      case 4: sum_taps<4>(of, in, points, at, to); break;
+      case 2: sum_taps<2>(of, in, points, at, to); break;
+      default: sum_taps<1>(of, in, points, at, to);
     }
     pixel[2] += next;
   }
