@@ -74,6 +74,14 @@ WINDOWS: dict[str, tuple[tuple[int, int, Any], dict[str, Any], tuple[int, int, i
     "depthwise with strides": ((24, 24, 5), {"padding": 2, "stride": 2, "groups": 24}, (2, 14, 13)),
     "depthwise, dilated": ((19, 19, 3), {"padding": 2, "dilation": 2, "groups": 19}, (2, 8, 8)),
     "depthwise, uneven": ((7, 7, (1, 7)), {"padding": (0, 3), "groups": 7, "bias": False}, (1, 3, 10)),
+    "depthwise, padded along a filter of one": ((24, 24, (3, 1)), {"padding": (1, 2), "groups": 24}, (1, 6, 5)),
+    "depthwise, padded across a filter of one": ((24, 24, (1, 3)), {"padding": (2, 1), "groups": 24}, (2, 6, 25)),
+    "depthwise, rows of seven": ((32, 32, 7), {"padding": 3, "groups": 32}, (2, 9, 40)),
+    "depthwise, rows of five": ((272, 272, (2, 5)), {"padding": (0, 2), "groups": 272}, (1, 4, 21)),
+    "depthwise, rows of five of some channels": ((40, 40, 5), {"padding": 2, "groups": 40}, (1, 6, 33)),
+    "depthwise, rows of seven with steps of two": (
+        (16, 16, 7), {"padding": 6, "stride": 2, "dilation": 2, "groups": 16}, (1, 9, 45)
+    ),
     "depthwise of one row": ((32, 32, (3, 1)), {"groups": 32}, (1, 3, 1)),
 }  # fmt: skip
 

@@ -106,8 +106,8 @@ class SchedulerOptions:
     """True where the host has the routines ``convolution`` and ``prepack_convolution``."""
     tile_flops: int = 20_000_000
     """Operations up to which a CPU's kernels compute a prepacked convolution in tiles instead of the routine, where
-    they can. Those of single pixels and those with a filter for each channel do so at any size; 0 leaves all to the
-    routine."""
+    they can. Those of single pixels, of few input channels and with a filter for each channel do so at any size; 0
+    leaves all to the routine."""
     convolution_relu: bool = False
     """True where the host has the routine ``convolution_relu`` for GPUs."""
     generated_matmuls: frozenset[str] = frozenset()

@@ -17,6 +17,8 @@ from litz_ir.symbols import product
 
 _HEADERS = {"copies": "library/copied_sums", "panels": "library/tiled_sums", "channels": "library/tiled_sums"}
 """The header with the routines of each kind of tiles."""
+_ADJACENT = (5, 7)
+"""Lengths of rows of filters for which elements are read once for adjacent pixels. Shorter ones take longer so."""
 _COPIED_DEPTH = 8192
 """Most summed elements of a pixel that are copied: as many as the space for copies surely holds."""
 
@@ -73,7 +75,8 @@ class TiledLoops:
         line(f"alignas(64) float {sums}[TILE_FLOATS];")
         with context.scopes.block(f"for (int64_t {tile} = begin; {tile} < end; ++{tile}) {{"):
             line(f"const tile_range {at} = tile_of_{self._kind}({of}, {tiles}, {tile});")
-            line(f"sum_{self._kind}({of}, {at}, {sums});")
+            row = f"<{self._adjacent()}>" if self.tiled.depthwise else ""
+            line(f"sum_{self._kind}{row}({of}, {at}, {sums});")
             opening = f"for (int64_t {pixel} = {at}.begin; {pixel} < {at}.end; ++{pixel}) {{"
             with context.scopes.block(opening) as scope:
                 self._decode(pixel, scope.axes)
@@ -93,6 +96,12 @@ class TiledLoops:
         kernel = self.context.kernel
         points = product(axis.size for axis in kernel.outer)
         return f"tile_grain({self._tiles}, {points}, {cpu_loops(kernel.schedule).grain})"
+
+    def _adjacent(self) -> int:
+        """Return the filter points of a row where they are as far apart as pixels and worth code of their own, or 0."""
+        tiled = self.tiled
+        length, step = _size(tiled.inner[-1]), tiled.stride(tiled.inner[-1])
+        return length if length in _ADJACENT and step == tiled.stride(tiled.pixels[-1]) else 0
 
     def _describe(self, *, pointers: bool) -> tuple[str, str]:
         """Define the sum and its tiles; return their names."""

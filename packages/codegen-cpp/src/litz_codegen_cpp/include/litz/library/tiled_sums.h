@@ -226,6 +226,35 @@ static void sum_taps(const tiled_sum& of, const float* in, const filter_points& 
   }
 }
 
+// The same for TILE_PIXELS and rows of `K` filter points that are as far apart as pixels: elements are read once for all
+// pixels.
+template <int K>
+static void sum_adjacent_taps(const tiled_sum& of, const float* in, const filter_points& points, const tile_range& at, float* sums) {
+  const int64_t step = of.pixel_step[2], row = of.inner_step[1], channels = of.channels;
+  for (int64_t c = at.first; c < at.last; c += LITZ_LANES) {
+    vec<float> sum[TILE_PIXELS] = {};
+    const float* x = in + points.low * row + c;
+    const float* w = of.weight + points.low * K * channels + c;
+    for (int64_t i = points.low; i < points.high; ++i, x += row, w += K * channels) {
+      vec<float> factor[K];
+      const float* element = x;
+#pragma GCC unroll 8
+      for (int j = 0; j < K; ++j) factor[j] = load(w + j * channels);
+#pragma GCC unroll 16
+      for (int q = 0; q < TILE_PIXELS + K - 1; ++q, element += step) {
+        const vec<float> value = load(element);
+#pragma GCC unroll 8
+        for (int j = 0; j < K; ++j)
+          if (q >= j && q - j < TILE_PIXELS) sum[q - j] = mul_add(value, factor[j], sum[q - j]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int p = 0; p < TILE_PIXELS; ++p) store(sums + p * at.step + c - at.first, sum[p]);
+  }
+}
+
+// `K` is the length of rows for `sum_adjacent_taps`, or 0 where they are not such.
+template <int K>
 static __attribute__((noinline)) void sum_channels(const tiled_sum& of, const tile_range& at, float* sums) {
   int64_t pixel[3], first, last, next;
   pixel_of(of, at.begin, pixel);
@@ -246,7 +275,14 @@ static __attribute__((noinline)) void sum_channels(const tiled_sum& of, const ti
     float* to = sums + (m - at.begin) * at.step;
     next = count >= 8 ? 8 : count >= 7 ? 7 : count >= 6 ? 6 : count >= 5 ? 5 : count >= 4 ? 4 : count >= 2 ? 2 : 1;
     switch (next) {
-      case 8: sum_taps<8>(of, in, points, at, to); break;
+      case 8:
+        if constexpr (K != 0)
+          if (points.right - points.left == K && (at.last - at.first) % LITZ_LANES == 0) {
+            sum_adjacent_taps<K>(of, in, points, at, to);
+            break;
+          }
+        sum_taps<8>(of, in, points, at, to);
+        break;
       case 7: sum_taps<7>(of, in, points, at, to); break;
       case 6: sum_taps<6>(of, in, points, at, to); break;
       case 5: sum_taps<5>(of, in, points, at, to); break;
