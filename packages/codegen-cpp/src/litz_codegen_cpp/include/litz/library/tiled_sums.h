@@ -194,12 +194,13 @@ LITZ_FN filter_points filter_points_at(const tiled_sum& of, const int64_t (&pixe
   return found;
 }
 
-// `P` adjacent pixels with these filter points.
+// `P` adjacent pixels with these filter points, for channels from `from` on.
 template <int P>
-static void sum_taps(const tiled_sum& of, const float* in, const filter_points& points, const tile_range& at, float* sums) {
+static void sum_taps(const tiled_sum& of, const float* in, const filter_points& points, const tile_range& at, int64_t from,
+                     float* sums) {
   const int64_t low = points.low, high = points.high, left = points.left, right = points.right;
   const int64_t step = of.pixel_step[2];
-  for (int64_t c = at.first; c < at.last; c += LITZ_LANES) {
+  for (int64_t c = from; c < at.last; c += LITZ_LANES) {
     vec<float> sum[P] = {};
     const int64_t n = at.last - c;
     for (int64_t i = low; i < high; ++i) {
@@ -226,12 +227,13 @@ static void sum_taps(const tiled_sum& of, const float* in, const filter_points& 
   }
 }
 
-// The same for TILE_PIXELS and rows of `K` filter points that are as far apart as pixels: elements are read once for all
-// pixels.
+// The same for TILE_PIXELS, rows of `K` filter points that are as far apart as pixels, and whole vectors of channels up to
+// `until`: elements are read once for all pixels.
 template <int K>
-static void sum_adjacent_taps(const tiled_sum& of, const float* in, const filter_points& points, const tile_range& at, float* sums) {
+static void sum_adjacent_taps(const tiled_sum& of, const float* in, const filter_points& points, const tile_range& at,
+                              int64_t until, float* sums) {
   const int64_t step = of.pixel_step[2], row = of.inner_step[1], channels = of.channels;
-  for (int64_t c = at.first; c < at.last; c += LITZ_LANES) {
+  for (int64_t c = at.first; c < until; c += LITZ_LANES) {
     vec<float> sum[TILE_PIXELS] = {};
     const float* x = in + points.low * row + c;
     const float* w = of.weight + points.low * K * channels + c;
@@ -275,20 +277,22 @@ static __attribute__((noinline)) void sum_channels(const tiled_sum& of, const ti
     float* to = sums + (m - at.begin) * at.step;
     next = count >= 8 ? 8 : count >= 7 ? 7 : count >= 6 ? 6 : count >= 5 ? 5 : count >= 4 ? 4 : count >= 2 ? 2 : 1;
     switch (next) {
-      case 8:
+      case 8: {
+        int64_t from = at.first;
         if constexpr (K != 0)
-          if (points.right - points.left == K && (at.last - at.first) % LITZ_LANES == 0) {
-            sum_adjacent_taps<K>(of, in, points, at, to);
-            break;
+          if (points.right - points.left == K) {
+            from += (at.last - at.first) / LITZ_LANES * LITZ_LANES;
+            sum_adjacent_taps<K>(of, in, points, at, from, to);
           }
-        sum_taps<8>(of, in, points, at, to);
+        sum_taps<8>(of, in, points, at, from, to);
         break;
-      case 7: sum_taps<7>(of, in, points, at, to); break;
-      case 6: sum_taps<6>(of, in, points, at, to); break;
-      case 5: sum_taps<5>(of, in, points, at, to); break;
-      case 4: sum_taps<4>(of, in, points, at, to); break;
-      case 2: sum_taps<2>(of, in, points, at, to); break;
-      default: sum_taps<1>(of, in, points, at, to);
+      }
+      case 7: sum_taps<7>(of, in, points, at, at.first, to); break;
+      case 6: sum_taps<6>(of, in, points, at, at.first, to); break;
+      case 5: sum_taps<5>(of, in, points, at, at.first, to); break;
+      case 4: sum_taps<4>(of, in, points, at, at.first, to); break;
+      case 2: sum_taps<2>(of, in, points, at, at.first, to); break;
+      default: sum_taps<1>(of, in, points, at, at.first, to);
     }
     pixel[2] += next;
   }
