@@ -130,16 +130,48 @@ LITZ_FN tile_job job_of(const tiled_sum& of, const tile_range& at, float* sums) 
   return job;
 }
 
+// One vector of channels of a panel, for MOST_ROWS pixels at a time; the last ones are computed together with pixels before them.
+static void multiply_half_panel(const tile_job& job, int64_t begin, int64_t end, int64_t panel) {
+  for (int64_t at = begin; at < end; at += MOST_ROWS) {
+    const int64_t m = at + MOST_ROWS <= end ? at : end - MOST_ROWS, segments = job.taps * job.chunks;
+    const float* rows[MOST_ROWS];
+    const float* b = job.prepacked + panel * job.k * PANEL;
+    vec<float> sums[MOST_ROWS] = {};
+    for (int64_t segment = 0; segment < segments; ++segment) {
+      job.pointers(job.rows, m, segment, MOST_ROWS, rows);
+      const int64_t length = (segment + 1) % job.chunks ? job.length : job.last;
+      for (int64_t k = 0; k < length; ++k, b += PANEL) {
+        const vec<float> column = load(b);
+#pragma GCC unroll 16
+        for (int r = 0; r < MOST_ROWS; ++r) sums[r] = mul_add(broadcast<float>(rows[r][k]), column, sums[r]);
+      }
+    }
+    float* to = job.out + m * job.out_row + panel * PANEL;
+#pragma GCC unroll 16
+    for (int r = 0; r < MOST_ROWS; ++r) store(to + r * job.out_row, sums[r]);
+  }
+}
+
+// Returns whether all pixels are equally far apart.
+LITZ_FN bool is_matrix(const tiled_sum& of) {
+  const int64_t row = of.pixels[2] * of.pixel_step[2];
+  return (of.pixels[1] == 1 || of.pixel_step[1] == row) && (of.pixels[0] == 1 || of.pixel_step[0] == of.pixels[1] * row);
+}
+
 static __attribute__((noinline)) void sum_panels(const tiled_sum& of, const tile_range& at, float* sums) {
   tile_job job = job_of(of, at, sums);
   walked_rows walk = {&of, 1, 0};
   job.taps = of.inner[0] * of.inner[1];
   divide_depth(of.inner[2], job.chunks, job.length, job.last);
-  job.pointers = walked_pointers;
   walk.chunks = job.chunks;
   walk.length = job.length;
-  job.rows = &walk;
-  multiply_tiles(job, at.begin, at.end, at.first / PANEL, panels(at.last), nullptr);
+  const matrix_rows matrix = {of.in, of.pixel_step[2], 1, job.length};
+  const bool plain = job.taps == 1 && !of.windows && is_matrix(of);
+  job.pointers = plain ? matrix_pointers : walked_pointers;
+  job.rows = plain ? (const void*)&matrix : &walk;
+  const int64_t panel = at.first / PANEL;
+  if (at.last - at.first <= LITZ_LANES && at.end - at.begin >= MOST_ROWS) multiply_half_panel(job, at.begin, at.end, panel);
+  else multiply_tiles(job, at.begin, at.end, panel, panels(at.last), nullptr);
 }
 
 // --- a filter for each channel
