@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from litz_codegen_cpp.emit.kernel import entry_point
+from litz_codegen_cpp.emit.source.entry_points import entry_point
 from litz_codegen_cpp.host.host_values import host_value
 from litz_codegen_cpp.host.memory_writer import MemoryWriter, remark
 from litz_codegen_cpp.host.operator_calls import argument_lines, operator_of, result_row

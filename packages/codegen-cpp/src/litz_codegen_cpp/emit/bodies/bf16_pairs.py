@@ -84,8 +84,9 @@ def _unrounded(factor: Expr) -> Expr:
 
 def _narrow(factor: Expr) -> Expr | None:
     """Return the bf16 number that a factor is; None for other factors."""
-    is_cast = isinstance(factor, Op) and factor.name == "cast" and factor.dtype == f32
-    return factor.args[0] if is_cast and factor.args[0].dtype == bf16 else None
+    if not isinstance(factor, Op) or factor.name != "cast" or factor.dtype != f32:
+        return None
+    return factor.args[0] if factor.args[0].dtype == bf16 else None
 
 
 def _adjacent(first: Expr, second: Expr) -> Load | None:
