@@ -232,6 +232,20 @@ def test_a_hungry_child_is_bounded(
     assert "compile_memory" in caplog.text
 
 
+@pytest.mark.parametrize("limit", [0.05, 0.2, 0.4])
+def test_a_child_that_served_a_graph_tells_of_a_lower_bound(limit: float, service: CompileService) -> None:
+    torch.compile(program, backend="litz")(X)
+    start = time.monotonic()
+    with litz.config.patch(compile_memory=limit, compile_timeout=60.0, fallback="error"):
+        try:
+            torch.compile(lambda x: x.exp() - 1, backend="litz")(X)
+        except torch._dynamo.exc.BackendCompilerFailed as error:
+            assert "compile_memory" in str(error.inner_exception), error
+        else:
+            assert limit == 0.4, "a process of Python has more address space"
+    assert time.monotonic() - start < 40
+
+
 def test_after_a_fault_the_next_graph_has_a_new_child(service: CompileService) -> None:
     torch.compile(program, backend="litz")(X)
     (first,) = service.children.pids()

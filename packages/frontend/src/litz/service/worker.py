@@ -37,6 +37,9 @@ from litz_scheduler import SchedulerOptions, default_passes, schedule
 HOOKS: Mapping[str, str] = {"verify": "litz_ir.verifier", "check": "litz_ir.passes.check"}
 """Modules of the hooks between passes that a request can ask for."""
 
+_UNBOUNDED = resource.getrlimit(resource.RLIMIT_AS)
+"""Bounds of the address space that the process was started with, which hold between two requests."""
+
 _POLL_SECONDS = 2.0
 """Seconds between two looks at the parent, for the case that a third process keeps the pipe open."""
 
@@ -50,13 +53,16 @@ class Conversation:
     def __init__(self, requests: int, answers: BinaryIO) -> None:
         self._requests = requests
         self._answers = answers
-        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._parent = os.getppid()
         threading.Thread(target=self._read, name="litz-requests", daemon=True).start()
 
     def receive(self) -> Message:
-        """Return the next line of the parent."""
-        found: Message = json.loads(self._lines.get())
+        """Return the next line of the parent; raise ``MemoryError`` where there was no memory for it."""
+        line = self._lines.get()
+        if line is None:
+            raise MemoryError
+        found: Message = json.loads(line)
         return found
 
     def send(self, message: Message) -> None:
@@ -70,10 +76,14 @@ class Conversation:
         while True:
             ready, _, _ = select.select([self._requests], [], [], _POLL_SECONDS)
             if ready:
-                data = os.read(self._requests, 1 << 20)
-                if not data:
-                    os._exit(0)
-                *lines, rest = (rest + data).split(b"\n")
+                try:
+                    data = os.read(self._requests, 1 << 20)
+                    if not data:
+                        os._exit(0)
+                    *lines, rest = (rest + data).split(b"\n")
+                except MemoryError:
+                    self._lines.put(None)  # the parent kills the process once it is told
+                    return
                 for line in lines:
                     self._lines.put(line)
             elif os.getppid() != self._parent:
@@ -127,17 +137,53 @@ def _unit(data: Message) -> SourceUnit:
 
 def _built(unit: SourceUnit, target: Target, folder: Path) -> str:
     """Build a source in a folder of its own, and return the path."""
-    folder.mkdir()
     try:
+        folder.mkdir()
         with stage("compile"):
             return str(target.build(unit, folder))
     except CompileTimeout as error:
         error.kernels = unit.kernels
         raise
+    except MemoryError:
+        _bound_memory(0)  # telling of it takes memory too
+        raise
+
+
+def _bound_memory(limit: int) -> None:
+    """Bound the bytes of address space, of compilers too; 0 for the bounds that the process was started with."""
+    _, hard = _UNBOUNDED
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard) if limit else _UNBOUNDED)
+
+
+def _require_memory(limit: int) -> None:
+    """Raise ``MemoryError`` where the process takes more than ``limit`` bytes of address space already."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:  # no Linux
+        return
+    if limit and pages * resource.getpagesize() > limit:
+        raise MemoryError
+
+
+def _started_pool(threads: int, limit: int) -> ThreadPoolExecutor:
+    """Return a pool whose threads have started. They start without the bound: ``Thread.start`` waits for ever for a
+    thread that has no memory to begin."""
+    pool, gate = ThreadPoolExecutor(max_workers=threads), threading.Barrier(threads)
+    _bound_memory(0)
+    try:
+        for each in [pool.submit(gate.wait) for _ in range(threads)]:
+            each.result()
+    finally:
+        _bound_memory(limit)
+    return pool
 
 
 def _build_all(
-    jobs: Sequence[tuple[str, SourceUnit]], targets: Mapping[str, Target], order: Message, talk: Conversation
+    jobs: Sequence[tuple[str, SourceUnit]],
+    targets: Mapping[str, Target],
+    order: Message,
+    talk: Conversation,
+    limit: int,
 ) -> None:
     """Build the sources that an order names, at most ``threads`` at once, and send their paths."""
     folder, threads, start = Path(order["folder"]), int(order["threads"]), time.perf_counter()
@@ -146,7 +192,7 @@ def _build_all(
         for target in targets.values():
             if isinstance(target, PreparedTarget):
                 target.prepare()
-    pool = ThreadPoolExecutor(max_workers=max(1, threads))
+    pool = _started_pool(max(1, min(threads, len(wanted))), limit)
     try:
         made = {pool.submit(_built, jobs[k][1], targets[jobs[k][0]], folder / str(k)): k for k in wanted}
         for future in as_completed(made):
@@ -161,8 +207,8 @@ def _build_all(
 def _answer(request: Message, talk: Conversation) -> None:
     """Hold the conversation about one graph."""
     limit = int(request["memory"])
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (limit or hard, hard))
+    _require_memory(limit)
+    _bound_memory(limit)
     targets = {kind: load_target(kind, arguments) for kind, arguments in request["targets"]}
     start = time.perf_counter()
     if "loops" in request:
@@ -178,7 +224,7 @@ def _answer(request: Message, talk: Conversation) -> None:
     else:
         jobs = [(str(each["kind"]), _unit(each)) for each in request["units"]]
         talk.send({"units": [], "seconds": {}})
-    _build_all(jobs, targets, talk.receive(), talk)
+    _build_all(jobs, targets, talk.receive(), talk, limit)
 
 
 def _error_data(error: Exception) -> Message:
@@ -204,6 +250,7 @@ def main(requests: int, answers: int) -> None:
         try:
             _answer(request, talk)
         except Exception as error:
+            _bound_memory(0)
             talk.send(_error_data(error))
 
 
