@@ -66,6 +66,23 @@ def test_an_entry_of_a_layer_is_used_in_place(layer: Path, tmp_path: Path, lower
     assert all(each.bytes > 0 and each.seconds > 0 for each in stats() if each.hits)
 
 
+@pytest.mark.parametrize("why", ["not made", "others write"])
+def test_layers_are_read_without_a_cache_folder(
+    why: str, layer: Path, tmp_path: Path, lowered: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    if why == "not made":
+        (tmp_path / "own").write_text("")
+    else:
+        (tmp_path / "own").mkdir()
+        (tmp_path / "own").chmod(0o777)
+    for _ in range(2):
+        call(tmp_path / "own", layer)
+    assert lowered == []
+    lines = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(lines) == 1 and "the cache folder" in lines[0]
+    assert why == "not made" or not list((tmp_path / "own").iterdir())
+
+
 def test_the_cache_folder_is_asked_first_then_layers_in_order(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("own", "one", "two")]
     for number, folder in enumerate(folders):

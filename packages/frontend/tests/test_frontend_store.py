@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import litz
+import litz.cache
 import litz_lowering
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.store import FOLDERS, MANIFEST, Store
@@ -77,6 +78,30 @@ def test_folders_that_others_can_write_are_refused(tmp_path: Path) -> None:
     folder.chmod(0o777)
     with pytest.raises(CacheError, match="others may write"):
         Store(folder)
+
+
+def test_a_cache_folder_whose_parent_others_can_write_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "cache"
+    made = ArtifactCache.open(Config(cache_dir=str(root)))
+    assert made.graphs is not None and made.graphs.write("a", {"f": b"1"})
+    root.chmod(0o702)
+    log_once.cache_clear()
+    assert ArtifactCache.open(Config(cache_dir=str(root))).graphs is None
+    assert "others may write to it" in caplog.text and f"chmod 700 {root}" in caplog.text
+    with pytest.raises(CacheError, match="others may write"):
+        litz.cache.entries(root)
+
+
+def test_a_cache_folder_is_private_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        made = ArtifactCache.open(Config(cache_dir=str(tmp_path / "cache")))
+    finally:
+        os.umask(before)
+    assert made.graphs is not None and (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
+    assert ArtifactCache.open(Config(cache_dir=str(tmp_path / "cache"))).graphs is not None
 
 
 @pytest.mark.parametrize("opened", ["folder", "entry", "file", "manifest"])

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from litz.cache.counts import LAYER, LOCAL, NOWHERE, REMOTE, count
 from litz.cache.mega_cache import record
-from litz.cache.store import FOLDERS, Entry, Store, distrust
+from litz.cache.store import FOLDERS, Entry, Store, distrust, require_trusted_root
 from litz.environment.variables import quota_bytes
 from litz.notices import log_once
 from litz.settings import Config
@@ -131,16 +131,28 @@ class Tiers:
 
 
 def opened_tiers(config: Config) -> tuple[Tiers, ...]:
-    """Return the tiers of each kind of entries that ``config`` names; raise :class:`CacheError` for a cache folder that
-    cannot be used. A layer that cannot be used is a log line."""
+    """Return the tiers of each kind of entries that ``config`` names.
+
+    A layer that cannot be used is a log line, and so is a cache folder that cannot be used, if there are layers: these
+    are read all the same. Raises :class:`CacheError` for such a cache folder without layers.
+    """
     root = config.cache_root()
-    local = [Store(root / name, record) for name in FOLDERS]
     layers = []
     for each in _trusted_layers(config.layer_roots()):
         try:
             layers.append([Store(each / name, record, layer=True) for name in FOLDERS])
         except CacheError as error:
             log_once(f"litz: the cache layer {each} is not used: {error.message}")
+    try:
+        require_trusted_root(root)
+        local = [Store(root / name, record) for name in FOLDERS]
+    except CacheError as error:
+        if not layers:
+            raise
+        log_once(f"{error}")
+        return tuple(
+            Tiers(Store.empty(name), tuple(each[k] for each in layers)) for k, name in enumerate(FOLDERS)
+        )
     quota = quota_bytes(config.cache_quota)
     keeper = None if quota is None else import_module(_QUOTA).keeper(root, quota)
     remote = import_module(_REMOTE).remote_cache(config) if config.cache_remote else None

@@ -102,10 +102,12 @@ class Store:
         self.writable: bool = False
         try:
             if not layer:
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                # Parents get the umask's permissions, which may let others write.
+                folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                folder.mkdir(exist_ok=True, mode=0o700)
             why = distrust(folder.stat())
         except OSError as error:
-            if layer and isinstance(error, FileNotFoundError):
+            if layer and isinstance(error, (FileNotFoundError, NotADirectoryError)):
                 return
             if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and _is_trusted(folder.parent):
                 return
@@ -113,10 +115,14 @@ class Store:
                 f"cannot make the cache folder {folder}: {error}", hint="set LITZ_CACHE_DIR"
             ) from error
         if why:
-            hint = f"chmod 700 {folder}, or set LITZ_CACHE_DIR to a folder of yours"
-            raise CacheError(f"the cache folder {folder} cannot be trusted: {why}", hint=hint)
+            raise _untrusted(folder, why)
         effective = os.access in os.supports_effective_ids
         self.writable = not layer and os.access(folder, os.W_OK | os.X_OK, effective_ids=effective)
+
+    @staticmethod
+    def empty(kind: str) -> Store:
+        """Return a folder that has no entry of a kind and takes none."""
+        return Store(Path(os.devnull) / kind, layer=True)
 
     def read(self, key: str) -> Mapping[str, bytes] | None:
         """Return the files of an entry, or ``None`` where it is missing or damaged."""
@@ -241,6 +247,23 @@ def _is_trusted(folder: Path) -> bool:
         return not distrust(folder.stat())
     except OSError:
         return False
+
+
+def require_trusted_root(root: Path) -> None:
+    """Raise :class:`CacheError` for a cache folder, the parent of those of all kinds, that others can write to; one
+    that is missing will be made."""
+    try:
+        why = distrust(root.stat())
+    except OSError:
+        return  # making the folders of the kinds says what is wrong
+    if why:
+        raise _untrusted(root, why)
+
+
+def _untrusted(folder: Path, why: str) -> CacheError:
+    """Return the error of a folder that is not trusted."""
+    hint = f"chmod 700 {folder}, or set LITZ_CACHE_DIR to a folder of yours"
+    return CacheError(f"the cache folder {folder} cannot be trusted: {why}", hint=hint)
 
 
 def distrust(state: os.stat_result) -> str:

@@ -30,7 +30,8 @@ _SUM, _LENGTH, _CHUNK = 32, 8, 1 << 20
 def export(file: str | Path, folder: str | Path | None = None) -> int:
     """Write the entries of a cache folder, by default that of the options, to a file; return their number.
 
-    Damaged entries are left out. Raises :class:`CacheError` for a folder that others can write, and ``OSError``.
+    Entries of layers are not written, nor binaries that only a layer has; damaged entries are left out. Raises
+    :class:`CacheError` for a folder that others can write, and ``OSError``.
     """
     current = config.current()
     root = current.cache_root() if folder is None else Path(folder)
@@ -62,7 +63,7 @@ def import_(file: str | Path, folder: str | Path | None = None) -> int:
 
     Entries are executed when they are used: import files that you trust, or set ``cache_remote_key``, without which no
     signed file and with which no other file is taken. Raises :class:`CacheError` for a damaged file, or one of another
-    key, before anything is written.
+    key, before anything is written, and ``OSError`` where the file cannot be read.
     """
     current = config.current()
     root = current.cache_root() if folder is None else Path(folder)

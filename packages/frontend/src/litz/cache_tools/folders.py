@@ -10,7 +10,7 @@ from litz.cache.key_parts import Miss
 from litz.cache.misses import miss_in, parts_of_entry
 from litz.cache.name_sets import DEMOTIONS, NameSets
 from litz.cache.quota import Collected, bytes_of, collect
-from litz.cache.store import FOLDERS, MANIFEST, Store
+from litz.cache.store import FOLDERS, MANIFEST, Store, require_trusted_root
 from litz.configuration import config
 from litz.environment.variables import quota_bytes
 from litz_ir.errors import CacheError
@@ -54,14 +54,18 @@ class Verified:
 
 
 def entries(folder: str | Path | None = None) -> tuple[EntryInfo, ...]:
-    """Return the entries of a cache folder, by kind and key. Raises :class:`CacheError` for one that others can
-    write."""
+    """Return the entries of a cache folder, by default that of the options, by kind and key. A folder that is missing
+    has none. Raises :class:`CacheError` for one that others can write."""
     return tuple(_entries(_root(folder)))
 
 
 def verify(folder: str | Path | None = None) -> tuple[Verified, ...]:
-    """Read every entry of a cache folder and count those whose checksums and owners are right. Raises
-    :class:`CacheError` for a folder that others can write."""
+    """Read every entry of a cache folder, by default that of the options, and count those whose checksums and owners
+    are right, by kind.
+
+    Others are deleted, where the folder can be written. Layers are not read. Raises :class:`CacheError` for a folder
+    that others can write.
+    """
     found = []
     for store in stores(_root(folder)):
         keys = store.keys()
@@ -75,10 +79,17 @@ def merge(into: str | Path, *folders: str | Path) -> int:
     entries.
 
     Entries are verified; damaged ones are left out. Demoted operations of a graph are joined. Raises
-    :class:`CacheError` for folders that others can write, and where the first one cannot be written.
+    :class:`CacheError` for ``folders`` that are missing, before anything is written, for those that others can write,
+    and where the first one cannot be written.
     """
+    given = tuple(map(Path, folders))
+    for folder in given:
+        if not folder.is_dir():
+            raise CacheError(
+                f"there is no folder {folder}", hint="name a cache folder, as LITZ_CACHE_DIR does"
+            )
     added = 0
-    for folder in map(Path, folders):
+    for folder in given:
         for source in stores(folder):
             target = _writable(Path(into) / source.folder.name)
             for key in source.keys():
@@ -94,10 +105,12 @@ def merge(into: str | Path, *folders: str | Path) -> int:
 
 
 def gc(quota: str = "", folder: str | Path | None = None) -> Collected:
-    """Delete the entries used least recently until a cache folder takes nine tenths of ``quota``, such as ``5GB``, by
-    default the option ``cache_quota``.
+    """Delete entries of a cache folder that takes more than ``quota``, those used least recently first, until it takes
+    nine tenths of it; return what was deleted.
 
-    Raises :class:`CacheError` without a quota, and for a folder that others can write.
+    ``quota`` is a number of bytes with a unit, such as ``5GB`` (1 KB is 1,000 bytes, 1 KiB 1,024), by default the
+    option ``cache_quota``; ``folder`` is by default that of the options. Raises :class:`CacheError` without a
+    quota, and for a folder that others can write.
     """
     most = quota_bytes(quota or config.current().cache_quota)
     if most is None:
@@ -108,8 +121,8 @@ def gc(quota: str = "", folder: str | Path | None = None) -> Collected:
 
 
 def clear(folder: str | Path | None = None) -> dict[str, int]:
-    """Delete every entry of a cache folder; return their numbers by kind. Raises :class:`CacheError` for a folder that
-    cannot be written."""
+    """Delete every entry of a cache folder, by default that of the options; return their numbers by kind. Raises
+    :class:`CacheError` for a folder that cannot be written."""
     found = {}
     for store in stores(_root(folder)):
         if not store.writable:
@@ -127,8 +140,9 @@ def why_miss(key: str = "", folder: str | Path | None = None) -> Miss | None:
     """Return the reason that a graph was compiled instead of found: the parts of its key that differ from those of the
     nearest entry, in the cache folder and its layers.
 
-    ``key`` is the beginning of the key of a graph's entry, by default that of the entry written last: each entry was a
-    miss once. ``None`` where no entry fits.
+    The graph is one of the cache folder: one that only a layer has was found there. ``key`` is the beginning of the key
+    of a graph's entry, by default that of the entry written last: each entry was a miss once. ``None`` where no entry
+    fits.
     """
     layers = () if folder is not None else config.current().layer_roots()
     return miss_in(key, _root(folder), layers)
@@ -137,6 +151,7 @@ def why_miss(key: str = "", folder: str | Path | None = None) -> Miss | None:
 def stores(root: Path) -> Iterator[Store]:
     """Yield the folders of entries that a cache folder has. Raises :class:`CacheError` for one that others can
     write."""
+    require_trusted_root(root)
     for kind in FOLDERS:
         if (root / kind).is_dir():
             yield Store(root / kind)
