@@ -177,6 +177,26 @@ def test_a_miss_is_compared_with_layers_too(filled: Path, tmp_path: Path) -> Non
     assert missed is not None and missed.nearest == litz.cache.entries(filled)[0].key
 
 
+def test_files_that_are_missing_are_one_line(
+    filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing, into = str(tmp_path / "missing"), tmp_path / "into"
+    with litz.config.patch(cache_dir=str(filled)):
+        assert main(["cache", "import", missing]) == 1
+        assert main(["cache", "export", f"{missing}/file"]) == 1
+        assert main(["cache", "merge", str(into), str(filled), missing]) == 1
+    printed = capsys.readouterr().err
+    assert printed.count("No such file or directory") == 2 and f"there is no folder {missing}" in printed
+    assert not into.exists()
+
+
+def test_a_miss_of_a_folder_without_graphs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with litz.config.patch(cache_dir=str(tmp_path)):
+        assert main(["cache", "why-miss"]) == main(["cache", "why-miss", "ab"]) == 1
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "the cache folder has no graph" and "with such a key" in second
+
+
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(AttributeError, match="why_miss"):
         litz.cache.forget  # noqa: B018

@@ -58,7 +58,12 @@ def cache(console: Console, given: argparse.Namespace) -> int:
                 console.print(f"{each.kind}: {each.whole} whole, {each.damaged} damaged")
         case "why-miss":
             missed = why_miss(given.key)
-            text = "no graph with such a key is in the cache folder" if missed is None else str(missed)
+            none = (
+                "no graph with such a key is in the cache folder"
+                if given.key
+                else "the cache folder has no graph"
+            )
+            text = none if missed is None else str(missed)
             console.print(text, markup=False, soft_wrap=True)
             return int(missed is None)
         case "merge":
@@ -69,9 +74,7 @@ def cache(console: Console, given: argparse.Namespace) -> int:
             console.print(f"{import_(given.file)} entries in the cache")
         case _:
             done = gc(given.quota)
-            console.print(
-                f"{done.entries} entries deleted, {done.freed / 1e6:.1f} MB; {done.bytes / 1e6:.1f} MB stay"
-            )
+            console.print(f"{done.entries} entries deleted, {_size(done.freed)}; {_size(done.bytes)} stay")
     return 0
 
 
@@ -80,9 +83,7 @@ def _list(console: Console, root: Path) -> None:
     found = entries()
     for kind in FOLDERS:
         sizes = [each.bytes for each in found if each.kind == kind]
-        console.print(
-            f"{kind}: {len(sizes)} entries, {sum(sizes) / 1e6:.1f} MB" if sizes else f"{kind}: nothing"
-        )
+        console.print(f"{kind}: {len(sizes)} entries, {_size(sum(sizes))}" if sizes else f"{kind}: nothing")
     _reports(console, root, drop=False)
 
 
@@ -93,6 +94,11 @@ def _table(console: Console) -> None:
         ages = (_age(now - each.written), _age(now - each.used))
         table.add_row(each.kind, each.key[:_SHOWN], f"{each.bytes:,}", *ages, Text(each.graph))
     console.print(table)
+
+
+def _size(count: int) -> str:
+    """Return a number of bytes as text, in MB from one on."""
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count:,} bytes"
 
 
 def _age(seconds: float) -> str:

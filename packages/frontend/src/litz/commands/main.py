@@ -28,8 +28,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(console, given)
     except LitzError as error:
-        Console(stderr=True).print(str(error), markup=False)
-        return 1
+        return _failed(str(error))
+    except OSError as error:
+        if given.command != "cache":  # a script's own
+            raise
+        return _failed(f"cache: {error}")
+
+
+def _failed(text: str) -> int:
+    """Print the text of an error; return the exit status."""
+    Console(stderr=True).print(text, markup=False, soft_wrap=True)
+    return 1
 
 
 def _dispatch(console: Console, given: argparse.Namespace) -> int:
