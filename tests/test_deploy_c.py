@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import shutil
 import subprocess
@@ -21,7 +22,6 @@ from litz_codegen_cpp.host import build_runtime
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
-HEADERS = ROOT / "packages/codegen-cpp/src/litz_codegen_cpp/c/include"
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 
@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def program(folder: Path) -> Path:
     """The example in C."""
     source = EXAMPLES / "deploy_c/mlp.c"
-    flags = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-O2", f"-I{HEADERS}", "-pthread")
+    flags = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-O2", f"-I{folder}", "-pthread")
     link = (f"-L{folder}", "-llitz_runtime", "-Wl,-rpath,$ORIGIN")
     subprocess.run(["cc", *flags, source, "-o", folder / "mlp", *link], check=True)
     return folder / "mlp"
@@ -161,3 +161,41 @@ def test_a_program_with_calls_of_torch_names_them(program: Path, tmp_path: Path)
     litz.aot_compile(layer, (torch.eye(4, dtype=torch.float64),), path=tmp_path / "model.litz")
     done = run(program, tmp_path / "model.litz", 0, 1, given=b"")
     assert done.returncode == 1 and b"error 6" in done.stderr and b"aten.addmm.default" in done.stderr
+
+
+class Counter(nn.Module):
+    """A module that overwrites a buffer in each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count.add_(1)
+        return x + self.count
+
+
+def test_a_program_that_writes_to_a_buffer_says_so(program: Path, tmp_path: Path) -> None:
+    path = litz.aot_compile(Counter(), (torch.ones(4),), path=tmp_path / "model.litz")
+    (described,) = litz.load(path).manifest["entry_points"]["forward"]["programs"]
+    assert described["host"] is None and "overwrites" in described["host_refusal"]
+    done = run(program, path, 0, 1, given=b"")
+    assert done.returncode == 1 and b"error 6" in done.stderr and b"overwrites" in done.stderr
+
+
+def test_symbols_have_the_order_of_the_inputs_sizes(tmp_path: Path) -> None:
+    sizes = {k: torch.export.Dim(name, min=2, max=64) for k, name in enumerate(("one", "two", "three"))}
+    path = litz.aot_compile(
+        lambda x: x + 1, (torch.ones(4, 16, 9),), dynamic_shapes=(sizes,), path=tmp_path / "model.litz"
+    )
+    entry = litz.load(path).manifest["entry_points"]["forward"]
+    assert list(entry["symbols"]) == entry["inputs"][0]["shape"]
+    library = ctypes.CDLL(str(build_runtime(tmp_path)))
+    library.litz_entry_at.restype = ctypes.c_void_p
+    model, error, layout = ctypes.c_void_p(), ctypes.create_string_buffer(1024), (ctypes.c_int64 * 64)()
+    assert library.litz_open(str(path).encode(), None, ctypes.byref(model), error) == 0, error.raw
+    found = ctypes.c_void_p(library.litz_entry_at(model, ctypes.c_size_t(0)))
+    values = (ctypes.c_int64 * 3)(5, 6, 7)
+    assert library.litz_input_layout(found, ctypes.c_size_t(0), values, layout, error) == 0, error.raw
+    assert list(layout[1:4]) == [5, 6, 7]
+    library.litz_close(model)

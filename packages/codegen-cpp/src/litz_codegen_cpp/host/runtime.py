@@ -26,7 +26,8 @@ def include_paths() -> tuple[Path, ...]:
 
 
 def build_runtime(folder: Path, compiler: str = "cc", flags: Sequence[str] = ()) -> Path:
-    """Compile ``liblitz_runtime.so`` in ``folder`` by a C compiler, with further ``flags``, and return it.
+    """Compile ``liblitz_runtime.so`` in ``folder`` by a C compiler, with further ``flags``, copy ``litz.h`` beside it,
+    and return the library.
 
     Raises :class:`CompilerNotFound`, and :class:`CompileFailed` with the compiler's output.
     """
@@ -39,6 +40,7 @@ def build_runtime(folder: Path, compiler: str = "cc", flags: Sequence[str] = ())
         )
     folder.mkdir(parents=True, exist_ok=True)
     out = folder / "liblitz_runtime.so"
+    shutil.copyfile(C_FOLDER / "include" / "litz.h", folder / "litz.h")
     includes = (f"-I{C_FOLDER / 'include'}", f"-I{INCLUDE}")
     sources = [str(source) for source in runtime_sources()]
     command = (path, *_RUNTIME_FLAGS, *flags, *includes, "-o", str(out), *sources, "-ldl")

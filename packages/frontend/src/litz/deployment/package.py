@@ -92,6 +92,7 @@ def write_package(
     A file of weights beside it is written first. Raises :class:`ArtifactError` where a file cannot be written.
     """
     members: dict[str, Member] = {}
+    compiled = [_with_ordered_symbols(each) for each in compiled]
     constants = {name: tensor for each in compiled for name, tensor in each.constants.items()}
     entry = {
         **_entry_point(flat, compiled[0]),
@@ -179,27 +180,46 @@ def _program(compiled: CompiledFor, members: dict[str, Member], weights: int) ->
         "plan": plan,
         "sources": sources,
         "binaries": binaries,
-        "host": _host_program(compiled, name, members, weights),
+        **_host_program(compiled, name, members, weights),
     }
 
 
-def _host_program(compiled: CompiledFor, name: str, members: dict[str, Member], weights: int) -> str | None:
-    """Return the name of the host program, after adding it; ``None`` where the program needs Python."""
+def _with_ordered_symbols(compiled: CompiledFor) -> CompiledFor:
+    """Return a program whose symbols are in the order in which inputs have them: C passes values by position."""
+    plan = compiled.artifact.plan
+    shapes = (each.type.shape if isinstance(each, Value) else () for each in plan.inputs)
+    first = dict.fromkeys(name for shape in shapes for size in shape for name in _names_in(size))
+    rank = {name: k for k, name in enumerate(first)}
+    infos = tuple(sorted(plan.symbols.infos, key=lambda info: rank.get(info.name, len(rank))))
+    ordered = replace(plan, symbols=replace(plan.symbols, infos=infos))
+    return replace(compiled, artifact=replace(compiled.artifact, plan=ordered))
+
+
+def _names_in(size: Size) -> tuple[str, ...]:
+    """Return the name of a size that is a symbol; terms of symbols give no order."""
+    return (size.name,) if isinstance(size, Symbol) else ()
+
+
+def _host_program(
+    compiled: CompiledFor, name: str, members: dict[str, Member], weights: int
+) -> dict[str, str | None]:
+    """Return the name of the host program, after adding it; ``None`` and the reason where the program needs Python or
+    torch."""
     plan = compiled.artifact.plan
     target = compiled.targets.by_kind[plan.device.kind]
     if not isinstance(target, HostTarget) or len(compiled.capabilities) > 1:
-        return None
+        kinds = ", ".join(compiled.capabilities)
+        return {"host": None, "host_refusal": f"no host program: it runs on {kinds}, and those are for CPUs"}
     if any(position < weights for position in overwritten(plan)):
-        log.debug("litz: %s has no host program: a call overwrites a weight", name)
-        return None
+        return {"host": None, "host_refusal": "no host program: a call overwrites a weight or buffer of the model"}
     try:
         unit = target.emit_host(plan, [each.name for each in plan.inputs[:weights]])
     except CodegenError as error:
-        log.debug("litz: %s has no host program: %s", name, error.message)
-        return None
+        log.info("litz: %s cannot be run from C: %s", name, error.message)
+        return {"host": None, "host_refusal": error.message}
     member = f"{name}.host.so"
     members[member] = (Chunk(compiled.cache.binary(unit, target).read_bytes()),)
-    return member
+    return {"host": member}
 
 
 def _entry_point(flat: FlatProgram, compiled: CompiledFor) -> dict[str, Any]:

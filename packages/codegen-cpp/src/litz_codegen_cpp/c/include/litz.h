@@ -116,6 +116,7 @@ LITZ_API int litz_input_overwritten(const litz_entry* entry, size_t position);  
 LITZ_API int litz_input_is_complex(const litz_entry* entry, size_t position);    /* 1 if its last dimension is (real, */
 LITZ_API int litz_output_is_complex(const litz_entry* entry, size_t position);   /* imaginary) of a complex tensor */
 LITZ_API int litz_output_is_late(const litz_entry* entry, size_t position);      /* 1 if its size depends on values */
+/* A symbol. Their order is that in which the inputs have them as sizes; `name` is torch's. */
 LITZ_API litz_code litz_symbol_info(const litz_entry* entry, size_t position, litz_symbol* symbol, litz_error* error);
 
 /* The symbols' values for inputs of these shapes, one array of sizes per input; checks all sizes. Symbols that no size

@@ -195,6 +195,8 @@ static litz_code choose_program(opening* of, const json* about, const char* entr
   if (*chosen) return LITZ_OK;
   if (!without_host)
     return litz_fail(of->error, LITZ_ERROR_ISA, "%s has programs for %s, and this CPU runs none of them", entry, *known ? known : "nothing");
+  const char* refusal = json_text(without_host, "host_refusal");
+  if (refusal) return litz_fail(of->error, LITZ_ERROR_UNSUPPORTED, "%s needs torch: %s", entry, refusal);
   const json* calls = json_member(about, "calls");
   const char* first = calls && calls->kind == JSON_ARRAY && calls->first ? calls->first->text : NULL;
   return litz_fail(of->error, LITZ_ERROR_UNSUPPORTED, "%s has no host program for this CPU, since it needs Python; it calls %s. litz_codegen_cpp.host.refusals says why", entry,
