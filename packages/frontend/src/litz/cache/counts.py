@@ -50,7 +50,10 @@ def count(kind: str, tier: str, *, seconds: float = 0.0, **numbers: int) -> None
 
 
 def stats() -> tuple[CacheUse, ...]:
-    """Return the lookups and writes of this process so far, by kind and tier, since Dynamo's counters were cleared."""
+    """Return the lookups and writes of this process by kind and tier, since Dynamo's counters were cleared.
+
+    Tiers are ``local``, ``layer``, ``remote`` and ``nowhere``; times are in seconds, sizes in bytes.
+    """
     found: dict[tuple[str, str], dict[str, int]] = {}
     for name, number in counters["litz"].items():
         if name.startswith(_PREFIX):

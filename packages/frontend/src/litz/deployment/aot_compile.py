@@ -39,12 +39,13 @@ def aot_compile(
     ``program`` is what ``torch.export.export`` returns; a function or module is exported first, with ``args``,
     ``kwargs`` and ``dynamic_shapes`` as that takes them. ``options`` are those of ``torch.compile``. ``weights``
     selects their form: ``archive``, ``file`` for a file of safetensors beside ``path``, or ``none``. The program is
-    compiled for each of the instruction sets ``isas`` and the GPUs' ``chips``, by default those of this machine;
-    loading takes the best that its machine runs. ``sign_with`` is an Ed25519 key (:mod:`litz.deployment.signing`).
-    Returns the path. The program is compiled without gradients.
+    compiled for each of the instruction sets ``isas`` (``avx512``, ``avx2``, ``neon``, ``scalar``) and the GPUs'
+    ``chips`` (such as ``sm_90``), by default those of this machine; loading takes the best that its machine runs.
+    ``sign_with`` is a private Ed25519 key: an object of the package cryptography, its 32 bytes, or PEM as bytes.
+    Returns the path, whose missing parent folders are made. The program is compiled without gradients.
 
     Raises ``ArtifactError`` for a program that cannot be saved and a path that cannot be written, ``ConfigError``
-    for unknown options, and ``TargetError`` for unknown instruction sets and chips.
+    for unknown options, ``ToolchainError`` for unknown instruction sets, and ``TargetError`` for unknown chips.
     """
     if weights not in get_args(WeightsForm):
         raise ArtifactError(

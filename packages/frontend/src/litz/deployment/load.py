@@ -54,13 +54,14 @@ def load(
 
     ``device`` selects one of the devices that it was compiled for, by default the first. ``weights`` are those of a
     model that was written without, by name, or the path of a file of safetensors; they replace those of others.
-    ``trusted_keys`` are Ed25519 keys (:mod:`litz.deployment.signing`), by one of which the file has to be signed.
+    ``trusted_keys`` are public Ed25519 keys, one of whose private keys signed the file: objects of the package
+    cryptography, their 32 bytes, or PEM as bytes.
     ``verify`` is the time at which the checksum of the weights is compared: in a thread, for which the first call
     waits (``first_call``), before this function returns (``load``), or never (``code``).
 
     What is loaded is executed: a file that belongs to another user than you and root, or that others may write, is
-    refused. Raises ``ArtifactError`` for these, for a damaged file, for one of another format, and where this machine
-    runs none of its programs.
+    refused. Raises ``ArtifactError`` for these, for an unknown ``verify``, for a damaged file, for one of another
+    format, and where this machine runs none of its programs.
     """
     if verify not in get_args(Verify):
         raise ArtifactError(f"unknown time to verify {verify!r}", hint=f"it is one of {get_args(Verify)}")

@@ -57,7 +57,7 @@ class LoadedModel:
         }
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the model, without gradients.
+        """Call the model, without gradients; return results in the containers that the program was exported with.
 
         Raises ``ArtifactError`` for arguments of another form, dtype, size, stride or device than it was compiled
         for, and in the first call where the checksum of the weights differs.
@@ -79,7 +79,8 @@ class LoadedModel:
 
     @property
     def manifest(self) -> Mapping[str, Any]:
-        """The manifest of the file, as JSON data: inputs, outputs, sizes, calls, versions and checksums."""
+        """The manifest of the file, as JSON data: ``entry_points`` with inputs, outputs, symbols, calls and programs,
+        ``weights``, ``files`` with checksums, and ``writers``, the versions that wrote it."""
         return self._manifest.document
 
     @property
@@ -90,7 +91,8 @@ class LoadedModel:
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the weights by the names that the module's ``state_dict()`` has.
 
-        They are the model's own tensors, not to be written to, but for buffers that calls overwrite, which are copies.
+        They are the model's own tensors, not to be written to, but for buffers that calls overwrite, which are copies
+        of the moment; one that a call overwrites meanwhile may be partly old.
         """
         weights, written = self._weights, self._manifest.tree.written
         return {name: weights[k].clone() if k in written else weights[k] for name, k in self._names.items()}

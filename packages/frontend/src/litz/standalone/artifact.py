@@ -44,7 +44,7 @@ class CompiledArtifact:
         self._binaries = binaries
 
     def __call__(self, *args: Any) -> Any:
-        """Call the graph.
+        """Call the graph with its inputs, or with one list or tuple of them; return what the graph returns.
 
         Raises ``ArtifactError`` for arguments of other dtypes, sizes, strides or device kinds than it was compiled for.
         """

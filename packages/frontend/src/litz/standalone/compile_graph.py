@@ -21,6 +21,7 @@ from litz.standalone.calls import program_call
 from litz.standalone.captured_parts import CapturedParts
 from litz.standalone.compiled_program import CompiledProgram
 from litz.standalone.dynamic_shapes import DynamicShapes, checked_source, has_symbols, traced_sizes
+from litz_ir.errors import ArtifactError
 
 _SETTINGS: Mapping[str, bool] = MappingProxyType(
     {
@@ -40,7 +41,7 @@ def compile(
     gm: GraphModule, example_inputs: Sequence[Any], options: Mapping[str, Any] | None = None
 ) -> CompiledArtifact:
     """Compile a graph as :func:`standalone_compile` does, for its own symbols as sizes where it has some, and for the
-    sizes of the example inputs where it has none."""
+    sizes of the example inputs where it has none; ``options`` and errors are those of that function."""
     source: DynamicShapes = "from_graph" if has_symbols(gm) else "from_example_inputs"
     return standalone_compile(gm, example_inputs, dynamic_shapes=source, options=options)
 
@@ -59,8 +60,16 @@ def standalone_compile(
     running (``from_tracing_context``), or the example inputs' as constants (``from_example_inputs``). ``options`` are
     those of ``torch.compile``, by themselves or under ``config_patches``; the others are in force as ``litz.config``
     has them. A graph whose inputs need gradients is compiled with its backward. Raises ``ConfigError`` for unknown
-    options and sources.
+    options and sources, and ``ArtifactError`` for a ``gm`` that is no ``GraphModule``.
+
+    The artifact of a graph that cannot be saved, or that litz could not compile, is called all the same: its
+    ``unsaveable`` has the reason, and ``save`` raises it.
     """
+    if not isinstance(gm, GraphModule):
+        raise ArtifactError(
+            f"a torch.fx.GraphModule is compiled, got {type(gm).__name__}",
+            hint="torch.fx.symbolic_trace makes one; litz.aot_compile takes functions and modules",
+        )
     source = checked_source(dynamic_shapes)
     given = dict(options or {})
     given |= given.pop(_PATCHES, None) or {}
