@@ -211,7 +211,10 @@ def _host_program(
         kinds = ", ".join(compiled.capabilities)
         return {"host": None, "host_refusal": f"no host program: it runs on {kinds}, and those are for CPUs"}
     if any(position < weights for position in overwritten(plan)):
-        return {"host": None, "host_refusal": "no host program: a call overwrites a weight or buffer of the model"}
+        return {
+            "host": None,
+            "host_refusal": "no host program: a call overwrites a weight or buffer of the model",
+        }
     try:
         unit = target.emit_host(plan, [each.name for each in plan.inputs[:weights]])
     except CodegenError as error:
