@@ -242,7 +242,7 @@ def test_a_child_that_served_a_graph_tells_of_a_lower_bound(limit: float, servic
         except torch._dynamo.exc.BackendCompilerFailed as error:
             assert "compile_memory" in str(error.inner_exception), error
         else:
-            assert limit == 0.4, "a process of Python has more address space"
+            assert limit > 0.05, "a process of Python has more address space"
     assert time.monotonic() - start < 40
 
 

@@ -33,6 +33,7 @@ def test_importing_ir_and_scheduler_loads_neither_numpy_nor_their_modules() -> N
     assert "numpy" not in loaded
     assert {name for name in loaded if name.startswith("litz")} == {
         "litz_ir",
+        "litz_ir.collection",
         "litz_ir.deferred",
         "litz_scheduler",
     }

@@ -2,8 +2,9 @@
 //!
 //! The bindings are the part of litz.h that this program needs, written by hand.
 
-use std::ffi::{c_char, c_int, c_void, CStr, CString};
+use std::ffi::{CStr, CString};
 use std::io::{Read, Write};
+use std::os::raw::{c_char, c_int, c_void};
 use std::process::ExitCode;
 use std::ptr::{null, null_mut};
 
@@ -63,7 +64,7 @@ impl Model {
         let layout = || Layout { dtype: 0, rank: 0, shape: [0; MAX_RANK], strides: [0; MAX_RANK], bytes: 0 };
         let (mut given, mut result) = (layout(), layout());
         // SAFETY: the model is open, the name ends with a zero, and all pointers are to live values of these types.
-        let entry = unsafe { litz_entry_named(self.0, c"forward".as_ptr()) };
+        let entry = unsafe { litz_entry_named(self.0, b"forward\0".as_ptr().cast()) };
         if entry.is_null() {
             return Err("the model has no entry point forward".into());
         }
@@ -90,8 +91,9 @@ impl Drop for Model {
 
 fn run() -> Result<(), String> {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, path, batch] = arguments.as_slice() else {
-        return Err("usage: mlp MODEL BATCH".into());
+    let (path, batch) = match arguments.as_slice() {
+        [_, path, batch] => (path, batch),
+        _ => return Err("usage: mlp MODEL BATCH".into()),
     };
     let batch = batch.parse().map_err(|_| "BATCH is no number".to_string())?;
     let mut input = Vec::new();
