@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
+from compared_with_eager import agrees, values
 from torch.nn import functional as F
 
 import litz
 
-Program = Callable[..., object]
-
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int16,
           torch.uint8, torch.bool]  # fmt: skip
-
-
-def values(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(sum(shape))
-    return (torch.randn(shape, generator=generator) * 4).to(dtype)
-
-
-def agrees(program: Program, *arguments: torch.Tensor, dynamic: bool = False) -> None:
-    torch._dynamo.reset()
-    with litz.config.patch(fallback="error"):
-        found = torch.compile(program, backend="litz", fullgraph=True, dynamic=dynamic)(*arguments)
-    torch.testing.assert_close(found, program(*arguments), check_stride=True)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
