@@ -44,7 +44,7 @@ from litz_ir.plan.verify.kernel import verify_kernel
 from litz_ir.scalar import Scalar, op
 from litz_ir.scalar.build import cast, load
 from litz_ir.symbols import add, mul
-from litz_ir.text import from_text, print_schedule, to_text
+from litz_ir.text import from_text, parse_kernel, print_schedule, to_text
 from litz_ir.verifier import verify
 
 MODULES = (
@@ -190,3 +190,60 @@ def test_rows_of_several_dtypes_have_a_power_of_two_of_warps(dtypes: tuple[DType
     )
     schedule = schedule_kernel(made, MACHINE).schedule
     assert isinstance(schedule, TileLoops) and schedule.warps.bit_count() == 1
+
+
+POOLING = """
+kernel pooling(in %x: {dtype}, out %o: {dtype}) {{
+  schedule tile_request
+  outer [i0: 64, i1: 56, i2: 56, i3: 64]
+  phase [r0: 2, r1: {width}] {{
+    $v: {dtype} = reduce.{kind} {{ %x[i0*802816 + i1*14336 + i2*128 + i3 + r0*7168 + r1*64] }};
+  }}
+  phase [] {{
+    %o[i0*200704 + i1*3584 + i2*64 + i3] = $v;
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize(("dtype", "points"), [("f32", 4), ("bf16", 8), ("i64", 4)])
+def test_each_thread_reduces_windows_of_16_bytes(dtype: str, points: int) -> None:
+    schedule = scheduled(parse_kernel(POOLING.format(dtype=dtype, width=2, kind="max"))).schedule
+    assert isinstance(schedule, TileLoops) and schedule.warps == 4
+    assert [tile.block for tile in schedule.outer] == [128 * points]
+    assert [inner and (inner.block, inner.persistent) for inner in schedule.inner] == [(1, False), None]
+
+
+@pytest.mark.parametrize(("width", "kind"), [(17, "max"), (2, "online_softmax")])
+def test_large_windows_and_relative_sums_are_reduced_by_tiles(width: int, kind: str) -> None:
+    text = POOLING.format(dtype="f32", width=width, kind=kind)
+    if kind != "max":
+        text = text.replace("$v: f32 =", "$v: f32, $s: f32 =")
+    schedule = scheduled(parse_kernel(text)).schedule
+    assert isinstance(schedule, TileLoops)
+    assert schedule.inner[0] is not None and schedule.inner[0].block > 1
+
+
+TRANSPOSED = """
+kernel transposed(in %x: {dtype}, in %y: f32, in %z: f32, out %o: f32) {{
+  schedule tile_request
+  outer [i0: 8, i1: 1500]
+  phase [r0: 512] {{
+    let t0 = %y[i0*768000 + i1*512 + r0] * %z[i0*768000 + i1*512 + r0 + 512];
+    $s: f32 = reduce.sum {{ f32(%x[i0*768000 + i1{row} + r0{column}]) + t0 }};
+  }}
+  phase [] {{
+    %o[i0*1500 + i1] = $s;
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "row", "column", "rows"),
+    [("f32", "*512", "", 2), ("f32", "", "*1500", 8), ("bf16", "", "*1500", 16)],
+)
+def test_rows_of_a_transposed_operand_fill_sectors(dtype: str, row: str, column: str, rows: int) -> None:
+    schedule = scheduled(parse_kernel(TRANSPOSED.format(dtype=dtype, row=row, column=column))).schedule
+    assert isinstance(schedule, TileLoops)
+    assert [tile.block for tile in schedule.outer] == [rows]

@@ -11,7 +11,7 @@ import sys
 from triton_cases import I0, Case, kernel, main
 from triton_maps import indirect, maps
 from triton_operations import conversions, operations
-from triton_reductions import clusters, reductions
+from triton_reductions import clusters, reductions, windows
 from triton_scans import lookback_scans, scans
 
 from litz_ir.dtypes import f32
@@ -26,6 +26,7 @@ def cases() -> list[Case]:
         *maps(),
         *indirect(),
         *reductions(),
+        *windows(),
         *clusters(),
         *scans(),
         *lookback_scans(),

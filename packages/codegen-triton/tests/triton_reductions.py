@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from triton_cases import I0, I1, R0, R1, Case, below, kernel, row_element, scalar
+from triton_cases import I0, I1, I2, R0, R1, Case, below, kernel, row_element, scalar
 
 from litz_ir.dtypes import DType, b1, bf16, f32, f64, i32, i64, u8
 from litz_ir.loops import NamedCombiner, ReductionName, UserCombiner
 from litz_ir.plan import Accumulate, Kernel, Parameter, Store, TileRequest, can_use_cluster, workspace_words
 from litz_ir.scalar import Param
-from litz_ir.scalar.build import cast, const, index, load, op, where
+from litz_ir.scalar.build import cast, const, index, load, masked, op, where
 from litz_ir.symbols import SymbolInfo, evaluate, symbol
 
 
@@ -38,6 +38,14 @@ def reductions() -> Iterator[Case]:
     yield _point_phase()
     yield _read_back()
     yield _empty_row()
+
+
+def windows() -> Iterator[Case]:
+    """Yield reductions of windows, whose points each thread visits one by one, by every combiner."""
+    for dtype in (f32, bf16, i64, u8):
+        yield _windows(f"windows_{dtype}", dtype)
+    yield _columns("few_columns", 90, 20)
+    yield _nearest()
 
 
 def clusters() -> Iterator[Case]:
@@ -301,6 +309,65 @@ def _columns(name: str, columns: int, rows: int) -> Case:
         {"x": columns * rows, "o": columns},
         rtol=1e-5,
         atol=1e-4,
+    )
+
+
+def _windows(name: str, dtype: DType) -> Case:
+    """Return windows of 2 x 3 of three activations of 9 x 20, every second along rows, reduced in several ways."""
+    names: tuple[ReductionName, ...] = ("sum", "prod", "min", "max")
+    x = load("x", (I0 * 180 + (I1 + R0) * 20 + I2 * 2 + R1,), dtype)
+    at = I0 * 72 + I1 * 9 + I2
+    variance = (("mean", f32), ("squares", f32), ("count", f32))
+    return Case(
+        kernel(
+            name,
+            [
+                ("x", dtype, "in"),
+                *((f"o_{n}", dtype, "out") for n in names),
+                ("best", dtype, "out"),
+                ("place", i64, "out"),
+                ("spread", f32, "out"),
+            ],
+            [("i0", 3), ("i1", 8), ("i2", 9)],
+            (
+                [("r0", 2), ("r1", 3)],
+                [
+                    *(Accumulate(((n, dtype),), NamedCombiner(n), (x,)) for n in names),
+                    Accumulate((("b", dtype), ("p", i64)), NamedCombiner("argmax"), (x, index(R0 * 3 + R1))),
+                    Accumulate(variance, NamedCombiner("welford"), (cast(x, f32),)),
+                ],
+            ),
+            (
+                (),
+                [
+                    *(Store(f"o_{n}", at, scalar(n, dtype)) for n in names),
+                    Store("best", at, scalar("b", dtype)),
+                    Store("place", at, scalar("p", i64)),
+                    Store("spread", at, scalar("squares")),
+                ],
+            ),
+        ),
+        {"x": 540, **{f"o_{n}": 216 for n in names}, "best": 216, "place": 216, "spread": 216},
+        {"x": (lambda rng, count: rng.uniform(0.9, 1.1, count)) if dtype.is_float else below(5)},
+        rtol=1e-2 if dtype == bf16 else 1e-5,
+        atol=1e-5,
+    )
+
+
+def _nearest() -> Case:
+    """Return the last value of each window that is inside the activation, by a combiner that is not commutative."""
+    latest = UserCombiner((Param(1, f32),), (const(0.0, f32),), (Param(0, f32),))
+    inside = op("lt", index(I1 + R0), index(20))
+    x = masked(inside, load("x", (I0 * 20 + I1 + R0,), f32), const(-1.0, f32))
+    return Case(
+        kernel(
+            "nearest",
+            [("x", f32, "in"), ("o", f32, "out")],
+            [("i0", 30), ("i1", 20)],
+            ([("r0", 3)], [Accumulate((("t", f32),), latest, (x,))]),
+            ((), [Store("o", I0 * 20 + I1, scalar("t"))]),
+        ),
+        {"x": 600, "o": 600},
     )
 
 

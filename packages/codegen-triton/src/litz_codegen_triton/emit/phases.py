@@ -167,8 +167,36 @@ class PhaseEmitter:
             self._lookback(number, inner, statements)
         elif inner.persistent:
             self._persistent(number, inner, statements)
+        elif inner.unrolled and self._reduces_alone(statements):
+            self._unrolled(number, inner, [each for each in statements if isinstance(each, Accumulate)])
         else:
             self._looped(number, inner, statements)
+
+    def _reduces_alone(self, statements: Sequence[Statement]) -> bool:
+        """True for statements that accumulate, none of them relative to another's result."""
+        return all(
+            isinstance(each, Accumulate) and each.results[0][0] not in self.relative_sums
+            for each in statements
+        )
+
+    def _unrolled(self, number: int, inner: InnerLoop, statements: Sequence[Accumulate]) -> None:
+        """Write a phase whose few points each thread visits, so that its reductions need no other thread."""
+        body = self.body
+        reductions = [self._reduction(each) for each in statements]
+        for reduction in reductions:
+            reduction.begin_points()
+        point = body.writer.names.fresh("point")
+        body.writer.open(f"for {point} in tl.static_range({inner.unrolled}):")
+        depth, dtype = body.writer.depth, "tl.int32" if body.index.narrow else "tl.int64"
+        index = body.writer.define("rindex", f"tl.full([], {point}, {dtype})", frozenset(), depth)
+        body.index.symbols[self.coordinates.indices[f"r{number}"]] = index
+        body.memory.eviction = inner.eviction
+        for reduction in reductions:
+            reduction.step_point()
+        body.memory.eviction = {}
+        body.writer.close()
+        for reduction in reductions:
+            reduction.finish(reduction.accumulators)
 
     def _lookback(self, number: int, inner: InnerLoop, statements: Sequence[Statement]) -> None:
         """Write the scan of one segment of a row, by decoupled look-back."""

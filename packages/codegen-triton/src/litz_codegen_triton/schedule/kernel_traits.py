@@ -7,11 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from litz_codegen_triton.emit.indexing.statements import can_flatten, targets_of, values_of
+from litz_codegen_triton.emit.loops.tiles import MAX_UNROLLED
 from litz_codegen_triton.schedule.register_pressure import dtype_words, point_words
 from litz_ir.loops import SORT, Axis
 from litz_ir.plan import Accumulate, Kernel, Phase, ScanStore, Statement
 from litz_ir.scalar import OPS, Op, indirects_in, loads, nested_reductions, walk
 from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols, product
+
+_NEIGHBOURS = 4
+"""Elements between those that neighbouring outer points read, up to which a warp reads few cache lines."""
+
+_RELATIVE = frozenset({"online_softmax", "softmax_sum"})
+"""Kinds of reductions whose points are relative to a maximum, which tiles share."""
 
 
 def sorts(kernel: Kernel) -> bool:
@@ -131,6 +138,31 @@ class KernelTraits:
         )
         return along_outer > along_inner
 
+    def reduces_windows(self) -> bool:
+        """True where each thread can reduce the few points of its own outer points: neighbouring outer points read
+        neighbouring elements, as in pooling and sums of a few columns."""
+        reducing = [phase for phase in self.kernel.phases if phase.axes]
+        if self.flat or len(reducing) != 1 or self.has_nested_reductions():
+            return False
+        (phase,) = reducing
+        simple = all(
+            isinstance(each, Accumulate) and getattr(each.combiner, "name", "") not in _RELATIVE
+            for each in phase.statements
+        )
+        size = product(axis.size for axis in phase.axes)
+        if not simple or not isinstance(size, int) or not 1 < size <= MAX_UNROLLED:
+            return False
+        inner = {axis.name for axis in phase.axes}
+        found = {load for each in phase.statements for load in loads(*values_of(each))}
+        varying = [load.index[0] for load in found if free_symbols(load.index[0]) & inner]
+        return bool(varying) and all(self._are_neighbours(offset) for offset in varying)
+
+    def _are_neighbours(self, offset: Size) -> bool:
+        """True where outer points that follow one another read elements within a few."""
+        strides = [coefficient(offset, axis.name) for axis in self.outer if axis.size != 1]
+        known = [each for each in strides if isinstance(each, int) and each]
+        return any(abs(each) <= _NEIGHBOURS for each in known)
+
     def unit_stride_bytes(self) -> Counter[str]:
         """Return for each axis the bytes of the accesses that have unit stride along it."""
         axes = [*self.outer, *(axis for phase in self.phases for axis in phase)]
@@ -154,6 +186,21 @@ class KernelTraits:
             and coefficient(access.offset, first.name) not in (0, 1)
             for access in self.accesses
         )
+
+    def itemsize_across(self, axes: Sequence[Axis], along: Sequence[Axis]) -> int:
+        """Return the bytes of the smallest element that is accessed with unit stride along one of ``axes`` and another
+        stride along one of ``along``; 0 where there is none."""
+
+        def strides(access: _Access, among: Sequence[Axis]) -> list[Size | None]:
+            names = free_symbols(access.offset)
+            return [coefficient(access.offset, axis.name) for axis in among if axis.name in names]
+
+        found = [
+            access.itemsize
+            for access in self.accesses
+            if 1 in strides(access, axes) and any(each not in (0, 1) for each in strides(access, along))
+        ]
+        return min(found, default=0)
 
     def max_itemsize(self, along: Sequence[Axis] = ()) -> int:
         """Return the bytes of the largest element that is accessed, if possible only of accesses that vary ``along``

@@ -23,11 +23,21 @@ from litz_ir.errors import CodegenError
 from litz_ir.loops import Axis
 from litz_ir.plan import InnerTile, Kernel, ScanStore, Tile, TileLoops, TileRequest
 from litz_ir.scalar import indirects_in, loads
-from litz_ir.symbols import product
+from litz_ir.symbols import free_symbols, product
 from litz_ir.target import DeviceModel
 
 _MAP_THREADS = 256
 """Threads of a thread block of a map."""
+
+_WINDOW_THREADS = 128
+"""Threads of a thread block whose threads each reduce windows."""
+
+_WINDOW_ITEMSIZE = 4
+"""Bytes of an element at which a thread that reduces windows loads 16 bytes at once. Of larger ones it loads more."""
+
+_TRANSPOSED_TILE = 8192
+"""Most elements of a tile with more rows than others have, so that what is contiguous across rows is read in whole
+sectors."""
 
 _HIGH_COST = 16
 """Cost of a point, in additions, from which on half as many threads of a map have twice as many points each, so that
@@ -197,6 +207,8 @@ class _Chooser:
         """Return the schedule where the request names no blocks."""
         if not any(self.phases):
             return self.default_map()
+        if self.cluster == 1 and self.traits.reduces_windows():
+            return self.windows()
         row = self.traits.summed_row()
         if row is not None and next_power_of_two(self.traits.extent([row])) <= _CHUNKED_ROW:
             return self.rows_in_chunks(row)
@@ -216,10 +228,28 @@ class _Chooser:
         warps = self.warps_for_registers(self.warps(x, block, columns, persistent), x * block)
         return TileLoops(outer, inner, warps, self.stages(outer, inner), self.cluster)
 
+    def windows(self) -> TileLoops:
+        """Return the schedule of reductions whose few points each thread visits: tiles of outer points, as of a map."""
+        (number,) = (k for k, axes in enumerate(self.phases) if axes)
+        names_inside = {axis.name for axis in self.phases[number]}
+        loaded = max(
+            each.itemsize for each in self.traits.accesses if free_symbols(each.offset) & names_inside
+        )
+        per_thread = self.fitting(self.model.vector_bytes // min(loaded, _WINDOW_ITEMSIZE))
+        warp, points = self.model.warp_size, self.traits.extent(self.outer)
+        block = _WINDOW_THREADS * per_thread
+        while block > warp and _cdiv_int(points, block) < 2 * self.model.sm_count:
+            block //= 2
+        block = min(block, next_power_of_two(points))
+        inner = tuple(InnerTile(names(axes), 1) if axes else None for axes in self.phases)
+        warps = max(1, min(_WINDOW_THREADS // warp, block // (warp * per_thread)))
+        return TileLoops(self.flattened(block), inner, warps)
+
     def rows_in_chunks(self, row: Axis) -> TileLoops:
         """Return the schedule of sums over rows and over columns: whole rows, a few of a chunk at a time."""
         length = next_power_of_two(self.traits.extent([row]))
-        block = max(1, _CHUNKED_TILE // length)
+        across = [axis for axes in self.phases for axis in axes[-1:]]
+        block = max(1, _CHUNKED_TILE // length, self.rows_of_sectors(across, [row], length))
         rest = tuple(axis for axis in self.outer if axis is not row)
         outer = (*((Tile(names(rest)),) if rest else ()), Tile((row.name,), length))
         inner = tuple(self.default_inner(k, block, False) for k in range(len(self.phases)))
@@ -301,8 +331,16 @@ class _Chooser:
         if self.traits.has_multiword_scan() and index_words(self.kernel) > 1:
             looped //= 2  # both indices and values need two registers each
         block = length if persistent else min(length, looped)
-        x = max(1, _SHORT_ROWS_TILE // block)
+        x = max(1, _SHORT_ROWS_TILE // block, self.rows_of_sectors(self.outer[-1:], axes, block))
         return block, self.rows_per_cta(x, rows), persistent
+
+    def rows_of_sectors(self, across: Sequence[Axis], along: Sequence[Axis], block: int) -> int:
+        """Return the rows, of ``block`` elements ``along`` them in a tile, of which accesses that are contiguous
+        ``across`` rows read whole sectors; 1 where there are none."""
+        itemsize = self.traits.itemsize_across(across, along)
+        if not itemsize:
+            return 1
+        return max(1, min(self.model.sector_bytes // itemsize, _TRANSPOSED_TILE // block))
 
     def column_tile(self, phase: int, rows: int) -> tuple[int, int, bool]:
         """Return elements of a column, columns of a thread block, and whether the column is persistent."""

@@ -20,6 +20,9 @@ from litz_ir.plan import (
 )
 from litz_ir.symbols import Size, cdiv, mul, product
 
+MAX_UNROLLED = 32
+"""Most points of a loop that is unrolled: those of a window of pooling, or of a few columns."""
+
 _CHUNK_ALIGNMENT = 16
 """Elements of which a thread block's chunk of a row is a multiple, so that vectorised accesses of it are aligned."""
 
@@ -74,6 +77,13 @@ class InnerLoop:
     def size(self) -> Size:
         """Points of ``axes``."""
         return product(axis.size for axis in self.axes)
+
+    @property
+    def unrolled(self) -> int:
+        """Points that each thread visits one by one, in an unrolled loop; 0 for a loop over tiles."""
+        few = isinstance(self.size, int) and 0 < self.size <= MAX_UNROLLED
+        alone = self.block == 1 and self.cluster_size == 1 and not self.persistent
+        return self.size if few and alone and isinstance(self.size, int) else 0
 
     @property
     def points_per_cta(self) -> Size:

@@ -84,8 +84,11 @@ class ReductionEmitter:
 
     def begin(self, exact: bool) -> None:
         """Write the accumulators, before a loop; ``exact`` says that all of its tiles are full."""
+        self._accumulate_in(self.all_dims - {"r"} if self._ordered else self.all_dims)
+
+    def _accumulate_in(self, dims: frozenset[str]) -> None:
+        """Write accumulators of the dimensions ``dims``, with the identity."""
         body = self.body
-        dims = self.all_dims - {"r"} if self._ordered else self.all_dims
         shape = body.tile.text(dims) if dims else "[]"
         self.accumulators = tuple(
             body.writer.define(
@@ -96,14 +99,25 @@ class ReductionEmitter:
 
     def step(self) -> list[PendingStore]:
         """Merge one tile into the accumulators, inside a loop; returns no stores."""
-        names = [value.text for value in self.accumulators]
-        tiles = [value.text for value in (self._in_order() if self._ordered else self.tiles())]
-        if self.spec.step:
-            merged = self.spec.step.format(names[0], tiles[0])
-        else:
-            merged = f"{self.spec.function}({', '.join(names + tiles)})"
-        self.body.writer.line(f"{', '.join(names)} = {merged}")
+        self._merge(self._in_order() if self._ordered else self.tiles())
         return []
+
+    def _merge(self, state: Sequence[EmittedValue]) -> None:
+        """Merge a state into the accumulators."""
+        names, others = ([value.text for value in each] for each in (self.accumulators, state))
+        if self.spec.step:
+            merged = self.spec.step.format(names[0], others[0])
+        else:
+            merged = f"{self.spec.function}({', '.join(names + others)})"
+        self.body.writer.line(f"{', '.join(names)} = {merged}")
+
+    def begin_points(self) -> None:
+        """Write the accumulators before a loop over points that each thread visits one by one."""
+        self._accumulate_in(self.all_dims - {"r"})
+
+    def step_point(self) -> None:
+        """Merge one point into the accumulators, inside such a loop."""
+        self._merge(self.one_point())
 
     def end(self) -> Sequence[EmittedValue]:
         """Reduce the accumulators, after a loop, and return the state."""
