@@ -137,6 +137,30 @@ def test_tensor_cores_of_a_gpu_prefer_channels_last(dtype: str, precision: str) 
     assert strides == (32 * 56 * 56, 1, 32 * 56, 32)
 
 
+SMALL = """
+graph small on cuda(
+  %x: bf16[8, 256, 8, 8] strides(16384, 1, 2048, 256) fixed,
+  %w: f32[256, 256, 3, 3] fixed, %v: f32[256, 256, 3, 3] fixed
+) -> (%o) {
+  %wb = pointwise bf16[i0: 256, i1: 256, i2: 3, i3: 3] { bf16(%w[i0, i1, i2, i3]) }
+  %vb = pointwise bf16[i0: 256, i1: 256, i2: 3, i3: 3] { bf16(%v[i0, i1, i2, i3]) }
+  %c = contraction.convolution aten.convolution.default(%x, %wb, none, [1, 1], [1, 1], [1, 1], false, [0, 0], 1)
+    -> bf16[8, 256, 8, 8] fixed need exact
+  %r = pointwise bf16[i0: 8, i1: 256, i2: 8, i3: 8] { abs(%c[i0, i1, i2, i3]) }
+  %d = contraction.convolution aten.convolution.default(%r, %vb, none, [1, 1], [1, 1], [1, 1], false, [0, 0], 1)
+    -> bf16[8, 256, 8, 8] fixed need exact
+  %o = reduce.max bf16[i0: 8, i1: 256 | r0: 8, r1: 8] fixed { %d[i0, i1, r0, r1] }
+}
+"""
+"""Weights of 1.2 MB, which loops cast, and activations of 0.3 MB."""
+
+
+def test_loops_write_large_weights_in_channels_last_so_that_no_call_reorders_them() -> None:
+    values = propagated(parse_graph(SMALL), SchedulerOptions())[0].values()
+    for name in ("wb", "vb", "r"):
+        assert values[name].type.layout.strides[1] == 1, name
+
+
 def test_saved_tensors_may_change_layout_and_outputs_may_not() -> None:
     graph = parse_graph(FORWARD)
     values = propagated(graph)[0].values()

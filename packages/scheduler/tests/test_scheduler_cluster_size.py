@@ -103,6 +103,11 @@ def test_few_results_are_one_kernel(along: int, rows: int, length: int, size: in
     assert_same(graph, plan)
 
 
+def test_columns_whose_rows_are_no_multiple_of_16_bytes_have_no_cluster() -> None:
+    aligned, odd = (only(plan_of(total(640, length, 0), MACHINE, SMALL)) for length in (256, 255))
+    assert (cluster_size(aligned.schedule), cluster_size(odd.schedule)) == (4, 1)
+
+
 def test_a_matmul_has_no_cluster() -> None:
     graph = graph_of("""
     graph matmul(%x: f32[3, 640] fixed, %y: f32[3, 640] fixed) -> (%o) {

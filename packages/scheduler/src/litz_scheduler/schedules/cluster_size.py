@@ -36,6 +36,9 @@ _WEIGHTED_CLUSTER = 8
 """Most CTAs of a cluster whose rows share values, such as weights: all CTAs of a larger one wait for them longer than
 they gain by holding fewer elements."""
 
+_COPIED_BYTES = 16
+"""Bytes that a thread copies to shared memory at once."""
+
 _MIN_ELEMENTS_PER_CTA = 16
 """The fewest elements for each CTA of a cluster, per CTA of the cluster: none is empty even though chunks start at
 multiples of 16 bytes."""
@@ -58,6 +61,8 @@ def chosen_cluster_size(
     while limit > 1 and inner < _MIN_ELEMENTS_PER_CTA * limit * limit:
         limit //= 2
     along_outer = _is_contiguous_outside(nest, symbols)
+    if along_outer and _has_unaligned_columns(nest):
+        return 1
     model = capabilities.model
     outer = estimate(points(nest.outer), symbols)
     if not along_outer and inner > options.long_row and _rereads(nest):
@@ -152,6 +157,22 @@ def _is_contiguous_outside(nest: LoopNest, symbols: SymbolTable) -> bool:
         touched = estimate(points(axis for axis in nest.outer + nest.inner if axis.name in names), symbols)
         balance += touched * (_unit(nest.outer, offset) - _unit(nest.inner, offset))
     return balance > 0
+
+
+def _has_unaligned_columns(nest: LoopNest) -> bool:
+    """Return whether rows of columns start at addresses of which copies to shared memory take single elements.
+
+    Loops of a cluster prefetch by such copies. On an H100 sums of 4,096 x 7,203 take 859 us with them and 101 in plain
+    loops; rows of a multiple of 16 bytes are quicker in clusters.
+    """
+    for load in _loads(nest):
+        offset = load.index[0]
+        strides = [coefficient(offset, axis.name) for axis in nest.inner]
+        if _unit(nest.outer, offset) and any(
+            isinstance(each, int) and each * load.dtype.itemsize % _COPIED_BYTES for each in strides
+        ):
+            return True
+    return False
 
 
 def _unit(axes: Sequence[Axis], offset: Size) -> bool:

@@ -39,8 +39,8 @@ class LayoutCosts:
     """For each byte of the gradient of a weight in groups whose filter is wider than ``WIDE_FILTER``, where activations
     are channels-last."""
     follows: bool = False
-    """True where the routine reads the weight in the layout of the activations, and else reorders it in every call.
-    False where it keeps its weights in a format of its own."""
+    """True where the routine reads the weight in the layout of the activations, and reorders one of eager's layout in
+    every call, for ``activation`` bytes each. False where it keeps its weights in a format of its own."""
 
 
 _ONEDNN = LayoutCosts(activation=1, grouped=3, weight=4, wide=WIDE_FILTER_SUMS)
@@ -111,6 +111,7 @@ def convolution_layout_cost(
         weight_cost += costs.wide
     if costs.follows:
         reads = (*reads, arguments.weight.name)
+        moved += activation_bytes(weight)
     return ConvolutionLayoutCost(
         operation, reads, output, weight_gradient, per_byte * moved, weight_cost * activation_bytes(weight)
     )

@@ -121,9 +121,7 @@ class LayoutPropagation:
     def _same_layout(self, node: str, activation: str, cost_per_byte: int) -> None:
         other = self._node(activation)
         if other is not None:
-            self._cut.same_partition(
-                node, other, cost_per_byte * activation_bytes(self._values[activation].type)
-            )
+            self._cut.same_partition(node, other, cost_per_byte * self._bytes(activation))
 
     def _loop(self, operation: Pointwise | Reduction) -> None:
         written = [node for value in operation.results if (node := self._node(value.name)) is not None]
@@ -131,7 +129,13 @@ class LayoutPropagation:
         if not written and read and isinstance(operation, Pointwise):
             # Its results are no activations; its loop order is most likely that of eager's layout.
             for name in read:
-                self._cut.outside(name, _MIXED_LAYOUT_COST * activation_bytes(self._values[name].type))
+                self._cut.outside(name, _MIXED_LAYOUT_COST * self._bytes(name))
             return
         for name in (*written, *read)[1:]:
-            self._same_layout((*written, *read)[0], name, _MIXED_LAYOUT_COST)
+            first = (*written, *read)[0]
+            # A loop that casts from one layout to the other runs along the side of more bytes.
+            strided = min(first, name, key=self._bytes) if isinstance(operation, Pointwise) else name
+            self._cut.same_partition(first, name, _MIXED_LAYOUT_COST * self._bytes(strided))
+
+    def _bytes(self, name: str) -> int:
+        return activation_bytes(self._values[name].type)
