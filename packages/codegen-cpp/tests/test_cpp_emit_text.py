@@ -128,7 +128,7 @@ def test_bf16_that_repeats_within_two_registers_is_read_one_at_a_time(period: in
     repeated = cast(load("x", (mod(I0, period),), bf16), f32)
     longer = op("mul", op("add", repeated, const(1.0, f32)), const(2.5, f32))
     made = kernel(
-        "k", "x : o", [("i0", 12 * LANES)], [([], [Store("o", I0, cast(longer, bf16))])],
+        "k", "x : o", [("i0", 48 * LANES)], [([], [Store("o", I0, cast(longer, bf16))])],
         dtypes=dict.fromkeys("xo", bf16), schedule=CpuLoops(parallel=("i0",), vector="i0"),
     )  # fmt: skip
     text = emit_kernel(made, LANES).text

@@ -22,7 +22,7 @@ from litz_codegen_cpp.emit.source.spelling import CppNames, memory_type, remark
 from litz_ir.dtypes import b1, f64, i64
 from litz_ir.errors import CodegenError
 from litz_ir.faults import FAULTS
-from litz_ir.plan import BlockedAttention, Kernel, blocked_attention, cpu_loops, with_user_combiners
+from litz_ir.plan import BlockedAttention, Kernel, Phase, blocked_attention, cpu_loops, with_user_combiners
 from litz_ir.scalar import HEAVY, OPS, Op
 from litz_ir.symbols import Range, extent
 
@@ -250,13 +250,10 @@ class _KernelWriter:
             writer = FewRowsWriter if self.attention.is_few else AttentionWriter
             return writer(body, self.attention)
         if self.tiled is not None:
-            return TiledLoops(body, self.tiled, lambda: self._phases(1))
-        return OuterLoops(body, self.outer, self._point)
+            return TiledLoops(body, self.tiled, lambda: self._phases(self.kernel.phases[1:]))
+        return OuterLoops(body, self.outer, self._phases)
 
-    def _point(self) -> None:
-        """Write the phases of one outer point."""
-        self._phases(0)
-
-    def _phases(self, first: int) -> None:
-        for phase in self.kernel.phases[first:]:
+    def _phases(self, phases: tuple[Phase, ...]) -> None:
+        """Write phases of one outer point."""
+        for phase in phases:
             PhaseWriter(self.body, phase).write()

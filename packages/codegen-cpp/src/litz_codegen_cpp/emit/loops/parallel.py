@@ -8,15 +8,20 @@ from dataclasses import dataclass, replace
 
 from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
 from litz_codegen_cpp.emit.bodies.index import LANES
-from litz_codegen_cpp.emit.loops.phases import step_text, vector_loop, whole_steps
+from litz_codegen_cpp.emit.loops.borders import Segment, segments
+from litz_codegen_cpp.emit.loops.phases import step_text, vector_loop, whole_end, whole_steps
+from litz_codegen_cpp.emit.loops.registers import phases_registers
 from litz_codegen_cpp.emit.loops.tiles import LINE_BYTES, TransposedTiles, tile_rows, transposed_accesses
 from litz_ir.errors import CodegenError
 from litz_ir.loops import Axis
-from litz_ir.plan import Kernel, cpu_loops
+from litz_ir.plan import Kernel, Phase, cpu_loops
 from litz_ir.symbols import Size, cdiv, product
 
-Points = Callable[[], None]
-"""A function that writes the phases of an outer point, or of those in the registers of an open vector loop."""
+_FEW = 4
+"""The most points of a segment that are computed one by one, such as those that padding adds."""
+
+Points = Callable[[tuple[Phase, ...]], None]
+"""A function that writes phases of an outer point, or of those in the registers of an open vector loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,22 @@ def _can_tile(outer: OuterLoopPlan, kernel: Kernel) -> bool:
     if len(kernel.outer) < 2 or kernel.outer[-2] not in outer.parallel:
         return False
     return bool(transposed_accesses(kernel))
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Points of the vector axis that a loop computes, as text."""
+
+    first: str
+    """The first point."""
+    stop: str
+    """The point after the last one."""
+    size: Size | None
+    """The number of points of all threads, None where borders divide it unevenly."""
+    registers: int
+    """The registers of a step."""
+    origin: str = "0"
+    """A point that is a whole number of steps before the first."""
 
 
 class OuterLoops:
@@ -212,7 +233,7 @@ class OuterLoops:
             if len(plain) < len(axes):
                 self._vector(axes[-1], "0", self.body.scalar(axes[-1].size).bracketed())
             else:
-                self._point()
+                self._point(self.context.kernel.phases)
 
     @contextmanager
     def _loop(self, axis: Axis, first: str, stop: str) -> Iterator[None]:
@@ -224,27 +245,60 @@ class OuterLoops:
             yield
 
     def _vector(self, axis: Axis, first: str, stop: str) -> None:
+        """Write the loops along the vector axis, from border to border where it is divided."""
+        kernel, context = self.context.kernel, self.context
+        divided: tuple[Segment, ...] = ()
+        if self.tile is None and not kernel.scratch:
+            divided = segments(kernel.phases, axis, context.ranges, context.lanes)
+        if not divided:
+            self._steps(_Steps(first, stop, axis.size, self.outer.registers), kernel.phases)
+        for each in divided:
+            size, low, high = each.high - each.low, str(each.low), str(each.high)
+            if self.outer.splits_vector:
+                low, high = self._common(axis, first, low, stop, high)
+                steps = _Steps(low, high, None, self.outer.registers, low)
+            else:
+                registers = phases_registers(kernel, each.phases, size, context.lanes)
+                steps = _Steps(low, high, size, registers, low)
+            if size > _FEW:
+                self._steps(steps, each.phases)
+                continue
+            with self._loop(axis, low, high):
+                self._point(each.phases)
+
+    def _common(self, axis: Axis, first: str, low: str, stop: str, high: str) -> tuple[str, str]:
+        """Define the points of a segment that a thread computes."""
+        name = self.context.axis_names[axis.name]
+        begin, end = self.context.names.fresh(f"{name}_begin"), self.context.names.fresh(f"{name}_end")
+        self.context.scopes.line(f"const int64_t {begin} = maximum<int64_t>({first}, {low});")
+        self.context.scopes.line(f"const int64_t {end} = minimum<int64_t>({stop}, {high});")
+        return begin, end
+
+    def _steps(self, steps: _Steps, phases: tuple[Phase, ...]) -> None:
         """Write a loop of whole steps of the vector axis, then a loop of single registers for the tail."""
-        registers, lanes = self.outer.registers, self.context.lanes
-        whole = whole_steps(axis.size, registers * lanes)
-        limit = stop
+        axis, lanes = self.context.kernel.outer[-1], self.context.lanes
+        step = step_text(steps.registers)
+        whole = whole_steps(steps.size, steps.registers * lanes)
+        limit = steps.stop
         if whole == "some":
             limit = self.context.names.fresh(f"{self.context.axis_names[axis.name]}_whole")
-            self.context.scopes.line(f"const int64_t {limit} = {stop} / {self.step} * {self.step};")
+            end = whole_end(steps.origin, steps.stop, step)
+            self.context.scopes.line(f"const int64_t {limit} = {end};")
         if whole != "none":
-            with vector_loop(self.body, axis, first, limit, self.step, registers, None):
-                self._point()
+            with vector_loop(self.body, axis, steps.first, limit, step, steps.registers, None):
+                self._point(phases)
         if whole != "all":
-            masked = not (isinstance(axis.size, int) and axis.size % lanes == 0)
-            start = first if whole == "none" else limit
-            with vector_loop(self.body, axis, start, stop, LANES, 1, stop if masked else None):
-                self._point()
+            masked = not (isinstance(steps.size, int) and steps.size % lanes == 0)
+            start = steps.first if whole == "none" else limit
+            end = steps.stop
+            with vector_loop(self.body, axis, start, end, LANES, 1, end if masked else None):
+                self._point(phases)
 
-    def _point(self) -> None:
+    def _point(self, phases: tuple[Phase, ...]) -> None:
         if self.tile is None:
             self.context.point = self.context.scopes.top
-            self.points()
+            self.points(phases)
             return
         with self.tiles.copied(*self.tile), self._loop(*self.tile):
             self.context.point = self.context.scopes.top
-            self.points()
+            self.points(phases)

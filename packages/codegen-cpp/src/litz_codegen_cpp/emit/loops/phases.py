@@ -10,12 +10,13 @@ from litz_codegen_cpp.emit.bodies.bf16_pairs import are_adjacent, multiplies_bf1
 from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
 from litz_codegen_cpp.emit.bodies.index import LANES
 from litz_codegen_cpp.emit.bodies.traversal import always_evaluated
+from litz_codegen_cpp.emit.loops.borders import segments
 from litz_codegen_cpp.emit.loops.reduction import Accumulator, accumulator, products_of
 from litz_codegen_cpp.emit.loops.registers import phase_registers
 from litz_codegen_cpp.emit.loops.scan import ScanWriter, scans_lanes
 from litz_codegen_cpp.emit.source.scopes import ActiveLanes, CppValue
 from litz_ir.loops import Axis, NamedCombiner, UserCombiner
-from litz_ir.plan import Accumulate, Phase, ScanStore, Store, cpu_loops
+from litz_ir.plan import Accumulate, Phase, ScanStore, Statement, Store, cpu_loops
 from litz_ir.scalar import indirects, indirects_in
 from litz_ir.symbols import Range, Size, bounds, free_symbols
 
@@ -173,7 +174,7 @@ class PhaseWriter:
         if not axes:
             for scan in self.scans.values():
                 scan.start()
-            self._statements()
+            self._statements(self.phase.statements)
             return
         if len(axes) > 1:
             name, size = self._axis(axes[0]), self.body.scalar(axes[0].size).bracketed()
@@ -201,7 +202,7 @@ class PhaseWriter:
             f"for (int64_t {name} = {start}; {name} < {stop}; ++{name}) {{"
         ) as scope:
             scope.axes[axis.name] = name
-            self._statements()
+            self._statements(self.phase.statements)
 
     def _blocked(
         self, axis: Axis, start: str, stop: str, step: str, loop: Callable[[Axis, str, str], None]
@@ -229,37 +230,43 @@ class PhaseWriter:
 
     def _vector_loops(self, axis: Axis) -> None:
         """Write a loop of steps of ``registers`` registers, then a loop of single registers for the tail."""
-        size = axis.size
-        text = self.body.scalar(size).bracketed()
+        divided = segments((self.phase,), axis, self.context.ranges, self.context.lanes)
+        if not divided:
+            text = self.body.scalar(axis.size).bracketed()
+            self._vector_steps(axis, axis.size, "0", text, self.phase.statements)
+        for each in divided:
+            size = each.high - each.low
+            self._vector_steps(axis, size, str(each.low), str(each.high), each.phases[0].statements)
+
+    def _vector_steps(
+        self, axis: Axis, size: Size, first: str, text: str, statements: tuple[Statement, ...]
+    ) -> None:
+        """Write the loops from ``first`` to ``text``, which are so many points."""
         step = step_text(self.registers)
         whole = whole_steps(size, self.registers * self.context.lanes)
         stop = text
         if whole == "some":
             stop = self.context.names.fresh(f"{self._axis(axis)}_whole")
-            self.context.scopes.line(f"const int64_t {stop} = {text} / {step} * {step};")
+            self.context.scopes.line(f"const int64_t {stop} = {whole_end(first, text, step)};")
         if whole != "none":
 
             def loop(axis: Axis, start: str, stop: str) -> None:
-                self._vector_loop(axis, start, stop, step, self.registers, None)
+                with vector_loop(self.body, axis, start, stop, step, self.registers, None):
+                    self._statements(statements)
 
-            self._blocked(axis, "0", stop, step, loop)
+            self._blocked(axis, first, stop, step, loop)
         if whole != "all":
             masked = not (isinstance(size, int) and size % self.context.lanes == 0)
-            start = stop if whole == "some" else "0"
-            self._vector_loop(axis, start, text, LANES, 1, text if masked else None)
-
-    def _vector_loop(
-        self, axis: Axis, start: str, stop: str, step: str, registers: int, end: str | None
-    ) -> None:
-        with vector_loop(self.body, axis, start, stop, step, registers, end):
-            self._statements()
+            start = stop if whole == "some" else first
+            with vector_loop(self.body, axis, start, text, LANES, 1, text if masked else None):
+                self._statements(statements)
 
     # --- statements -----------------------------------------------------------------------------------------
 
-    def _statements(self) -> None:
+    def _statements(self, statements: tuple[Statement, ...]) -> None:
         """Write all values and then the stores, since a phase reads the memory as it was before it."""
         values: dict[int, CppValue] = {}
-        for number, statement in enumerate(self.phase.statements):
+        for number, statement in enumerate(statements):
             match statement:
                 case Store():
                     values[number] = self.body.to_store(statement.value)
@@ -267,7 +274,7 @@ class PhaseWriter:
                     self.accumulators[number].add(statement.values)
                 case ScanStore():
                     self.scans[number].step()
-        for number, statement in enumerate(self.phase.statements):
+        for number, statement in enumerate(statements):
             if isinstance(statement, Store):
                 self.body.memory.store(statement.buffer, statement.offset, values[number], statement.mode)
             elif isinstance(statement, ScanStore):
@@ -299,7 +306,12 @@ def step_text(registers: int) -> str:
     return LANES if registers == 1 else f"({registers} * {LANES})"
 
 
-def whole_steps(size: Size, step: int) -> str:
+def whole_end(first: str, stop: str, step: str) -> str:
+    """Return the point after the whole steps from ``first``."""
+    return f"{stop} / {step} * {step}" if first == "0" else f"{first} + ({stop} - {first}) / {step} * {step}"
+
+
+def whole_steps(size: Size | None, step: int) -> str:
     """Return whether ``all``, ``some`` or ``none`` of an axis is covered by whole steps."""
     if not isinstance(size, int):
         return "some"

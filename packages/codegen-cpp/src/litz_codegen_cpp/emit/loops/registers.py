@@ -47,6 +47,11 @@ def phase_registers(kernel: Kernel, phase: Phase, lanes: int) -> int:
     return _registers(kernel, (phase,), phase.axes[-1].size, lanes)
 
 
+def phases_registers(kernel: Kernel, phases: Sequence[Phase], size: Size, lanes: int) -> int:
+    """Return the registers of so many outer points for phases in place of the kernel's own."""
+    return _registers(kernel, phases, size, lanes)
+
+
 def expressions(phases: Sequence[Phase]) -> list[Expr]:
     """Return every distinct expression of the phases' values."""
     roots: list[Expr] = []
