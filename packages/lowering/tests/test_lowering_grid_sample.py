@@ -54,3 +54,21 @@ def test_a_nan_position_reads_the_first_element_with_border_padding() -> None:
 def test_bfloat16() -> None:
     x, grid = torch.randn(1, 2, 4, 4).bfloat16(), positions(1, 3, 3, 2).bfloat16()
     check(lambda x, g: grid_sample(x, g, align_corners=True), x, grid, rounding=0.1)
+
+
+@pytest.mark.parametrize(("mode", "padding"), MODES_2D)
+@pytest.mark.parametrize("last", [False, True])
+def test_corners_stored_for_all_channels(mode: str, padding: str, last: bool) -> None:
+    x = torch.randn(2, 5, 4, 6)
+    if last:
+        x = x.to(memory_format=torch.channels_last)
+    grid = positions(2, 3, 6, 2)
+    if mode != "bicubic":
+        x[:, :, 1, 2] = float("inf")
+        grid[0, 0, 0, 0], grid[0, 0, 1, 1], grid[1, 0, 0, 0] = float("nan"), 1e30, float("-inf")
+    check(lambda x, grid: grid_sample(x, grid, mode, padding, False), x, grid, rtol=1e-4, atol=1e-5)
+
+
+def test_corners_of_volumes_stored_for_all_channels() -> None:
+    grid = positions(2, 3, 2, 2, 3)
+    check(lambda x, g: grid_sample(x, g, "bilinear", "zeros", True), torch.randn(2, 4, 3, 4, 2), grid)

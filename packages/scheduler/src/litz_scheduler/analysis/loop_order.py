@@ -8,7 +8,17 @@ from dataclasses import dataclass, replace
 from litz_ir.contraction import tiled_sum
 from litz_ir.loops import Axis, UserCombiner
 from litz_ir.plan import Accumulate, Phase, ScanStore, Statement, Store
-from litz_ir.scalar import Expr, Index, Load, nested_reductions, substitute_expr, walk
+from litz_ir.scalar import (
+    Expr,
+    Index,
+    Indirect,
+    Load,
+    indirects_in,
+    map_indirects,
+    nested_reductions,
+    substitute_expr,
+    walk,
+)
 from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols, mul, substitute, symbol
 from litz_scheduler.analysis.cost import estimate
 
@@ -58,7 +68,8 @@ def loads_of(statements: Iterable[Statement]) -> tuple[Size, ...]:
 def terms_of(statements: Sequence[Statement]) -> tuple[Size, ...]:
     """Return each distinct index term of statements: element offsets, and indices used as values."""
     found = dict.fromkeys(term for statement in statements for _, term in stores_of(statement))
-    for node in nodes_of(statements):
+    places = [atom.value for term in found for atom in indirects_in(term)]
+    for node in walk(*places, *(body for statement in statements for body in bodies_of(statement))):
         found.update(dict.fromkeys(node.terms if isinstance(node, Load | Index) else ()))
     return tuple(found)
 
@@ -209,11 +220,18 @@ def _collapse(nest: LoopNest, which: str) -> LoopNest:
 
 
 def _mergeable(term: Size, outer: Axis, inner: Axis) -> bool:
+    # Loads of indirect indices are terms of their own.
+    term = map_indirects(term, _opaque)
     a, b = coefficient(term, outer.name), coefficient(term, inner.name)
     if a is None or b is None:
         return False
     other = {outer.name, inner.name}
     return not (free_symbols(a) | free_symbols(b)) & other and a == mul(b, inner.size)
+
+
+def _opaque(index: Indirect) -> Size:
+    """Return a symbol in place of an indirect index, or the index where its dimension depends on symbols."""
+    return symbol(f"indirect_{id(index)}") if isinstance(index.size, int) else index
 
 
 def _rebuilt(nest: LoopNest, which: str, axes: tuple[Axis, ...], mapping: dict[str, Size]) -> LoopNest:

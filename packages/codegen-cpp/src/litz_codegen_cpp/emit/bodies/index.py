@@ -66,6 +66,10 @@ class Indices:
         """Return the ``i64`` value of an indirect index, wrapped and checked; a scalar or one per lane."""
         raise NotImplementedError
 
+    def value(self, expr: Expr) -> CppValue:
+        """Return the value of an expression."""
+        raise NotImplementedError
+
     # --- scalars --------------------------------------------------------------------------------------------
 
     def scalar(self, x: Size) -> IndexText:
@@ -345,6 +349,9 @@ class Indices:
             case Min() | Max():
                 return self._lane_extremum(x, narrow)
             case Indirect():
+                if narrow and x.check == "assumed" and not x.wrap and x.value.dtype == i32:
+                    value = self.context.spread(self.value(x.value))
+                    return IndexText(value.registers[0], value.scope_level, True, value.reads)
                 value = self.context.spread(self.indirect(x))
                 return IndexText(
                     f"convert<int32_t>({value.registers[0]})" if narrow else value.registers[0],

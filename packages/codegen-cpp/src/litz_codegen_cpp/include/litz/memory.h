@@ -117,10 +117,42 @@ LITZ_FN V raw_gather(const elem<V>* p, X at) {
 #undef LITZ_ROW
   else return collect_at<V>(p, at, indices_to<lane_count<V>>());
 }
-// Lanes outside the mask read the element of a lane inside: no address is made of their indices.
+// True where the machine gathers lanes of a mask, and accesses no others.
+template <class V, class X>
+LITZ_FN constexpr bool gathers_lanes() {
+  if constexpr (is_wide<V>) return gathers_lanes<half<V>, half<X>>();
+  else if constexpr (is_wide<X> && sizeof(elem<V>) >= 4) return gathers_lanes<half<V>, half<X>>();
+#define LITZ_ROW(type, bytes, index, bits, gather) \
+  else if constexpr (sizeof(V) == bytes && sizeof(elem<V>) == sizeof(type) && sizeof(elem<X>) == sizeof(index)) return true;
+  LITZ_GATHERS(LITZ_ROW)
+#undef LITZ_ROW
+  else return false;
+}
+template <class V, class X>
+LITZ_FN V raw_gather_bits(const elem<V>* p, X at, uint32_t active) {
+  constexpr int count = lane_count<V> / 2;
+  if constexpr (is_wide<V>)
+    return {raw_gather_bits<half<V>>(p, low(at), active & ((1u << count) - 1)),
+            raw_gather_bits<half<V>>(p, high(at), active >> count)};
+  else if constexpr (is_wide<X> && sizeof(elem<V>) >= 4)
+    return join<V>(raw_gather_bits<half<V>>(p, low(at), active & ((1u << count) - 1)),
+                   raw_gather_bits<half<V>>(p, high(at), active >> count));
+#define LITZ_ROW(type, bytes, index, bits, gather)                                                            \
+  else if constexpr (sizeof(V) == bytes && sizeof(elem<V>) == sizeof(type) && sizeof(elem<X>) == sizeof(index)) { \
+    typedef type native __attribute__((vector_size(bytes)));                                                  \
+    typedef index places __attribute__((vector_size(bytes / sizeof(type) * sizeof(index))));                  \
+    return (V)__builtin_ia32_##gather(native{}, p, (places)at, (bits)active, sizeof(type));                   \
+  }
+  LITZ_GATHERS(LITZ_ROW)
+#undef LITZ_ROW
+  else return V{};
+}
+// Without such an instruction, lanes outside the mask read the element of a lane inside: no address is made of their
+// indices.
 template <class V, class X>
 LITZ_FN V raw_gather_lanes(const elem<V>* p, X at, mask m) {
   uint32_t bits = mask_bits(m);
+  if constexpr (gathers_lanes<V, X>()) return raw_gather_bits<V>(p, at, bits);
   if (bits == 0) return V{};
   at = select(m, at, splat<X>(lane(at, __builtin_ctz(bits))));
   return select(m, raw_gather<V>(p, at), V{});

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from litz_ir.dtypes import DType, compute_dtype, f64, i64
+from litz_ir.device import CPU
+from litz_ir.dtypes import DType, compute_dtype, f64, i32, i64
 from litz_ir.scalar import Expr, build
 from litz_ir.symbols import Size
 from litz_lowering.contexts.context import Axes, Declined, LoweringContext, Tensor
@@ -78,6 +79,19 @@ class _ResamplingWindow:
         index = self.ctx.indirect(here.expr, self.size, check="clamped")
         return index, f.where(here < end, weight, 0)
 
+    def stored(self) -> tuple[Tensor, Tensor]:
+        """Store the elements of each window, as ``i32``, and their shares, by step and result."""
+        norms, ctx, shape = self.norms(), self.ctx, (self.reach, self.count)
+
+        def place(axes: Axes) -> Expr:
+            return f.minimum(self.first(axes[1]) + f.index(axes[0]), self.size - 1).to(i32).expr
+
+        def share(axes: Axes) -> Expr:
+            return (self.element(axes[1], axes[0])[1] / Num(norms.load((axes[1],)))).expr
+
+        places = ctx.pointwise(place, ctx.temporary(i32, shape), f"place{self.d}")
+        return places, ctx.pointwise(share, ctx.temporary(self.dtype, shape), f"share{self.d}")
+
     def norms(self) -> Tensor:
         """Sum of the weights of each result."""
         kind = self.ctx.temporary(self.dtype, (self.count,))
@@ -87,12 +101,21 @@ class _ResamplingWindow:
 
     def resized(self, x: Tensor) -> Tensor:
         """Resize this dimension of ``x``."""
-        norms, shape = self.norms(), [*x.shape]
+        shape = [*x.shape]
         shape[self.d] = self.count
+        # A GPU computes weights faster than it starts a kernel for them.
+        stored = self.stored() if x.device == CPU else None
+        norms = self.norms() if stored is None else stored[1]
+
+        def tap(i: Size, step: Size) -> tuple[Size, Num]:
+            if stored is None:
+                index, weight = self.element(i, step)
+                return index, weight / Num(norms.load((i,)))
+            place, share = stored[0].load((step, i)), Num(stored[1].load((step, i)))
+            return self.ctx.indirect(place, self.size, check="assumed"), share
 
         def body(outer: Axes, inner: Axes) -> Expr:
-            index, weight = self.element(outer[self.d], inner[0])
-            share = weight / Num(norms.load((outer[self.d],)))
+            index, share = tap(outer[self.d], inner[0])
             element = x.load((*outer[: self.d], index, *outer[self.d + 1 :]))
             return (Num(build.cast(element, self.dtype)) * share).expr
 

@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from litz_ir.dtypes import DType, compute_dtype, i64
+from litz_ir.device import CPU
+from litz_ir.dtypes import DType, compute_dtype, i32, i64
 from litz_ir.scalar import Expr, build
-from litz_ir.symbols import Size, floordiv, mod
+from litz_ir.symbols import Size, floordiv, mod, product
 from litz_lowering.contexts.context import Axes, LoweringContext, Tensor
 from litz_lowering.contexts.registry import rule
 from litz_lowering.expressions import formula as f
-from litz_lowering.expressions.formula import Num
+from litz_lowering.expressions.formula import Num, extreme
 from litz_lowering.rules.indexing.scatter import zeros
 from litz_lowering.rules.nn.resampling_kernels import keys, keys_slope
 
@@ -27,6 +28,9 @@ _Mode = Literal["linear", "nearest", "cubic"]
 _MODES: tuple[_Mode, ...] = ("linear", "nearest", "cubic")
 _PADDINGS: tuple[Padding, ...] = ("zeros", "border", "reflection")
 """Padding modes in the order of ATen's enumeration; :data:`_MODES` lists interpolation modes likewise."""
+
+_FEW_CHANNELS = 4
+"""Below so many channels each result computes its neighbours, which takes less than to store and load them."""
 
 _CUBIC = -0.75
 """Parameter of the cubic kernel, as in eager."""
@@ -111,6 +115,16 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True)
+class Corner:
+    """One neighbour per dimension of every point of a grid, in memory."""
+
+    place: Tensor
+    """Row-major position of the element among those of its channel, an ``i32``; -1 where there is none."""
+    weight: Tensor | None
+    """The product of the weights, None where that is 1."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Sampler:
     """A grid over the spatial dimensions of a tensor, read at a batch and a point."""
 
@@ -145,6 +159,54 @@ class _Sampler:
             here = f.floor(here)
         exists = (here >= 0) & (here < how.size(size))
         return Neighbour(here.to(i64), exists, weight, by_position * factor)
+
+    def stored(self) -> list[Corner]:
+        """Store the corners of every point once for all channels; empty where each result computes its own."""
+        channels = self.x.shape[1]
+        if self.x.device != CPU or (isinstance(channels, int) and channels < _FEW_CHANNELS):
+            return []
+        elements = product(self.spatial)
+        if not isinstance(elements, int) or elements > extreme(i32, largest=True):
+            return []
+        shape, taps = self.grid.shape[:-1], range(self.how.reach)
+
+        def near(axes: Axes, taps: Sequence[int]) -> list[Neighbour]:
+            return [self.neighbour(axes[0], tuple(axes[1:]), d, tap) for d, tap in enumerate(taps)]
+
+        def corner(taps: tuple[int, ...]) -> Corner:
+            name = "".join(map(str, taps))
+
+            def place(axes: Axes) -> Expr:
+                found = near(axes, taps)
+                total = found[0].index.to(i32)
+                for neighbour, size in zip(found[1:], self.spatial[1:]):
+                    total = total * f.index(size).to(i32) + neighbour.index.to(i32)
+                return f.where(_exist(found), total, -1).expr
+
+            def share(axes: Axes) -> Expr:
+                return weight(near(axes, taps)).expr
+
+            at = self.ctx.pointwise(place, self.ctx.temporary(i32, shape), f"place{name}")
+            if self.how.mode == "nearest":
+                return Corner(at, None)
+            return Corner(
+                at, self.ctx.pointwise(share, self.ctx.temporary(self.how.dtype, shape), f"weight{name}")
+            )
+
+        return [corner(each) for each in itertools.product(taps, repeat=len(self.spatial))]
+
+    def weighted(self, corner: Corner, batch: Size, channel: Size, point: Axes) -> Num:
+        """Element at a corner times its weight; zero where there is none."""
+        at = (batch, *point)
+        number = Num(corner.place.load(at))
+        rest: Size = self.ctx.indirect(number.expr, product(self.spatial), check="assumed")
+        index: list[Size] = []
+        for size in reversed(self.spatial):
+            index.insert(0, mod(rest, size))
+            rest = floordiv(rest, size)
+        element = build.cast(self.x.load((batch, channel, *index)), self.how.dtype)
+        found = Num(build.masked((number >= 0).expr, element, build.const(0, self.how.dtype)))
+        return found if corner.weight is None else found * Num(corner.weight.load(at))
 
     def value(self, batch: Size, channel: Size, near: Sequence[Neighbour]) -> Num:
         """Element at the neighbours of all dimensions; zero where one is outside the tensor."""
@@ -199,9 +261,12 @@ def grid_sampler(
 ) -> Tensor:
     """Weighted sum of the neighbours of each position."""
     sampler = _sampler(ctx, x, grid, interpolation, padding, align_corners)
+    stored = sampler.stored()
 
     def body(axes: Axes) -> Expr:
         batch, channel, *point = axes
+        if stored:
+            return _total([sampler.weighted(corner, batch, channel, tuple(point)) for corner in stored]).expr
         near = sampler.corners(batch, tuple(point))
         return _total([sampler.value(batch, channel, n) * weight(n) for n in near]).expr
 

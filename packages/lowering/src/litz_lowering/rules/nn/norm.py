@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from litz_ir.device import CPU
 from litz_ir.dtypes import DType, compute_dtype
 from litz_ir.loops import TensorType
 from litz_ir.scalar import Expr, build
@@ -170,34 +171,85 @@ def group_norm(
     """Normalised values, mean and reciprocal deviation over each group of channels and all positions."""
     out, mean_type, rstd_type = tensor_types(ctx, 3)
     dtype, width = compute_dtype(x.dtype), floordiv(C, group)
-    over = [width, *x.shape[2:]]
-    number = count(ctx, over, dtype)
+    number = count(ctx, [width, *x.shape[2:]], dtype)
     load = element_reader(x, dtype)
+    sums = _sums_by_channel if _has_adjacent_channels(x, group) else _sums_by_group
+    total, by = sums(ctx, x, group, "sum", lambda axes, _: load(axes))
+    mean = ctx.pointwise(lambda axes: (Num(total.load(axes)) / number).expr, total.type, "mean")
 
-    def element(axes: Axes, inner: Axes) -> Num:
-        return load((axes[0], add(mul(axes[1], width), inner[0]), *inner[1:]))
+    def square(axes: Axes, at: Axes) -> Num:
+        difference = load(axes) - Num(mean.load(at))
+        return difference * difference
 
-    kind = ctx.temporary(dtype, mean_type.shape)
-    total = ctx.reduction("sum", lambda axes, inner: element(axes, inner).expr, over, (kind,), ("sum",))[0]
-    mean = ctx.pointwise(lambda axes: (Num(total.load(axes)) / number).expr, kind, "mean")
-
-    def square(axes: Axes, inner: Axes) -> Expr:
-        difference = element(axes, inner) - Num(mean.load(axes))
-        return (difference * difference).expr
-
-    squares = ctx.reduction("sum", square, over, (kind,), ("squares",))[0]
-    rstd = ctx.pointwise(lambda axes: f.rsqrt(Num(squares.load(axes)) / number + eps).expr, kind, "rstd")
+    squares, _ = sums(ctx, x, group, "squares", square)
+    rstd = ctx.pointwise(
+        lambda axes: f.rsqrt(Num(squares.load(axes)) / number + eps).expr, squares.type, "rstd"
+    )
 
     def body(axes: Axes) -> Expr:
-        at = (axes[0], floordiv(axes[1], width))
+        at = by(axes)
         value = (load(axes) - Num(mean.load(at))) * Num(rstd.load(at))
         channel = (axes[1],)
         return affine(
             value, optional_element(weight, dtype, channel), optional_element(bias, dtype, channel)
         ).expr
 
+    def of_group(axes: Axes) -> Axes:
+        """Return the element of the sums that a group has."""
+        return axes if sums is _sums_by_group else (axes[0], mul(axes[1], width))
+
     return (
         ctx.pointwise(body, out, "0"),
-        ctx.pointwise(mean.load, mean_type, "1"),
-        ctx.pointwise(rstd.load, rstd_type, "2"),
+        ctx.pointwise(lambda axes: mean.load(of_group(axes)), mean_type, "1"),
+        ctx.pointwise(lambda axes: rstd.load(of_group(axes)), rstd_type, "2"),
     )
+
+
+_Summand = Callable[[Axes, Axes], Num]
+"""Function from an element of the input, and the element of the sums that its group has, to what is summed."""
+
+_GroupOf = Callable[[Axes], Axes]
+"""Function from an element of the input to the element of a tensor of sums that its group has."""
+
+
+def _has_adjacent_channels(x: Tensor, group: int) -> bool:
+    """True where a CPU reads channels of several groups next to one another.
+
+    A register then has channels of a group each only if it sums them apart.
+    """
+    return x.device == CPU and x.rank > 2 and group > 1 and x.type.layout.strides[1] == 1
+
+
+def _sums_by_group(
+    ctx: LoweringContext, x: Tensor, group: int, name: str, element: _Summand
+) -> tuple[Tensor, _GroupOf]:
+    """Sum over each group, as a tensor with an element for each sample and group."""
+    width = floordiv(x.shape[1], group)
+    kind = ctx.temporary(compute_dtype(x.dtype), (x.shape[0], group))
+
+    def body(axes: Axes, inner: Axes) -> Expr:
+        return element((axes[0], add(mul(axes[1], width), inner[0]), *inner[1:]), axes).expr
+
+    (total,) = ctx.reduction("sum", body, (width, *x.shape[2:]), (kind,), (name,))
+    return total, lambda axes: (axes[0], floordiv(axes[1], width))
+
+
+def _sums_by_channel(
+    ctx: LoweringContext, x: Tensor, group: int, name: str, element: _Summand
+) -> tuple[Tensor, _GroupOf]:
+    """Sum over each channel and then over each group, as a tensor with an element for each sample and channel."""
+    width = floordiv(x.shape[1], group)
+    kind = ctx.temporary(compute_dtype(x.dtype), x.shape[:2])
+    (channels,) = ctx.reduction(
+        "sum",
+        lambda axes, inner: element((*axes, *inner), axes).expr,
+        x.shape[2:],
+        (kind,),
+        (f"channel_{name}",),
+    )
+
+    def body(axes: Axes, inner: Axes) -> Expr:
+        return channels.load((axes[0], add(mul(floordiv(axes[1], width), width), inner[0])))
+
+    (total,) = ctx.reduction("sum", body, (width,), (kind,), (name,))
+    return total, lambda axes: (axes[0], axes[1])
