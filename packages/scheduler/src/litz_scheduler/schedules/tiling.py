@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from litz_ir.contraction import tiled_sum
 from litz_ir.loops import Axis, UserCombiner
-from litz_ir.plan import Accumulate, CpuLoops, ScanStore, Schedule, TileRequest
-from litz_ir.scalar import HEAVY, OPS, Op, walk
+from litz_ir.plan import Accumulate, CpuLoops, ScanStore, Schedule, Statement, Store, TileRequest
+from litz_ir.scalar import HEAVY, OPS, Op, indirects_in, walk
 from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols
 from litz_ir.target import Capabilities
 from litz_scheduler.analysis.cost import estimate, points
@@ -106,7 +106,9 @@ def _vector_axis(
     candidates = [axes[-1] for axes in (nest.inner, nest.outer) if axes]
     if has_scratch:
         candidates = [a for a in candidates if a in nest.inner]
-    scans = [s for p in nest.phases for s in p.statements if isinstance(s, ScanStore)]
+    statements = [statement for phase in nest.phases for statement in phase.statements]
+    candidates = [a for a in candidates if not any(_combines_one_by_one(s, a.name) for s in statements)]
+    scans = [s for s in statements if isinstance(s, ScanStore)]
     if not all(_scans_lanes(scan, options) for scan in scans):
         candidates = [a for a in candidates if a not in nest.inner]
     if wanted != "best":
@@ -115,6 +117,13 @@ def _vector_axis(
     scores = {axis.name: _efficiency(nest, axis, lanes, symbols) for axis in candidates}
     best = max(scores, key=lambda name: scores[name], default=None)
     return best if best is not None and scores[best] >= _MIN_EFFICIENCY else None
+
+
+def _combines_one_by_one(statement: Statement, axis: str) -> bool:
+    """Return True for a store that adds to elements which memory decides along an axis: two lanes may have one."""
+    if not isinstance(statement, Store) or statement.mode == "set":
+        return False
+    return any(axis in free_symbols(atom) for atom in indirects_in(statement.offset))
 
 
 _ANY_ORDER = frozenset(("min", "max", "any", "all", "xor"))
