@@ -15,7 +15,9 @@ LAST = torch.channels_last
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_group_norm_of_adjacent_channels(groups: int, dtype: torch.dtype, dynamic: bool) -> None:
     def program(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        normal, mean, rstd = torch.native_group_norm(x, w, b, x.shape[0], 12, x.shape[2] * x.shape[3], groups, 1e-5)
+        normal, mean, rstd = torch.native_group_norm(
+            x, w, b, x.shape[0], 12, x.shape[2] * x.shape[3], groups, 1e-5
+        )
         return normal, mean.float(), rstd.float()
 
     x = (values(3, 12, 7, 5, dtype=dtype) + 3).to(memory_format=LAST)

@@ -68,8 +68,8 @@ def loads_of(statements: Iterable[Statement]) -> tuple[Size, ...]:
 def terms_of(statements: Sequence[Statement]) -> tuple[Size, ...]:
     """Return each distinct index term of statements: element offsets, and indices used as values."""
     found = dict.fromkeys(term for statement in statements for _, term in stores_of(statement))
-    places = [atom.value for term in found for atom in indirects_in(term)]
-    for node in walk(*places, *(body for statement in statements for body in bodies_of(statement))):
+    indices = [atom.value for term in found for atom in indirects_in(term)]
+    for node in walk(*indices, *(body for statement in statements for body in bodies_of(statement))):
         found.update(dict.fromkeys(node.terms if isinstance(node, Load | Index) else ()))
     return tuple(found)
 
@@ -221,7 +221,7 @@ def _collapse(nest: LoopNest, which: str) -> LoopNest:
 
 def _mergeable(term: Size, outer: Axis, inner: Axis) -> bool:
     # Loads of indirect indices are terms of their own.
-    term = map_indirects(term, _opaque)
+    term = map_indirects(term, _as_symbol)
     a, b = coefficient(term, outer.name), coefficient(term, inner.name)
     if a is None or b is None:
         return False
@@ -229,7 +229,7 @@ def _mergeable(term: Size, outer: Axis, inner: Axis) -> bool:
     return not (free_symbols(a) | free_symbols(b)) & other and a == mul(b, inner.size)
 
 
-def _opaque(index: Indirect) -> Size:
+def _as_symbol(index: Indirect) -> Size:
     """Return a symbol in place of an indirect index, or the index where its dimension depends on symbols."""
     return symbol(f"indirect_{id(index)}") if isinstance(index.size, int) else index
 

@@ -74,8 +74,8 @@ def segments(
     if sum(_nodes(each.phases) for each in found) > _LARGEST:
         return ()
     whole = _cost(Segment(0, axis.size, tuple(phases)), axis.name, lanes)
-    parts = sum(_cost(each, axis.name, lanes) for each in found)
-    return found if parts < whole else ()
+    divided = sum(_cost(each, axis.name, lanes) for each in found)
+    return found if divided < whole else ()
 
 
 def _is_divisible(phase: Phase) -> bool:
@@ -113,10 +113,10 @@ def _borders(segment: Segment, axis: str) -> Iterator[int]:
             distance = _distance(node)
             if distance is not None:
                 yield from _inside(_crossings(distance, axis, node.name), low, high)
-        terms.update(part for term in node.terms for part in _parts(term))
+        terms.update(part for term in node.terms for part in _subterms(term))
     for phase in segment.phases:
         terms.update(
-            part for each in phase.statements if isinstance(each, Store) for part in _parts(each.offset)
+            part for each in phase.statements if isinstance(each, Store) for part in _subterms(each.offset)
         )
     for term in terms:
         if axis not in term.free_symbols:
@@ -132,12 +132,12 @@ def _inside(points: Sequence[int], low: int, high: int) -> Iterator[int]:
     return (point for point in points if low < point < high)
 
 
-def _parts(term: Size) -> Iterator[Term]:
+def _subterms(term: Size) -> Iterator[Term]:
     """Yield a term and all terms below it."""
     if isinstance(term, Term):
         yield term
         for child in term.children():
-            yield from _parts(child)
+            yield from _subterms(child)
 
 
 def _distance(node: Op) -> Size | None:
@@ -271,7 +271,7 @@ def _has_quotients(phases: Sequence[Phase], axis: str) -> bool:
     return any(
         isinstance(part, FloorDiv | Mod) and axis in part.free_symbols
         for term in terms
-        for part in _parts(term)
+        for part in _subterms(term)
     )
 
 
@@ -279,7 +279,7 @@ def _cost(segment: Segment, axis: str, lanes: int) -> int:
     """Return the operations of a segment's steps along the axis, each of one register."""
     total = _STEP
     for node in walk(*_values(segment.phases)):
-        moving = [part for term in node.terms for part in _parts(term) if axis in free_symbols(part)]
+        moving = [part for term in node.terms for part in _subterms(term) if axis in free_symbols(part)]
         irregular = sum(isinstance(part, Min | Max | FloorDiv | Mod) for part in moving)
         total += 1 + _IRREGULAR * irregular
         if isinstance(node, Load) and any(coefficient(term, axis) is None for term in node.index):

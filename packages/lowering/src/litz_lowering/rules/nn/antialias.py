@@ -83,14 +83,14 @@ class _ResamplingWindow:
         """Store the elements of each window, as ``i32``, and their shares, by step and result."""
         norms, ctx, shape = self.norms(), self.ctx, (self.reach, self.count)
 
-        def place(axes: Axes) -> Expr:
+        def position(axes: Axes) -> Expr:
             return f.minimum(self.first(axes[1]) + f.index(axes[0]), self.size - 1).to(i32).expr
 
         def share(axes: Axes) -> Expr:
             return (self.element(axes[1], axes[0])[1] / Num(norms.load((axes[1],)))).expr
 
-        places = ctx.pointwise(place, ctx.temporary(i32, shape), f"place{self.d}")
-        return places, ctx.pointwise(share, ctx.temporary(self.dtype, shape), f"share{self.d}")
+        positions = ctx.pointwise(position, ctx.temporary(i32, shape), f"position{self.d}")
+        return positions, ctx.pointwise(share, ctx.temporary(self.dtype, shape), f"share{self.d}")
 
     def norms(self) -> Tensor:
         """Sum of the weights of each result."""
@@ -111,8 +111,8 @@ class _ResamplingWindow:
             if stored is None:
                 index, weight = self.element(i, step)
                 return index, weight / Num(norms.load((i,)))
-            place, share = stored[0].load((step, i)), Num(stored[1].load((step, i)))
-            return self.ctx.indirect(place, self.size, check="assumed"), share
+            position, share = stored[0].load((step, i)), Num(stored[1].load((step, i)))
+            return self.ctx.indirect(position, self.size, check="assumed"), share
 
         def body(outer: Axes, inner: Axes) -> Expr:
             index, share = tap(outer[self.d], inner[0])

@@ -118,7 +118,7 @@ class Neighbour:
 class Corner:
     """One neighbour per dimension of every point of a grid, in memory."""
 
-    place: Tensor
+    position: Tensor
     """Row-major position of the element among those of its channel, an ``i32``; -1 where there is none."""
     weight: Tensor | None
     """The product of the weights, None where that is 1."""
@@ -176,7 +176,7 @@ class _Sampler:
         def corner(taps: tuple[int, ...]) -> Corner:
             name = "".join(map(str, taps))
 
-            def place(axes: Axes) -> Expr:
+            def position(axes: Axes) -> Expr:
                 found = near(axes, taps)
                 total = found[0].index.to(i32)
                 for neighbour, size in zip(found[1:], self.spatial[1:]):
@@ -186,7 +186,7 @@ class _Sampler:
             def share(axes: Axes) -> Expr:
                 return weight(near(axes, taps)).expr
 
-            at = self.ctx.pointwise(place, self.ctx.temporary(i32, shape), f"place{name}")
+            at = self.ctx.pointwise(position, self.ctx.temporary(i32, shape), f"position{name}")
             if self.how.mode == "nearest":
                 return Corner(at, None)
             return Corner(
@@ -198,7 +198,7 @@ class _Sampler:
     def weighted(self, corner: Corner, batch: Size, channel: Size, point: Axes) -> Num:
         """Element at a corner times its weight; zero where there is none."""
         at = (batch, *point)
-        number = Num(corner.place.load(at))
+        number = Num(corner.position.load(at))
         rest: Size = self.ctx.indirect(number.expr, product(self.spatial), check="assumed")
         index: list[Size] = []
         for size in reversed(self.spatial):
