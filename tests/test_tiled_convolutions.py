@@ -58,6 +58,10 @@ WINDOWS: dict[str, tuple[tuple[int, int, Any], dict[str, Any], tuple[int, int, i
     "long sums": ((1300, 33, 1), {}, (1, 3, 3)),
     "long sums of several taps": ((600, 33, 3), {"padding": 1}, (1, 4, 5)),
     "padded": ((20, 48, 3), {"padding": 1}, (2, 9, 11)),
+    "more weights than pixels": ((24, 330, 3), {"padding": 1}, (1, 12, 12)),
+    "more pixels than weights": ((16, 40, 3), {"padding": 1, "stride": (1, 2)}, (2, 30, 31)),
+    "64 filter points in a row": ((16, 9, (1, 64)), {"padding": (0, 40)}, (1, 3, 70)),
+    "65 filter points in a column": ((16, 9, (65, 1)), {"padding": (40, 0)}, (1, 70, 3)),
     "strided and dilated": ((20, 17, (3, 2)), {"padding": (2, 1), "stride": (2, 1), "dilation": (1, 2)}, (2, 9, 12)),
     "more padding than input": ((16, 8, 5), {"padding": 4}, (1, 2, 3)),
     "few channels": ((3, 40, 7), {"padding": 3, "stride": 2}, (2, 21, 30)),
@@ -97,6 +101,28 @@ def test_every_kind_of_window(name: str) -> None:
     if list(WINDOWS).index(name) % 2:
         images = images.to(memory_format=torch.channels_last)
     assert_like_eager(module, images)
+
+
+def test_filters_longer_than_a_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepacked_convolutions, "MOST_FILTER_POINTS", 1 << 30)
+    assert_like_eager(nn.Conv2d(16, 9, (65, 1), padding=(40, 0)).eval(), torch.randn(1, 16, 70, 3))
+
+
+def test_rows_of_residuals_and_results_are_prefetched() -> None:
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = nn.Conv2d(48, 48, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.relu(self.convolution(x) + x)
+
+    images = torch.randn(2, 48, 9, 10).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        report = litz.explain(Residual().eval(), images)
+    lines = [line for unit in report.graphs[0].units for line in str(unit).splitlines()]
+    (line,) = [line for line in lines if "pixel_rows" in line]
+    assert line.count(" + 0, 48}") == 2, line
 
 
 def test_sums_of_more_elements_than_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from litz_ir.contraction.multiplied_operands import (
 )
 from litz_ir.contraction.nest import MatmulNest, axes_by_operand, matmul_nest
 from litz_ir.contraction.signatures import by_role
-from litz_ir.contraction.tiled_sums import TiledSum, Window, is_tiled_sum, tiled_sum
+from litz_ir.contraction.tiled_sums import MOST_FILTER_POINTS, TiledSum, Window, is_tiled_sum, tiled_sum
 
 __all__ = [
     "CONVOLUTION",
@@ -36,6 +36,7 @@ __all__ = [
     "CONVOLUTION_BACKWARD",
     "F8",
     "MATMULS",
+    "MOST_FILTER_POINTS",
     "Convolution",
     "ConvolutionArguments",
     "ConvolutionCall",

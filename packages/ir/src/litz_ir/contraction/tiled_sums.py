@@ -22,6 +22,8 @@ from litz_ir.symbols.simplification import simplify
 from litz_ir.symbols.substitution import substitute
 from litz_ir.symbols.term import Size, free_symbols, symbol
 
+MOST_FILTER_POINTS = 64
+"""Most filter points along a dimension of a convolution in panels: a bit for each tells whether it is inside."""
 _NO_LIMIT = 1 << 62
 """The limit of a position that is known to be below its dimension's size."""
 

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from litz_codegen_cpp.capabilities import PANEL_VECTORS
 from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
 from litz_codegen_cpp.emit.bodies.index import LANES
+from litz_codegen_cpp.emit.loops.epilogue_rows import epilogue_rows
 from litz_codegen_cpp.emit.loops.phases import step_text, vector_loop
-from litz_ir.contraction import TiledSum, tiled_sum
+from litz_ir.contraction import MOST_FILTER_POINTS, TiledSum, tiled_sum
 from litz_ir.dtypes import f32
 from litz_ir.loops import Axis
 from litz_ir.plan import Accumulate, Kernel, cpu_loops
@@ -17,8 +18,8 @@ from litz_ir.symbols import product
 
 _HEADERS = {"copies": "library/copied_sums", "panels": "library/tiled_sums", "channels": "library/tiled_sums"}
 """The header with the routines of each kind of tiles."""
-_ADJACENT = (5, 7)
-"""Lengths of rows of filters for which elements are read once for adjacent pixels. Shorter ones take longer so."""
+_ADJACENT, _STRIDES = (3, 5, 7), (1, 2)
+"""Lengths of rows of filters, and pixels' distances in them, for which elements are read once for all pixels."""
 _COPIED_DEPTH = 8192
 """Most summed elements of a pixel that are copied: as many as the space for copies surely holds."""
 
@@ -36,9 +37,11 @@ def tiled_sum_of(kernel: Kernel, lanes: int) -> TiledSum | None:
     if not isinstance(statement, Accumulate) or (schedule.parallel, schedule.vector) != (names, names[-1]):
         return None
     found = tiled_sum(statement.combiner, statement.values, kernel.outer, first.axes, PANEL_VECTORS * lanes)
-    if found is not None and _kind(found) == "copies" and found.depth > _COPIED_DEPTH:
-        return None
-    return found
+    if found is None or found.depthwise:
+        return found
+    if _kind(found) == "copies":
+        return found if found.depth <= _COPIED_DEPTH else None
+    return found if max(map(_size, found.inner[:2])) <= MOST_FILTER_POINTS else None
 
 
 def _kind(tiled: TiledSum) -> str:
@@ -73,10 +76,10 @@ class TiledLoops:
         of, tiles = self._describe(pointers=True)
         sums, tile, at, pixel = fresh("sums"), fresh("tile"), fresh("at"), fresh("pixel")
         line(f"alignas(64) float {sums}[TILE_FLOATS];")
+        later = "" if self.tiled.depthwise else self._later()
         with context.scopes.block(f"for (int64_t {tile} = begin; {tile} < end; ++{tile}) {{"):
             line(f"const tile_range {at} = tile_of_{self._kind}({of}, {tiles}, {tile});")
-            row = f"<{self._adjacent()}>" if self.tiled.depthwise else ""
-            line(f"sum_{self._kind}{row}({of}, {at}, {sums});")
+            line(f"{self._routine()}({of}, {at}, {sums}{later});")
             opening = f"for (int64_t {pixel} = {at}.begin; {pixel} < {at}.end; ++{pixel}) {{"
             with context.scopes.block(opening) as scope:
                 self._decode(pixel, scope.axes)
@@ -97,11 +100,33 @@ class TiledLoops:
         points = product(axis.size for axis in kernel.outer)
         return f"tile_grain({self._tiles}, {points}, {cpu_loops(kernel.schedule).grain})"
 
-    def _adjacent(self) -> int:
-        """Return the filter points of a row where they are as far apart as pixels and worth code of their own, or 0."""
+    def _later(self) -> str:
+        """Define the rows that are accessed after the sums; return them as the last arguments of the routine."""
+        context = self.context
+        rows = epilogue_rows(context.kernel, self.tiled)
+        if not rows:
+            return ""
+        name = context.names.fresh("later")
+        texts = (
+            _braced((f"(const float*){context.buffers[each.buffer].pointer} + {each.start}", each.step))
+            for each in rows
+        )
+        context.scopes.line(f"const pixel_rows {name}[] = {_braced(texts)};")
+        return f", {name}, {len(rows)}"
+
+    def _routine(self) -> str:
+        """Return the routine that computes a tile."""
         tiled = self.tiled
-        length, step = _size(tiled.inner[-1]), tiled.stride(tiled.inner[-1])
-        return length if length in _ADJACENT and step == tiled.stride(tiled.pixels[-1]) else 0
+        steps = tiled.stride(tiled.pixels[-1]), tiled.stride(tiled.inner[-1])
+        length, stride = _size(tiled.inner[-1]), steps[0] // steps[1] if steps[1] else 0
+        across = [w for w in tiled.windows if w.inner == 2 or w.pixel == 2]
+        shared = all(w.inner == 2 and w.pixel == 2 and w.stride == stride * w.dilation for w in across)
+        adjacent = (
+            tiled.depthwise and length in _ADJACENT and stride in _STRIDES and steps[0] == stride * steps[1]
+        )
+        if adjacent and shared and all(w.dilation > 0 for w in across):
+            return f"sum_adjacent<{length}, {stride}, {_size(tiled.pixels[-1])}>"
+        return f"sum_{self._kind}"
 
     def _describe(self, *, pointers: bool) -> tuple[str, str]:
         """Define the sum and its tiles; return their names."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from litz_ir.contraction import convolution_arguments
+from litz_ir.contraction import MOST_FILTER_POINTS, convolution_arguments
 from litz_ir.device import CPU
 from litz_ir.dtypes import f32
 from litz_ir.fused import Decision, Reason
@@ -109,6 +109,8 @@ class _Convolution:
             return found if groups == shape[1] and taps > 1 else None
         if found.gathered:
             return found if groups == 1 and depth <= GATHERED_DEPTH else None
+        if max(weight[2:]) > MOST_FILTER_POINTS:
+            return None
         short = taps == 1 or 2 * prod(_numbers(self.result)) * depth <= flops
         return found if groups == 1 and short else None
 

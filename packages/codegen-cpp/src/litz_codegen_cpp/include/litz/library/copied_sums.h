@@ -62,7 +62,7 @@ LITZ_FN tile_range tile_of_copies(const tiled_sum& of, const copied_tiles& tiles
   const int64_t panel = tile % tiles.chunks * tiles.wide, column = tile / tiles.chunks % tiles.columns;
   const int64_t start = tile / tiles.chunks / tiles.columns * of.pixels[2], last = (panel + tiles.wide) * PANEL;
   return {start + cell_begin(of.pixels[2], tiles.columns, column), start + cell_begin(of.pixels[2], tiles.columns, column + 1),
-          panel * PANEL, last < of.channels ? last : of.channels, tiles.wide * PANEL};
+          panel * PANEL, last < of.channels ? last : of.channels, tiles.wide * PANEL, 0, 1};
 }
 
 // Copies the strip of the pixels of a tile, with zeros for elements outside of the input.
@@ -122,7 +122,7 @@ LITZ_FN auto multiply_strip_of(int64_t stride) {
 
 // Copies all elements of rows, one by one. A row has `step` floats.
 static void gather_rows(const void* self, int64_t begin, int64_t end, int64_t, int64_t, int64_t step, float* to) {
-  const tiled_sum& of = *((const walked_rows*)self)->of;
+  const tiled_sum& of = *(const tiled_sum*)self;
   const int64_t size0 = of.inner[0], size1 = of.inner[1], size2 = of.inner[2];
   const int64_t step0 = of.inner_step[0], step1 = of.inner_step[1], step2 = of.inner_step[2];
   int64_t pixel[3];
@@ -146,17 +146,19 @@ static void gather_rows(const void* self, int64_t begin, int64_t end, int64_t, i
   }
 }
 
-static __attribute__((noinline)) void sum_copies(const tiled_sum& of, const tile_range& at, float* sums) {
+static __attribute__((noinline)) void sum_copies(const tiled_sum& of, const tile_range& at, float* sums,
+                                                 const pixel_rows* later = nullptr, int64_t laters = 0) {
   alignas(64) float copies[COPY_BYTES / 4];
   strip s;
   const int64_t pixels = at.end - at.begin, depth = depth_of(of);
+  tile_job job = job_of(of, at, sums);
+  job.later = later;
+  job.laters = laters;
   if (!strip_of(of, s) || !strip_fits(of, s, pixels)) {
-    tile_job job = job_of(of, at, sums);
-    const walked_rows walk = {&of, 1, 0};
     job.taps = job.chunks = 1;
     job.length = job.last = job.k;
     job.copy = gather_rows;
-    job.rows = &walk;
+    job.rows = &of;
     return multiply_tiles(job, at.begin, at.end, at.first / PANEL, panels(at.last), copies);
   }
   const int64_t length = strip_length(of, s, pixels);
@@ -167,6 +169,7 @@ static __attribute__((noinline)) void sum_copies(const tiled_sum& of, const tile
       // The last register tile is a whole one too, and computes some sums again.
       const int64_t first = m + MOST_ROWS <= pixels || pixels < MOST_ROWS ? m : pixels - MOST_ROWS;
       float* to = sums + first * at.step + c - at.first;
+      prefetch_later(job, at.begin + m, at.begin + (m + MOST_ROWS < pixels ? m + MOST_ROWS : pixels), c);
       multiply(of, s, copies + first * s.stride, length, of.weight + c * depth, pixels - first, to, at.step);
     }
   }

@@ -20,23 +20,41 @@ static __attribute__((noinline)) void finish_elements(const tile_job& job, const
   }
 }
 
-// R rows from `m` on by one panel, for segments [begin, end).
+// Prefetches a panel's width of rows that are accessed after the product.
+LITZ_FN void prefetch_later(const tile_job& job, int64_t m, int64_t end, int64_t column) {
+  for (int64_t i = 0; i < job.laters; ++i) {
+    const float* row = job.later[i].start + m * job.later[i].step + column;
+    for (int64_t r = m; r < end; ++r, row += job.later[i].step)
+      for (int64_t v = 0; v < PANEL; v += LINE) __builtin_prefetch(row + v, 1, 2);
+  }
+}
+
+// R rows from `m` on by one panel, for segments [begin, end). Each step prefetches a line at `ahead`, which moves on by
+// `step_ahead` floats.
 template <int R>
-static void multiply_tile(const tile_job& job, int64_t m, int64_t begin, int64_t end, int64_t panel, const float* b) {
+static void multiply_tile(const tile_job& job, int64_t m, int64_t begin, int64_t end, int64_t panel, const float* b,
+                          const float* ahead, int64_t step_ahead) {
   vec<float> sums[R][VECTORS] = {};
   const float* rows[R];
   for (int64_t segment = begin; segment < end; ++segment) {
     job.pointers(job.rows, m, segment, R, rows);
     const int64_t length = (segment + 1) % job.chunks ? job.length : job.last;
-    for (int64_t k = 0; k < length; ++k, b += PANEL) {
-      vec<float> columns[VECTORS];
-#pragma GCC unroll 2
-      for (int v = 0; v < VECTORS; ++v) columns[v] = load(b + v * LITZ_LANES);
+    for (int64_t k = 0; k < length;) {
+      if (job.ahead)
 #pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) {
-        const vec<float> element = broadcast<float>(rows[r][k]);
+        for (int r = 0; r < R; ++r) __builtin_prefetch(rows[r] + k + R * job.ahead, 0, 2);
+      const int64_t stop = k + LINE < length ? k + LINE : length;
+      for (; k < stop; ++k, b += PANEL, ahead += step_ahead) {
+        vec<float> columns[VECTORS];
+        __builtin_prefetch(ahead, 0, 2);
 #pragma GCC unroll 2
-        for (int v = 0; v < VECTORS; ++v) sums[r][v] = mul_add(element, columns[v], sums[r][v]);
+        for (int v = 0; v < VECTORS; ++v) columns[v] = load(b + v * LITZ_LANES);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) {
+          const vec<float> element = broadcast<float>(rows[r][k]);
+#pragma GCC unroll 2
+          for (int v = 0; v < VECTORS; ++v) sums[r][v] = mul_add(element, columns[v], sums[r][v]);
+        }
       }
     }
   }
@@ -64,7 +82,8 @@ static void multiply_tile(const tile_job& job, int64_t m, int64_t begin, int64_t
     }
 }
 
-typedef void (*tile_function)(const tile_job&, int64_t, int64_t, int64_t, int64_t, const float*);
+typedef void (*tile_function)(const tile_job&, int64_t, int64_t, int64_t, int64_t, const float*,
+                              const float*, int64_t);
 template <int R>
 LITZ_FN tile_function tile_of(int rows) {
   if constexpr (R == 1) return multiply_tile<1>;
@@ -81,13 +100,18 @@ static void copied_pointers(const void* self, int64_t m, int64_t, int count, con
 }
 
 static void multiply_block(const tile_job& job, int64_t begin, int64_t end, int64_t segment, int64_t stop, int64_t at,
-                           int64_t first, int64_t last) {
+                           int64_t length, int64_t first, int64_t last) {
   const int64_t count = (end - begin + MOST_ROWS - 1) / MOST_ROWS;
   for (int64_t panel = first; panel < last; ++panel) {
     const float* b = job.prepacked + (panel * job.k + at) * PANEL;
+    // The tiles of all parts share the prefetches of what is multiplied next.
+    const float* next = b + (panel + 1 < last ? job.k : length) * PANEL;
+    const int64_t shares = job.parts > 1 ? job.parts * count : count, share = job.part * count;
+    const int64_t each = (length + shares - 1) / shares * PANEL, step = (PANEL + shares - 1) / shares;
     for (int64_t tile = 0; tile < count; ++tile) {  // of nearly equal heights, since flat ones wait for sums
       const int64_t m = begin + cell_begin(end - begin, count, tile), until = begin + cell_begin(end - begin, count, tile + 1);
-      tile_of<MOST_ROWS>(int(until - m))(job, m, segment, stop, panel, b);
+      if (segment == 0) prefetch_later(job, m, until, panel * PANEL);
+      tile_of<MOST_ROWS>(int(until - m))(job, m, segment, stop, panel, b, next + (share + tile) * each, step);
     }
   }
 }
@@ -111,9 +135,9 @@ static void multiply_tiles(const tile_job& job, int64_t begin, int64_t end, int6
         own.rows = &source;
         own.pointers = copied_pointers;
         own.copy = nullptr;
-        multiply_block(own, m, until, segment, stop, at, first, last);
+        multiply_block(own, m, until, segment, stop, at, length, first, last);
       } else {
-        multiply_block(job, m, until, segment, stop, at, first, last);
+        multiply_block(job, m, until, segment, stop, at, length, first, last);
       }
       at += length;
       segment = stop;

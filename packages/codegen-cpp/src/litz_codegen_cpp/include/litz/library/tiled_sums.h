@@ -62,20 +62,48 @@ LITZ_FN int64_t tile_grain(int64_t tiles, int64_t points, int64_t grain) {
 
 alignas(64) static const float NO_ELEMENTS[DEPTH] = {};
 
+// The first element of each pixel of a tile, and a bit for each filter point of two axes that is inside of the input.
 struct walked_rows {
-  const tiled_sum* of;
-  int64_t chunks, length;
+  int64_t taps, chunks, length;  // filter points of the second axis, and segments of a filter point
+  int64_t first;                 // pixel
+  int64_t step[2];
+  const float* start[TILE_ROWS];
+  uint64_t inside[2][TILE_ROWS];
 };
-static void walked_pointers(const void* self, int64_t m, int64_t segment, int count, const float** rows) {
-  const auto* walk = (const walked_rows*)self;
-  const tiled_sum& of = *walk->of;
-  const int64_t tap = segment / walk->chunks;
-  const int64_t inner[3] = {tap / of.inner[1], tap % of.inner[1], 0};
-  const int64_t offset = inner[0] * of.inner_step[0] + inner[1] * of.inner_step[1] + segment % walk->chunks * walk->length;
+LITZ_FN uint64_t first_bits(int64_t count) { return count <= 0 ? 0 : count >= 64 ? ~uint64_t(0) : (uint64_t(1) << count) - 1; }
+
+// The filter points of an axis that are inside at a point of the pixels' axis.
+LITZ_FN uint64_t points_of_window(const window& w, int64_t pixel, int64_t count) {
+  const int64_t before = w.padding - pixel * w.stride;  // the first position is that far outside
+  if (w.dilation == 1) return first_bits(before + w.limit < count ? before + w.limit : count) & ~first_bits(before);
+  uint64_t found = 0;
+  for (int64_t k = 0; k < count; ++k) found |= uint64_t(uint64_t(k * w.dilation - before) < uint64_t(w.limit)) << k;
+  return found;
+}
+LITZ_FN void walk_pixels(const tiled_sum& of, int64_t begin, int64_t end, walked_rows& walk) {
   int64_t pixel[3];
-  pixel_of(of, m, pixel);
-  for (int r = 0; r < count; ++r, advance(of, pixel))
-    rows[r] = in_windows(of, pixel, inner) ? element_of(of, pixel) + offset : NO_ELEMENTS;
+  pixel_of(of, begin, pixel);
+  for (int64_t k = 0; k < end - begin; ++k, advance(of, pixel)) {
+    uint64_t inside[2] = {~uint64_t(0), ~uint64_t(0)};
+    for (int64_t i = 0; i < of.windows; ++i) {
+      const window& w = of.window_of[i];
+      inside[w.inner] &= points_of_window(w, pixel[w.pixel], of.inner[w.inner]);
+    }
+    walk.start[k] = element_of(of, pixel);
+    walk.inside[0][k] = inside[0];
+    walk.inside[1][k] = inside[1];
+  }
+}
+static void walked_pointers(const void* self, int64_t m, int64_t segment, int count, const float** rows) {
+  const auto& walk = *(const walked_rows*)self;
+  const int64_t tap = segment / walk.chunks, i = tap / walk.taps, j = tap % walk.taps, at = m - walk.first;
+  const int64_t offset = i * walk.step[0] + j * walk.step[1] + segment % walk.chunks * walk.length;
+  const float* const* start = walk.start + at;
+  const uint64_t *above = walk.inside[0] + at, *across = walk.inside[1] + at;
+  for (int r = 0; r < count; ++r) {
+    const float* row = start[r] + offset;
+    rows[r] = above[r] >> i & across[r] >> j & 1 ? row : NO_ELEMENTS;
+  }
 }
 
 // The points of a summed axis that are in its windows at a pixel: [low, high).
@@ -94,11 +122,13 @@ struct tile_range {
   int64_t begin, end;      // pixels
   int64_t first, last;     // channels
   int64_t step;            // floats of a row of sums
+  int64_t part, parts;     // of the tiles that use the same weights one after another
 };
 
 // The division of a sum over channels into tiles of one panel.
 struct panel_tiles {
   int64_t rows, columns;  // numbers of tiles
+  bool by_panel;          // tiles of a panel follow one another, not those of a row
 };
 LITZ_FN panel_tiles tiles_of_panels(const tiled_sum& of) {
   panel_tiles found;
@@ -108,13 +138,16 @@ LITZ_FN panel_tiles tiles_of_panels(const tiled_sum& of) {
   // Two or four threads take equal numbers of few tiles.
   if (found.columns * found.rows < 32 && found.columns % 4) found.rows = (found.rows + 3) / 4 * 4;
   if (found.rows > pixels) found.rows = pixels;
+  // Each thread reads its share of one operand, and all of the smaller one.
+  found.by_panel = of.inner[0] * of.inner[1] * of.channels > pixels;
   return found;
 }
 LITZ_FN tile_range tile_of_panels(const tiled_sum& of, const panel_tiles& tiles, int64_t tile) {
-  const int64_t row = tile / tiles.columns, panel = tile % tiles.columns, pixels = pixel_count(of);
-  const int64_t last = (panel + 1) * PANEL;
+  const int64_t row = tiles.by_panel ? tile % tiles.rows : tile / tiles.columns;
+  const int64_t panel = tiles.by_panel ? tile / tiles.rows : tile % tiles.columns;
+  const int64_t pixels = pixel_count(of), last = (panel + 1) * PANEL;
   return {cell_begin(pixels, tiles.rows, row), cell_begin(pixels, tiles.rows, row + 1), panel * PANEL,
-          last < of.channels ? last : of.channels, PANEL};
+          last < of.channels ? last : of.channels, PANEL, row, tiles.by_panel ? tiles.rows : 1};
 }
 
 // The job of a tile's sums, but for its rows.
@@ -127,6 +160,8 @@ LITZ_FN tile_job job_of(const tiled_sum& of, const tile_range& at, float* sums) 
   job.out_row = at.step;
   job.out_column = 1;
   job.alpha = job.beta = 1;
+  job.part = at.part;
+  job.parts = at.parts;
   return job;
 }
 
@@ -134,6 +169,7 @@ LITZ_FN tile_job job_of(const tiled_sum& of, const tile_range& at, float* sums) 
 static void multiply_half_panel(const tile_job& job, int64_t begin, int64_t end, int64_t panel) {
   for (int64_t at = begin; at < end; at += MOST_ROWS) {
     const int64_t m = at + MOST_ROWS <= end ? at : end - MOST_ROWS, segments = job.taps * job.chunks;
+    prefetch_later(job, m, m + MOST_ROWS, panel * PANEL);
     const float* rows[MOST_ROWS];
     const float* b = job.prepacked + panel * job.k * PANEL;
     vec<float> sums[MOST_ROWS] = {};
@@ -158,17 +194,28 @@ LITZ_FN bool is_matrix(const tiled_sum& of) {
   return (of.pixels[1] == 1 || of.pixel_step[1] == row) && (of.pixels[0] == 1 || of.pixel_step[0] == of.pixels[1] * row);
 }
 
-static __attribute__((noinline)) void sum_panels(const tiled_sum& of, const tile_range& at, float* sums) {
+static __attribute__((noinline)) void sum_panels(const tiled_sum& of, const tile_range& at, float* sums,
+                                                 const pixel_rows* later = nullptr, int64_t laters = 0) {
   tile_job job = job_of(of, at, sums);
-  walked_rows walk = {&of, 1, 0};
+  job.later = later;
+  job.laters = laters;
+  job.ahead = at.parts > 1 || pixel_count(of) <= TILE_ROWS ? 0 : of.pixel_step[2];
+  walked_rows walk;
   job.taps = of.inner[0] * of.inner[1];
   divide_depth(of.inner[2], job.chunks, job.length, job.last);
-  walk.chunks = job.chunks;
-  walk.length = job.length;
   const matrix_rows matrix = {of.in, of.pixel_step[2], 1, job.length};
   const bool plain = job.taps == 1 && !of.windows && is_matrix(of);
   job.pointers = plain ? matrix_pointers : walked_pointers;
   job.rows = plain ? (const void*)&matrix : &walk;
+  if (!plain) {
+    walk.taps = of.inner[1];
+    walk.chunks = job.chunks;
+    walk.length = job.length;
+    walk.first = at.begin;
+    walk.step[0] = of.inner_step[0];
+    walk.step[1] = of.inner_step[1];
+    walk_pixels(of, at.begin, at.end, walk);
+  }
   const int64_t panel = at.first / PANEL;
   if (at.last - at.first <= LITZ_LANES && at.end - at.begin >= MOST_ROWS) multiply_half_panel(job, at.begin, at.end, panel);
   else multiply_tiles(job, at.begin, at.end, panel, panels(at.last), nullptr);
@@ -176,22 +223,27 @@ static __attribute__((noinline)) void sum_panels(const tiled_sum& of, const tile
 
 // --- a filter for each channel
 
+// A row of pixels is divided into groups of nearly equal length, whose sums are in registers together.
+LITZ_FN constexpr int64_t row_groups(int64_t pixels) { return (pixels + MOST_ROWS - 1) / MOST_ROWS; }
+
 struct channel_tiles {
   int64_t rows, columns, chunks;  // rows of pixels, tiles of a row, and tiles along the channels
-  int64_t pixels, step;           // pixels and channels of a tile
+  int64_t groups, step;           // groups of pixels and channels of a tile
 };
 LITZ_FN channel_tiles tiles_of_channels(const tiled_sum& of) {
   const int64_t chunks = (of.channels + TILE_CHANNELS - 1) / TILE_CHANNELS;
   const int64_t step = (panels(of.channels) + chunks - 1) / chunks * PANEL;
-  const int64_t most = TILE_FLOATS / step / TILE_PIXELS * TILE_PIXELS;
-  return {of.pixels[0] * of.pixels[1], (of.pixels[2] + most - 1) / most, chunks, most, step};
+  const int64_t groups = row_groups(of.pixels[2]), longest = (of.pixels[2] + groups - 1) / groups;
+  const int64_t most = TILE_FLOATS / step / longest;
+  return {of.pixels[0] * of.pixels[1], (groups + most - 1) / most, chunks, most, step};
 }
 LITZ_FN tile_range tile_of_channels(const tiled_sum& of, const channel_tiles& tiles, int64_t tile) {
   const int64_t chunk = tile % tiles.chunks, column = tile / tiles.chunks % tiles.columns;
-  const int64_t start = tile / tiles.chunks / tiles.columns * of.pixels[2], end = (column + 1) * tiles.pixels;
+  const int64_t start = tile / tiles.chunks / tiles.columns * of.pixels[2], groups = row_groups(of.pixels[2]);
+  const int64_t first = column * tiles.groups, end = first + tiles.groups < groups ? first + tiles.groups : groups;
   const int64_t all = panels(of.channels), last = cell_begin(all, tiles.chunks, chunk + 1) * PANEL;
-  return {start + column * tiles.pixels, start + (end < of.pixels[2] ? end : of.pixels[2]),
-          cell_begin(all, tiles.chunks, chunk) * PANEL, last < of.channels ? last : of.channels, tiles.step};
+  return {start + cell_begin(of.pixels[2], groups, first), start + cell_begin(of.pixels[2], groups, end),
+          cell_begin(all, tiles.chunks, chunk) * PANEL, last < of.channels ? last : of.channels, tiles.step, first, groups};
 }
 
 // The pixels of every row that have all points of the windows along it: [low, high).
@@ -259,36 +311,73 @@ static void sum_taps(const tiled_sum& of, const float* in, const filter_points& 
   }
 }
 
-// The same for TILE_PIXELS, rows of `K` filter points that are as far apart as pixels, and whole vectors of channels up to
-// `until`: elements are read once for all pixels.
-template <int K>
-static void sum_adjacent_taps(const tiled_sum& of, const float* in, const filter_points& points, const tile_range& at,
-                              int64_t until, float* sums) {
-  const int64_t step = of.pixel_step[2], row = of.inner_step[1], channels = of.channels;
-  for (int64_t c = at.first; c < until; c += LITZ_LANES) {
-    vec<float> sum[TILE_PIXELS] = {};
-    const float* x = in + points.low * row + c;
-    const float* w = of.weight + points.low * K * channels + c;
-    for (int64_t i = points.low; i < points.high; ++i, x += row, w += K * channels) {
-      vec<float> factor[K];
-      const float* element = x;
+// The same for rows of `K` filter points, of which `S` are as far apart as pixels: elements are read once for all pixels.
+// `inside` has a bit for each element that is inside of the input.
+template <int K, int S, int P, bool WHOLE>
+LITZ_FN void sum_row(const tiled_sum& of, const float* in, int64_t low, int64_t high, uint64_t inside, int64_t count, float* to,
+                     int64_t to_step, int64_t c) {
+  const int64_t column = of.inner_step[2], row = of.inner_step[1], channels = of.channels;
+  const auto read = [&](const float* at) {
+    if constexpr (WHOLE) return load(at);
+    else return load_partial(at, count);
+  };
+  vec<float> sum[P] = {};
+  const float* x = in + low * row + c;
+  const float* w = of.weight + low * K * channels + c;
+  for (int64_t i = low; i < high; ++i, x += row, w += K * channels) {
+    vec<float> factor[K];
+    const float* element = x;
 #pragma GCC unroll 8
-      for (int j = 0; j < K; ++j) factor[j] = load(w + j * channels);
-#pragma GCC unroll 16
-      for (int q = 0; q < TILE_PIXELS + K - 1; ++q, element += step) {
-        const vec<float> value = load(element);
+    for (int j = 0; j < K; ++j) factor[j] = read(w + j * channels);
+#pragma GCC unroll 40
+    for (int q = 0; q < (P - 1) * S + K; ++q, element += column) {
+      if (!(inside >> q & 1)) continue;
+      const vec<float> value = read(element);
 #pragma GCC unroll 8
-        for (int j = 0; j < K; ++j)
-          if (q >= j && q - j < TILE_PIXELS) sum[q - j] = mul_add(value, factor[j], sum[q - j]);
-      }
+      for (int j = 0; j < K; ++j)
+        if (q >= j && (q - j) % S == 0 && (q - j) / S < P) sum[(q - j) / S] = mul_add(value, factor[j], sum[(q - j) / S]);
     }
-#pragma GCC unroll 8
-    for (int p = 0; p < TILE_PIXELS; ++p) store(sums + p * at.step + c - at.first, sum[p]);
+  }
+#pragma GCC unroll 16
+  for (int p = 0; p < P; ++p) store(to + p * to_step, sum[p]);
+}
+
+template <int K, int S, int P>
+static void sum_group(const tiled_sum& of, const float* in, int64_t pixel, int64_t low, int64_t high, const tile_range& at,
+                      float* sums) {
+  constexpr int64_t LENGTH = (P - 1) * S + K;
+  uint64_t inside = ~uint64_t(0);
+  for (int64_t k = 0; k < of.windows; ++k) {
+    if (of.window_of[k].inner == 2) inside &= points_of_window(of.window_of[k], pixel, LENGTH);
+  }
+  for (int64_t c = at.first; c < at.last; c += LITZ_LANES) {
+    const int64_t n = at.last - c;
+    if (n >= LITZ_LANES) sum_row<K, S, P, true>(of, in, low, high, inside, n, sums + c - at.first, at.step, c);
+    else sum_row<K, S, P, false>(of, in, low, high, inside, n, sums + c - at.first, at.step, c);
   }
 }
 
-// `K` is the length of rows for `sum_adjacent_taps`, or 0 where they are not such.
-template <int K>
+// Tiles of rows of `W` pixels and filters with rows as in `sum_row`.
+template <int K, int S, int W>
+static __attribute__((noinline)) void sum_adjacent(const tiled_sum& of, const tile_range& at, float* sums) {
+  constexpr int64_t GROUPS = row_groups(W);
+  constexpr int P = int((W + GROUPS - 1) / GROUPS);
+  int64_t pixel[3], none, some, low, high;
+  pixel_of(of, at.begin, pixel);
+  points_inside(of, 0, pixel, none, some);
+  points_inside(of, 1, pixel, low, high);
+  if (none == some) high = low;
+  for (int64_t m = at.begin, group = at.part; m < at.end; ++group) {
+    const int64_t size = cell_begin(W, GROUPS, group + 1) - cell_begin(W, GROUPS, group);
+    const float* in = element_of(of, pixel);
+    if (size == P) sum_group<K, S, P>(of, in, pixel[2], low, high, at, sums);
+    else if constexpr (P > 1) sum_group<K, S, P - 1>(of, in, pixel[2], low, high, at, sums);
+    m += size;
+    pixel[2] += size;
+    sums += size * at.step;
+  }
+}
+
 static __attribute__((noinline)) void sum_channels(const tiled_sum& of, const tile_range& at, float* sums) {
   int64_t pixel[3], first, last, next;
   pixel_of(of, at.begin, pixel);
@@ -309,16 +398,7 @@ static __attribute__((noinline)) void sum_channels(const tiled_sum& of, const ti
     float* to = sums + (m - at.begin) * at.step;
     next = count >= 8 ? 8 : count >= 7 ? 7 : count >= 6 ? 6 : count >= 5 ? 5 : count >= 4 ? 4 : count >= 2 ? 2 : 1;
     switch (next) {
-      case 8: {
-        int64_t from = at.first;
-        if constexpr (K != 0)
-          if (points.right - points.left == K) {
-            from += (at.last - at.first) / LITZ_LANES * LITZ_LANES;
-            sum_adjacent_taps<K>(of, in, points, at, from, to);
-          }
-        sum_taps<8>(of, in, points, at, from, to);
-        break;
-      }
+      case 8: sum_taps<8>(of, in, points, at, at.first, to); break;
       case 7: sum_taps<7>(of, in, points, at, at.first, to); break;
       case 6: sum_taps<6>(of, in, points, at, at.first, to); break;
       case 5: sum_taps<5>(of, in, points, at, at.first, to); break;

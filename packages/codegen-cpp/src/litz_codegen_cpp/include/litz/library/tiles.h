@@ -20,6 +20,7 @@ constexpr int MOST_ROWS = 14;
 #else
 constexpr int MOST_ROWS = 6;
 #endif
+constexpr int64_t LINE = 16;    // floats of a cache line
 constexpr int64_t DEPTH = 512;  // summed elements of a block: a panel of so many rows stays in the L2 cache
 constexpr int64_t CHUNK = 240;  // rows of a block, for the same reason
 
@@ -28,6 +29,12 @@ typedef void (*row_pointers)(const void* self, int64_t m, int64_t segment, int c
 
 // Writes elements [at, at + length) of rows [begin, end) to rows of `step` elements.
 typedef void (*row_copier)(const void* self, int64_t begin, int64_t end, int64_t at, int64_t length, int64_t step, float* to);
+
+// Rows of floats of a buffer, one for each row of the left matrix, which a kernel reads or writes after the product.
+struct pixel_rows {
+  const float* start;
+  int64_t step;
+};
 
 struct tile_job {
   const void* rows;
@@ -41,6 +48,10 @@ struct tile_job {
   const float* bias;           // may be null
   int64_t bias_row, bias_column;
   float alpha, beta;           // alpha * product + beta * bias
+  int64_t part, parts;         // of all jobs that use the same panels one after another, where not 0
+  int64_t ahead;               // elements from one row to the next where rows to come are prefetched, or 0
+  const pixel_rows* later;     // prefetched during the product
+  int64_t laters;              // their number
   row_copier copy;             // not null: rows are copied, block by block, and not read by `pointers`
 };
 
