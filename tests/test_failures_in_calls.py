@@ -277,7 +277,7 @@ def test_a_primitive_that_cannot_be_made(
     module, x = Image().eval(), torch.randn(16, 8, 9, 9)
     with torch.no_grad():
         expected = module(x, torch.zeros(3))
-        with monkeypatch.context() as patch:
+        with monkeypatch.context() as patch, litz.config.patch(force="prepack_matmuls=0"):
             patch.setattr(getattr(torch.ops.mkldnn, name), "default", raising(error))
             compiled = torch.compile(module, backend="litz", fullgraph=True)
             for calls in (1, 2):

@@ -68,6 +68,7 @@ def scheduler_options(config: Config, targets: TargetSet) -> SchedulerOptions:
         "few_rows_bytes": 0 if config.batch_invariant else few_rows_bytes(cpu),
         "attention_width": attention_width(cpu),
         "narrow_attention_width": narrow_attention_width(cpu),
+        "prepack_matmuls": not config.batch_invariant,
         "prepack_convolutions": has_convolutions(cpu),
         "convolution_relu": on_gpu and torch.backends.cudnn.enabled and torch.backends.cudnn.is_available(),
         "matmul_precision": f32_matmul_precision() if on_gpu else "ieee",

@@ -104,6 +104,8 @@ class SchedulerOptions:
     """The same for bf16 and f16."""
     prepack_convolutions: bool = False
     """True where the host has the routines ``convolution`` and ``prepack_convolution``."""
+    prepack_matmuls: bool = False
+    """True to compute calls of ``linear`` with frozen weights in tiles over prepacked weights, on a CPU that can."""
     tile_flops: int = 1_000_000_000_000
     """Operations up to which a CPU's kernels compute a prepacked convolution in tiles instead of the routine, where
     they can: by default more than any has, since tiles were quicker at every size that was measured. Those of single

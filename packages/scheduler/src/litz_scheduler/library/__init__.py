@@ -14,6 +14,7 @@ from litz_scheduler.library.matmul.aligned_matmuls import AlignMatmuls
 from litz_scheduler.library.matmul.bias import UnfuseBias
 from litz_scheduler.library.matmul.generated_matmuls import GeneratedMatmuls
 from litz_scheduler.library.matmul.linear import LinearMatmuls
+from litz_scheduler.library.matmul.prepacked_matmuls import PrepackMatmuls
 
 __all__ = [
     "ATTENTIONS",
@@ -24,6 +25,7 @@ __all__ = [
     "UnfuseBias",
     "UnfuseConvolutionBias",
     "PrepackConvolutions",
+    "PrepackMatmuls",
     "GeneratedAttention",
     "GeneratedConvolutions",
     "GeneratedMatmuls",

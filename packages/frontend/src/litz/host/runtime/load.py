@@ -71,6 +71,7 @@ def load_program(
     watch: CallWatch | None = None,
     stored: dict[str, FrozenResults] | None = None,
     observer: Observer | None = None,
+    lasting: bool = False,
 ) -> HostFunction:
     """Compile a host program; ``bind`` makes each segment callable.
 
@@ -78,13 +79,14 @@ def load_program(
     of its GPUs. With ``frozen`` the results of frozen regions are never recomputed. ``instead`` replaces branches.
     ``report`` receives failures inside calls that have a fallback. ``watch`` gets each routine that the program calls.
     ``stored`` are the results of frozen regions, which all forms of one program share. ``observer`` sees the steps of a
-    program that has them. Raises ``ExternNotFound`` for an operator that is not registered.
+    program that has them. ``lasting``: its results live from call to call. Raises ``ExternNotFound`` for an operator
+    that is not registered.
     """
     stored = {} if stored is None else stored
     scope: dict[str, Any] = {
         "torch": torch,
         "math": math,
-        "empty": torch_memory.empty,
+        "empty": torch_memory.lasting.empty if lasting else torch_memory.empty,
         "empty_cuda": torch_memory.empty_cuda,
         "empty_on": torch_memory.empty_on,
         "gpu": gpus.others(),
@@ -116,7 +118,7 @@ def load_program(
         where = f"{file}.{position}"
         function = load_program(
             branch, bind, constants, where, routines, gpus, frozen=frozen, report=report, watch=watch, stored=stored,
-            observer=observer,
+            observer=observer, lasting=branch.name in program.frozen,
         )  # fmt: skip
         if branch.name in program.frozen:
             own = stored.get(where) or FrozenResults(function, frozen, report)

