@@ -102,9 +102,5 @@ static void softmax_range(void** buffers, const int64_t* symbols, int64_t* error
 extern "C" int64_t softmax(litz_runtime* rt, void** buffers, const int64_t* symbols) {
   const int64_t n = symbols[0];
   if (n <= 0) return 0;
-  int64_t error = 0;
-  parallel_for(rt, 0, n, 1, [&](int64_t begin, int64_t end) {
-    softmax_range(buffers, symbols, &error, begin, end);
-  });
-  return error;
+  return parallel_range(rt, 0, n, 1, softmax_range, buffers, symbols);
 }

@@ -149,11 +149,9 @@ class _KernelWriter:
         loops = self._loops(body)
         line = body.context.scopes.line
         count = loops.count()
-        line("int64_t error = 0;")
-        line(f"parallel_for(rt, 0, {count}, {loops.grain()}, [&](int64_t begin, int64_t end) {{")
-        line(f"  {self.symbol}_range(buffers, symbols, &error, begin, end);")
-        line("});")
-        line("return error;")
+        line(
+            f"return parallel_range(rt, 0, {count}, {loops.grain()}, {self.symbol}_range, buffers, symbols);"
+        )
         return [self._signature(), *indented(body.context.scopes.stack[0].lines), "}"]
 
     def _serial(self) -> list[str]:

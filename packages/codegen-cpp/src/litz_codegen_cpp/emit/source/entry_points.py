@@ -19,7 +19,7 @@ CALLED = frozenset(SPELLINGS).union(
     """load load_partial load_masked load_strided load_strided_partial load_scalar gather gather_partial gather_masked
     store store_partial store_masked store_scalar scatter scatter_partial scatter_masked select broadcast
     broadcast_mask iota first_lanes any_true lane convert to_mask from_mask bits_as wrap_index clamp_index
-    checked_index in_range nearest_index collapse parallel_for report vec mask reg b1 wide low high join
+    checked_index in_range nearest_index collapse parallel_for parallel_range report vec mask reg b1 wide low high join
     transpose_tile load_reversed store_reversed lanes_behind last_lane scan_steps running by
     prefetch_stream bf16_pairs load_adjacent load_consecutive join_adjacent join_consecutive add_products
     load_run load_run_masked load_run_partial load_turning_run load_turning_run_masked load_turning_run_partial

@@ -4,6 +4,8 @@
 //
 //   void parallel_for(rt, int64_t begin, int64_t end, int64_t grain, f)   f(int64_t b, int64_t e) on disjoint slices
 //        [b, e) of [begin, end), contiguous and one per thread; in one slice where it has fewer than 2 * grain steps
+//   int64_t parallel_range(rt, begin, end, grain, range, buffers, symbols)   the same for the function of a kernel, and
+//        returns its error code; compiled once for all kernels of a unit
 //   void parallel_slots(rt, begin, end, grain, f)      f(b, e, int64_t slot), slots distinct and below slot_count
 //   int64_t slot_count(rt, begin, end, grain)          for the partial results of a split reduction
 //   void litz_parallel_for(rt, begin, end, grain, void (*fn)(void* context, int64_t b, int64_t e), void* context)
@@ -83,6 +85,16 @@ LITZ_FN bool idle(const litz_runtime* rt) { return rt->useful || rt->slot; }
 LITZ_FN void report(int64_t* error, int64_t code) {
   int64_t none = 0;
   __atomic_compare_exchange_n(error, &none, code, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+typedef void (*range_function)(void** buffers, const int64_t* symbols, int64_t* error, int64_t begin, int64_t end);
+
+// Not inlined: what divides a range among threads takes longer to compile than many a kernel does.
+static __attribute__((noinline)) int64_t parallel_range(const litz_runtime* rt, int64_t begin, int64_t end, int64_t grain,
+                                                        range_function range, void** buffers, const int64_t* symbols) {
+  int64_t error = 0;
+  parallel_for(rt, begin, end, grain, [&](int64_t b, int64_t e) { range(buffers, symbols, &error, b, e); });
+  return error;
 }
 
 // The result of a run: 0, or a kernel's error code and its position times 256.
