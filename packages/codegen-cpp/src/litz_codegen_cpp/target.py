@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from litz_codegen_cpp import emit
 from litz_codegen_cpp.capabilities import cpu_capabilities, thread_count
@@ -21,6 +22,8 @@ from litz_codegen_cpp.toolchain.build import (
     StepDowns,
     build_fingerprint,
     command_fingerprint,
+    compile_linked,
+    compile_object,
     compile_source,
 )
 from litz_codegen_cpp.toolchain.compilers import Compiler, find_compiler
@@ -29,7 +32,13 @@ from litz_ir.errors import ToolchainError
 from litz_ir.plan import Kernel, Plan
 from litz_ir.target import Capabilities, SourceUnit
 
+if TYPE_CHECKING:
+    from litz_ir.loops import LoopGraph
+
 __all__ = ["CpuTarget"]
+
+_LIBRARIES = "litz_codegen_cpp.emit.libraries"
+"""The module of libraries; loaded where a unit is built."""
 
 _HOST = "litz_codegen_cpp.host"
 """The package of host programs; loaded where one is asked for, since compiling a graph needs none."""
@@ -103,10 +112,13 @@ class CpuTarget:
 
         Their flags identify all that is compiled with them, so that a cached binary matches these headers.
         """
+        return emit.emit_plan(plan, self.isa().lanes, self._flags(), self._threads or thread_count())
+
+    def _flags(self) -> tuple[str, ...]:
+        """Return what identifies a build of kernels, besides their text."""
         isa = self.isa()
         chosen = (self._compiler,) if isinstance(self._compiler, str) else ()
-        flags = (isa.name, command_fingerprint(isa, self._options), *chosen)
-        return emit.emit_plan(plan, isa.lanes, flags, self._threads or thread_count())
+        return (isa.name, command_fingerprint(isa, self._options), *chosen)
 
     def emit_host(self, plan: Plan, weights: Sequence[str] = ()) -> SourceUnit:
         """Return the C++ unit of a program that needs neither Python nor torch.
@@ -120,18 +132,51 @@ class CpuTarget:
         return unit
 
     def build(self, unit: SourceUnit, folder: Path) -> Path:
-        """Compile a unit into a shared library in ``folder``, named after its contents; raises ``ToolchainError``."""
+        """Compile a unit into a shared library in ``folder``, named after its contents; raises ``ToolchainError``.
+
+        A unit without kernels is a library of routines (:meth:`libraries`), which is compiled into an object file.
+        """
         if unit.language != "c++":
             raise ToolchainError(f"unit {unit.name} is {unit.language}, this target builds C++")
+        isa, compiler, options = self.isa(), self.compiler(), self._options
+        if not unit.kernels:
+            out = self._path(unit, folder, ".o")
+            return compile_object(unit.text, isa=isa, compiler=compiler, out=out, options=options)
+        out, known = self._path(unit, folder, ".so"), self._step_downs
+        return compile_source(
+            unit.text, isa=isa, compiler=compiler, out=out, options=options, step_downs=known
+        )
+
+    def _path(self, unit: SourceUnit, folder: Path, suffix: str) -> Path:
+        """Return the path of a unit's binary, which names its contents."""
         fingerprint = build_fingerprint(self.compiler(), self.isa(), self._options)
         digest = hashlib.sha256(f"{fingerprint}\0{unit.text}".encode()).hexdigest()[:20]
-        return compile_source(
+        return folder / f"{identifier(unit.name)}-{digest}{suffix}"
+
+    def libraries(self, unit: SourceUnit) -> tuple[SourceUnit, ...]:
+        """Return the libraries that a unit can link: sources without kernels, which ``build`` makes object files
+        of."""
+        isa = self.isa()
+        simpler = self._step_downs.usable(self.compiler(), isa) is not isa
+        if simpler or not unit.kernels:
+            return ()
+        found: tuple[SourceUnit, ...] = import_module(_LIBRARIES).linked_libraries(unit.text, unit.flags)
+        return found
+
+    def expected_libraries(self, graph: LoopGraph) -> tuple[SourceUnit, ...]:
+        """Return the libraries that the kernels of a graph probably link, to be built while it is scheduled."""
+        found: tuple[SourceUnit, ...] = import_module(_LIBRARIES).expected_libraries(graph, self._flags())
+        return found
+
+    def build_linked(self, unit: SourceUnit, libraries: Sequence[Path], folder: Path) -> Path:
+        """Compile a unit as ``build`` does, with the routines of built libraries; raises ``ToolchainError``."""
+        return compile_linked(
             unit.text,
             isa=self.isa(),
             compiler=self.compiler(),
-            out=folder / f"{identifier(unit.name)}-{digest}.so",
+            out=self._path(unit, folder, ".so"),
             options=self._options,
-            step_downs=self._step_downs,
+            objects=libraries,
         )
 
     def load(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +20,7 @@ import litz_lowering
 import litz_scheduler
 from litz.artifact import Artifact, AtenFallback
 from litz.cache.artifacts import ArtifactCache
+from litz.cache.libraries import expected_libraries, libraries_of
 from litz.debug import NO_INSTRUMENTS, Instruments, hooks_for
 from litz.host.runtime.externs import NO_ROUTINES
 from litz.host.runtime.gpus import ONE_GPU, Gpus
@@ -27,7 +30,7 @@ from litz.settings import Config
 from litz.stage_options import lowering_options, scheduler_options
 from litz.targets import TargetSet
 from litz.tuning.tuned_graph import Better, load_tuned
-from litz_ir.errors import CompileTimeout, stage
+from litz_ir.errors import CompileTimeout, LitzError, stage
 from litz_ir.fused import Decision
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext, Timings
@@ -144,6 +147,9 @@ class Stages:
     uncacheable: str = ""
     """Reason that the artifact cannot be cached; empty where it can."""
 
+    expected: tuple[threading.Thread, ...] = ()
+    """Threads that build libraries which the units will probably link."""
+
     loops: LoopGraph | None = None
     """The loop graph of the last lowering."""
 
@@ -158,6 +164,7 @@ class Stages:
         results."""
         self.prepare()
         lowered = progress.lowered = self.lower(forced)
+        self.expect(lowered.graph)
         progress.plan = self.schedule(lowered)
         plan = progress.plan = self.schedule_kernels(progress.plan)
         jobs = self.emit(plan)
@@ -191,6 +198,17 @@ class Stages:
         )
         self.loops = lowered.graph
         return lowered
+
+    def expect(self, graph: LoopGraph) -> None:
+        """Begin to build the libraries that the kernels of a graph probably link, in threads of their own."""
+        if self.parallel_units == 1:
+            return
+        jobs = expected_libraries(graph, self.targets.by_kind.values())
+        self.expected = tuple(
+            threading.Thread(target=self._library, args=(job,), daemon=True) for job in jobs
+        )
+        for each in self.expected:
+            each.start()
 
     def schedule(self, lowered: LoweredGraph) -> Plan:
         """Schedule a loop graph: return its plan."""
@@ -239,8 +257,11 @@ class Stages:
             finally:
                 shared.watch.finish_unit()
 
+        for each in self.expected:
+            each.join()
         with stage("compile"), shared.budget.share(len(jobs), self.parallel_units) as count:
             with ThreadPoolExecutor(max_workers=count) as pool:
+                list(pool.map(self._library, libraries_of(jobs)))
                 binaries = tuple(pool.map(built, jobs))
         self.timings.add("compile", time.perf_counter() - start)
         return binaries
@@ -296,6 +317,11 @@ class Stages:
                 return work()
         finally:
             self.timings.add(name, time.perf_counter() - start)
+
+    def _library(self, job: Job) -> None:
+        """Build a library where the cache has none; units whose library cannot be built are compiled without it."""
+        with contextlib.suppress(LitzError):
+            self.cache.binary(*job)
 
     def _binary(self, unit: SourceUnit, target: Target) -> Path:
         """Return the binary of a unit; a timeout names the kernels of the unit."""

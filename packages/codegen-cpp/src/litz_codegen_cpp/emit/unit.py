@@ -64,6 +64,8 @@ def split_units(kernels: Sequence[Emitted], jobs: int) -> list[list[Emitted]]:
     """Divide kernels into units, each in the order given: the longest first, into the shortest unit so far."""
     total = sum(len(kernel.text) for kernel in kernels)
     needed = -(-len(kernels) // KERNELS_PER_UNIT)
+    if needed > jobs:
+        needed = -(-needed // jobs) * jobs  # all threads compile until the end
     count = max(needed, min(jobs, len(kernels), total // UNIT_CHARACTERS))
     chosen: list[list[int]] = [[] for _ in range(count)]
     shortest = [(0, unit) for unit in range(count)]

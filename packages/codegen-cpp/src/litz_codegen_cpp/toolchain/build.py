@@ -1,4 +1,4 @@
-"""Compilation of one translation unit to a shared library."""
+"""Compilation of one translation unit to a shared library, or of routines to an object file that units link."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import re
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -63,8 +64,12 @@ class StepDowns:
         self._known[compiler, isa] = instead
 
 
-def compile_command(compiler: Compiler, isa: Isa, options: BuildOptions, out: Path) -> tuple[str, ...]:
-    """Return the command that reads a unit from standard input and writes the library ``out``."""
+def compile_command(
+    compiler: Compiler, isa: Isa, options: BuildOptions, out: Path, objects: Sequence[Path] = ()
+) -> tuple[str, ...]:
+    """Return the command that reads a unit from standard input and writes the library ``out``, which links
+    ``objects``."""
+    linked = ("-DLITZ_LINKED", "-Wl,-z,defs", "-xnone", *map(str, objects)) if objects else ()
     return (
         *compiler.command,
         *_flags(isa, options),
@@ -73,8 +78,15 @@ def compile_command(compiler: Compiler, isa: Isa, options: BuildOptions, out: Pa
         str(out),
         "-xc++",
         "-",
+        *linked,
         *_LIBRARIES[compiler.kind],
     )
+
+
+def object_command(compiler: Compiler, isa: Isa, options: BuildOptions, out: Path) -> tuple[str, ...]:
+    """Return the command that reads routines from standard input and writes the object file ``out``."""
+    flags = (flag for flag in _flags(isa, options) if flag != "-shared")
+    return (*compiler.command, *flags, f"-I{INCLUDE}", "-c", "-o", str(out), "-xc++", "-")
 
 
 def command_fingerprint(isa: Isa, options: BuildOptions) -> str:
@@ -107,11 +119,7 @@ def compile_source(
     """
     step_downs = step_downs if step_downs is not None else StepDowns()
     usable = step_downs.usable(compiler, isa)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.", suffix=".tmp")
-    os.close(handle)
-    temporary = Path(name)
-    try:
+    with _replaced(out) as temporary:
         try:
             _run(source, compile_command(compiler, usable, options, temporary), options.timeout_s)
         except CompileFailed as failure:
@@ -124,10 +132,41 @@ def compile_source(
             except CompileFailed:
                 raise failure from None
             step_downs.remember(compiler, isa, simpler)
+    return out
+
+
+def compile_object(source: str, *, isa: Isa, compiler: Compiler, out: Path, options: BuildOptions) -> Path:
+    """Compile routines to the object file ``out``, which is written atomically, and return ``out``.
+
+    Objects are compiled for exactly ``isa``, as are the units that link them. Raises :class:`CompileFailed`.
+    """
+    with _replaced(out) as temporary:
+        _run(source, object_command(compiler, isa, options, temporary), options.timeout_s)
+    return out
+
+
+def compile_linked(
+    source: str, *, isa: Isa, compiler: Compiler, out: Path, options: BuildOptions, objects: Sequence[Path]
+) -> Path:
+    """Compile ``source`` to the shared library ``out`` as :func:`compile_source` does, for exactly ``isa`` and with
+    routines of ``objects``, and return ``out``. Raises :class:`CompileFailed`."""
+    with _replaced(out) as temporary:
+        _run(source, compile_command(compiler, isa, options, temporary, objects), options.timeout_s)
+    return out
+
+
+@contextmanager
+def _replaced(out: Path) -> Iterator[Path]:
+    """Give a temporary file beside ``out``, which replaces ``out`` where no exception leaves the context."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.", suffix=".tmp")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
         os.replace(temporary, out)
     finally:
         temporary.unlink(missing_ok=True)
-    return out
 
 
 def _crashed(failure: CompileFailed) -> bool:

@@ -27,6 +27,7 @@ from litz.cache.key import (
     text_key,
     versions,
 )
+from litz.cache.libraries import build
 from litz.cache.name_sets import DEMOTIONS, NameSets
 from litz.cache.store import Entries
 from litz.cache.tiles import TileChoices
@@ -306,7 +307,7 @@ class ArtifactCache:
         if found is not None:
             return found
         with tempfile.TemporaryDirectory(prefix="litz-") as workspace:
-            return self.add_binary(unit, target, target.build(unit, Path(workspace)))
+            return self.add_binary(unit, target, build(unit, target, Path(workspace), self.binary))
 
     def find(self, unit: SourceUnit, target: Target) -> Path | None:
         """Return the path of a source's binary in the cache, or ``None``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from litz_ir.errors import TargetError
 from litz_ir.host.launch import Launcher
@@ -13,6 +13,9 @@ from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Plan
 from litz_ir.symbols.term import Size
 from litz_ir.target.capabilities import Capabilities
+
+if TYPE_CHECKING:
+    from litz_ir.loops import LoopGraph
 
 FailureCallback = Callable[[Exception, str], None]
 """A function that is called with a failure inside a call and the fallback that replaces the work; it may raise
@@ -124,6 +127,20 @@ class HostTarget(Protocol):
         ``weights`` names inputs that are the same tensors in each call. Raises ``CodegenError``, which names the calls
         that keep the plan from such a program.
         """
+
+
+@runtime_checkable
+class LinkingTarget(Protocol):
+    """A target whose units can link libraries: routines that many units call and that are compiled once."""
+
+    def libraries(self, unit: SourceUnit) -> tuple[SourceUnit, ...]:
+        """The libraries that a unit can link: sources without kernels, which ``build`` compiles as it compiles units."""
+
+    def expected_libraries(self, graph: LoopGraph) -> tuple[SourceUnit, ...]:
+        """The libraries that the kernels of a graph probably link, so that they can be built while it is scheduled."""
+
+    def build_linked(self, unit: SourceUnit, libraries: Sequence[Path], folder: Path) -> Path:
+        """Compile a unit as ``build`` does, with the routines of all its libraries; raises ``ToolchainError``."""
 
 
 @runtime_checkable

@@ -146,8 +146,9 @@ static void gather_rows(const void* self, int64_t begin, int64_t end, int64_t, i
   }
 }
 
-static __attribute__((noinline)) void sum_copies(const tiled_sum& of, const tile_range& at, float* sums,
-                                                 const pixel_rows* later = nullptr, int64_t laters = 0) {
+template <int = 0>
+LITZ_ROUTINE void sum_copies(const tiled_sum& of, const tile_range& at, float* sums,
+                             const pixel_rows* later = nullptr, int64_t laters = 0) {
   alignas(64) float copies[COPY_BYTES / 4];
   strip s;
   const int64_t pixels = at.end - at.begin, depth = depth_of(of);
@@ -174,6 +175,10 @@ static __attribute__((noinline)) void sum_copies(const tiled_sum& of, const tile
     }
   }
 }
+
+#ifdef LITZ_PANELS
+LITZ_PANELS void sum_copies<0>(const tiled_sum&, const tile_range&, float*, const pixel_rows*, int64_t);
+#endif
 
 }  // namespace litz
 

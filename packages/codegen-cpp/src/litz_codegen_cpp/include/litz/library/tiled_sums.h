@@ -194,8 +194,9 @@ LITZ_FN bool is_matrix(const tiled_sum& of) {
   return (of.pixels[1] == 1 || of.pixel_step[1] == row) && (of.pixels[0] == 1 || of.pixel_step[0] == of.pixels[1] * row);
 }
 
-static __attribute__((noinline)) void sum_panels(const tiled_sum& of, const tile_range& at, float* sums,
-                                                 const pixel_rows* later = nullptr, int64_t laters = 0) {
+template <int = 0>
+LITZ_ROUTINE void sum_panels(const tiled_sum& of, const tile_range& at, float* sums,
+                             const pixel_rows* later = nullptr, int64_t laters = 0) {
   tile_job job = job_of(of, at, sums);
   job.later = later;
   job.laters = laters;
@@ -378,7 +379,8 @@ static __attribute__((noinline)) void sum_adjacent(const tiled_sum& of, const ti
   }
 }
 
-static __attribute__((noinline)) void sum_channels(const tiled_sum& of, const tile_range& at, float* sums) {
+template <int = 0>
+LITZ_ROUTINE void sum_channels(const tiled_sum& of, const tile_range& at, float* sums) {
   int64_t pixel[3], first, last, next;
   pixel_of(of, at.begin, pixel);
   pixels_inside(of, first, last);
@@ -409,6 +411,13 @@ static __attribute__((noinline)) void sum_channels(const tiled_sum& of, const ti
     pixel[2] += next;
   }
 }
+
+#ifdef LITZ_PANELS
+LITZ_PANELS void sum_panels<0>(const tiled_sum&, const tile_range&, float*, const pixel_rows*, int64_t);
+#endif
+#ifdef LITZ_CHANNELS
+LITZ_CHANNELS void sum_channels<0>(const tiled_sum&, const tile_range&, float*);
+#endif
 
 }  // namespace litz
 

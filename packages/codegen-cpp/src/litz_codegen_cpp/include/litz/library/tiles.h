@@ -10,6 +10,14 @@
 
 #include <litz/library/library.h>
 
+// A routine that is compiled once for many units is a template with hidden instances. Units compile those that they use,
+// or LITZ_LINKED declares them, and libraries that units link define LITZ_PANELS or LITZ_CHANNELS as `template`.
+#define LITZ_ROUTINE __attribute__((noinline, visibility("hidden")))
+#ifdef LITZ_LINKED
+#define LITZ_PANELS extern template
+#define LITZ_CHANNELS extern template
+#endif
+
 namespace litz {
 
 constexpr int VECTORS = 2;
