@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from litz_codegen_cpp import emit
 from litz_codegen_cpp.capabilities import cpu_capabilities, thread_count
-from litz_codegen_cpp.emit.source.entry_points import entry_point
+from litz_codegen_cpp.emit.source.entry_points import LIBRARY, entry_point
 from litz_codegen_cpp.emit.source.ops_table import spelled_operations
 from litz_codegen_cpp.emit.source.spelling import identifier
 from litz_codegen_cpp.runtime.call import CpuModule
@@ -134,12 +134,12 @@ class CpuTarget:
     def build(self, unit: SourceUnit, folder: Path) -> Path:
         """Compile a unit into a shared library in ``folder``, named after its contents; raises ``ToolchainError``.
 
-        A unit without kernels is a library of routines (:meth:`libraries`), which is compiled into an object file.
+        A library of routines (:meth:`libraries`) is compiled into an object file.
         """
-        if unit.language != "c++":
+        if unit.language not in ("c++", LIBRARY):
             raise ToolchainError(f"unit {unit.name} is {unit.language}, this target builds C++")
         isa, compiler, options = self.isa(), self.compiler(), self._options
-        if not unit.kernels:
+        if unit.language == LIBRARY:
             out = self._path(unit, folder, ".o")
             return compile_object(unit.text, isa=isa, compiler=compiler, out=out, options=options)
         out, known = self._path(unit, folder, ".so"), self._step_downs
@@ -154,11 +154,10 @@ class CpuTarget:
         return folder / f"{identifier(unit.name)}-{digest}{suffix}"
 
     def libraries(self, unit: SourceUnit) -> tuple[SourceUnit, ...]:
-        """Return the libraries that a unit can link: sources without kernels, which ``build`` makes object files
-        of."""
+        """Return the libraries that a unit can link, which ``build`` makes object files of."""
         isa = self.isa()
         simpler = self._step_downs.usable(self.compiler(), isa) is not isa
-        if simpler or not unit.kernels:
+        if simpler or unit.language == LIBRARY:
             return ()
         found: tuple[SourceUnit, ...] = import_module(_LIBRARIES).linked_libraries(unit.text, unit.flags)
         return found

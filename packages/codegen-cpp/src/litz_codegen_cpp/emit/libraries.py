@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from litz_codegen_cpp.emit.source.entry_points import LIBRARY
 from litz_ir.contraction import convolution_arguments
 from litz_ir.dtypes import f32
 from litz_ir.loops import ContractionCall, LoopGraph
@@ -59,4 +60,4 @@ def expected_libraries(graph: LoopGraph, flags: tuple[str, ...]) -> tuple[Source
 def _library(name: str, routines: _Routines, flags: tuple[str, ...]) -> SourceUnit:
     """Return the source of a library."""
     text = f"#define {routines.macro} template\n#include <litz/library/{routines.header}.h>\n"
-    return SourceUnit(name, "c++", text, (), flags)
+    return SourceUnit(name, LIBRARY, text, (), flags)

@@ -27,6 +27,8 @@ CALLED = frozenset(SPELLINGS).union(
     LITZ_LANES main abs index select read write signal time""".split(),
 )
 """Names that the emitted text uses, which no variable may have."""
+LIBRARY = "c++ library"
+"""The language of a source with routines that units link, instead of kernels with entry points."""
 
 
 def entry_point(kernel: str) -> str:
