@@ -213,6 +213,8 @@ def test_units_for_parallel_builds_have_about_equal_length() -> None:
     assert len(split_units(kernels, 64)) == sum(lengths) // UNIT_CHARACTERS
     assert [len(unit) for unit in split_units(kernels[1:4], 8)] == [3], "too little text to be worth two"
     assert split_units([], 4) == []
+    many = [Emitted(f"m{k}", "x" * 10) for k in range(2 * KERNELS_PER_UNIT + 1)]
+    assert [len(split_units(many, jobs)) for jobs in (1, 2, 3)] == [3, 4, 3], "each thread has equally many"
 
 
 def test_many_expensive_functions_are_not_inlined() -> None:

@@ -30,7 +30,7 @@ from litz.settings import Config
 from litz.stage_options import lowering_options, scheduler_options
 from litz.targets import TargetSet
 from litz.tuning.tuned_graph import Better, load_tuned
-from litz_ir.errors import CompileTimeout, LitzError, stage
+from litz_ir.errors import CompileTimeout, stage
 from litz_ir.fused import Decision
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext, Timings
@@ -201,12 +201,11 @@ class Stages:
 
     def expect(self, graph: LoopGraph) -> None:
         """Begin to build the libraries that the kernels of a graph probably link, in threads of their own."""
-        if self.parallel_units == 1:
+        if self.parallel_units == 1 or self.expected:
             return
-        jobs = expected_libraries(graph, self.targets.by_kind.values())
-        self.expected = tuple(
-            threading.Thread(target=self._library, args=(job,), daemon=True) for job in jobs
-        )
+        with stage("target"):
+            jobs = expected_libraries(graph, self.targets.by_kind.values())
+        self.expected = tuple(threading.Thread(target=self._library, args=(job,)) for job in jobs)
         for each in self.expected:
             each.start()
 
@@ -320,7 +319,7 @@ class Stages:
 
     def _library(self, job: Job) -> None:
         """Build a library where the cache has none; units whose library cannot be built are compiled without it."""
-        with contextlib.suppress(LitzError):
+        with contextlib.suppress(Exception):
             self.cache.binary(*job)
 
     def _binary(self, unit: SourceUnit, target: Target) -> Path:

@@ -134,7 +134,7 @@ class LinkingTarget(Protocol):
     """A target whose units can link libraries: routines that many units call and that are compiled once."""
 
     def libraries(self, unit: SourceUnit) -> tuple[SourceUnit, ...]:
-        """The libraries that a unit can link: sources without kernels, which ``build`` compiles as it compiles units."""
+        """The libraries that a unit can link: sources without kernels, which ``build`` compiles too."""
 
     def expected_libraries(self, graph: LoopGraph) -> tuple[SourceUnit, ...]:
         """The libraries that the kernels of a graph probably link, so that they can be built while it is scheduled."""
