@@ -57,11 +57,11 @@ def test_a_library_is_compiled_once_for_several_graphs(tmp_path: Path) -> None:
     built = panels.stat().st_mtime_ns
     check(pointwise(40), torch.randn(1, 8, 5, 5), tmp_path)
     assert [each.stat().st_mtime_ns for each in objects(tmp_path)] == [built]
-    check(depthwise(5), torch.randn(2, 3, 20, 20), tmp_path)
+    check(depthwise(4), torch.randn(2, 3, 20, 20), tmp_path)  # rows of 4 points have no routine of their own
     assert len(objects(tmp_path)) == 2
 
 
-@pytest.mark.parametrize("taps", [3, 5, 7])
+@pytest.mark.parametrize("taps", [3, 4])
 def test_units_contain_what_they_link(tmp_path: Path, taps: int) -> None:
     check(depthwise(taps), torch.randn(2, 3, 20, 20), tmp_path)
     for each in objects(tmp_path):
