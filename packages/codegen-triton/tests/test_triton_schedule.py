@@ -224,6 +224,27 @@ def test_large_windows_and_relative_sums_are_reduced_by_tiles(width: int, kind: 
     assert schedule.inner[0] is not None and schedule.inner[0].block > 1
 
 
+SHORT = """
+kernel short(in %x: f32, out %o: f32) {{
+  schedule tile_request
+  outer [i0: 1048576]
+  phase [r0: 4] {{
+    $s: f32 = reduce.sum {{ %x[i0*{step} + r0] }};
+  }}
+  phase [] {{
+    %o[i0] = $s;
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize(("step", "block"), [(2, 1), (4, 4)])
+def test_overlapping_windows_are_reduced_by_threads_and_short_rows_by_tiles(step: int, block: int) -> None:
+    schedule = scheduled(parse_kernel(SHORT.format(step=step))).schedule
+    assert isinstance(schedule, TileLoops)
+    assert schedule.inner[0] is not None and schedule.inner[0].block == block
+
+
 TRANSPOSED = """
 kernel transposed(in %x: {dtype}, in %y: f32, in %z: f32, out %o: f32) {{
   schedule tile_request

@@ -155,13 +155,15 @@ class KernelTraits:
         inner = {axis.name for axis in phase.axes}
         found = {load for each in phase.statements for load in loads(*values_of(each))}
         varying = [load.index[0] for load in found if free_symbols(load.index[0]) & inner]
-        return bool(varying) and all(self._are_neighbours(offset) for offset in varying)
+        return bool(varying) and all(self._are_neighbours(offset, phase.axes) for offset in varying)
 
-    def _are_neighbours(self, offset: Size) -> bool:
-        """True where outer points that follow one another read elements within a few."""
+    def _are_neighbours(self, offset: Size, inner: Sequence[Axis]) -> bool:
+        """True where outer points that follow one another read elements within a few, other than rows that follow one
+        another, which tiles read in whole cache lines."""
         strides = [coefficient(offset, axis.name) for axis in self.outer if axis.size != 1]
-        known = [each for each in strides if isinstance(each, int) and each]
-        return any(abs(each) <= _NEIGHBOURS for each in known)
+        step = min((abs(each) for each in strides if isinstance(each, int) and each), default=0)
+        is_row = len(inner) == 1 and coefficient(offset, inner[0].name) == 1
+        return 0 < step <= _NEIGHBOURS and not (is_row and step >= self.extent(inner))
 
     def unit_stride_bytes(self) -> Counter[str]:
         """Return for each axis the bytes of the accesses that have unit stride along it."""
