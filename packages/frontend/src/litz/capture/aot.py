@@ -340,6 +340,8 @@ class CompileSession:
         facts = [*facts, *option_facts(self.config), f"autotune {self.config.autotune}"]
         if self._behind and self.plain.gradients:
             facts.append("saved tensors have eager's layouts and memory of their own")
+        if self.config.freezing and any(each.is_inference() for each in inputs):
+            facts.append("parameters without versions are frozen")
         self.plain.key = fx_graph_key(gm, inputs, facts)
         found = None if self.plain.key is None else self.cache.lookup_fx_graph(self.plain.key, targets, gm)
         if found is None:

@@ -47,7 +47,8 @@ def _through_aot(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]
     if any(isinstance(each, list | tuple | dict) for each in inputs):
         # Graphs of compiled autograd take a list. The module that unflattens it has no graph of its own.
         return flatten_graph_inputs(gm, inputs, partial(_compile_flat, session))
-    session.parameters = session.parameters or parameter_positions(gm, inputs)
+    unwritten = session.config.freezing
+    session.parameters = session.parameters or parameter_positions(gm, inputs, unwritten=unwritten)
     return _compile_flat(session, gm, inputs)
 
 

@@ -22,19 +22,24 @@ from torch._functorch._aot_autograd.descriptors import (
 from torch.fx import GraphModule, Node
 
 
-def parameter_positions(captured: GraphModule, inputs: Sequence[Any]) -> frozenset[int]:
+def parameter_positions(captured: GraphModule, inputs: Sequence[Any], *, unwritten: bool) -> frozenset[int]:
     """Return the positions of parameters and buffers of modules among the ``inputs`` of a graph that Dynamo
     ``captured``.
 
     Other tensors that a program marked static are ordinary inputs: their addresses stay the same so that their
-    elements can change in any call.
+    elements can change in any call. So are parameters made under ``torch.inference_mode``, which have no versions that
+    tell of writes, unless the program promises that parameters stay ``unwritten``.
     """
     nodes = [node for node in captured.graph.nodes if node.op == "placeholder"]
     if len(nodes) != len(inputs):
         return frozenset()  # the graph flattens what it is given
     given = enumerate(zip(nodes, inputs, strict=True))
     return frozenset(
-        k for k, (node, value) in given if _is_static(node) and (_is_parameter(value) or _is_buffer(node))
+        k
+        for k, (node, value) in given
+        if _is_static(node)
+        and (_is_parameter(value) or _is_buffer(node))
+        and (unwritten or not _has_no_version(value))
     )
 
 
@@ -105,6 +110,11 @@ def _is_static(node: Node) -> bool:
 def _is_parameter(value: object) -> bool:
     """Report whether a value is a parameter."""
     return isinstance(value, torch.nn.Parameter)
+
+
+def _has_no_version(value: object) -> bool:
+    """Report whether a value is a tensor of inference mode."""
+    return isinstance(value, torch.Tensor) and value.is_inference()
 
 
 def _is_buffer(node: Node) -> bool:
