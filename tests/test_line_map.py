@@ -93,7 +93,8 @@ def test_loops_of_threads_are_named_after_their_kernels() -> None:
         functions = [
             line.split(maxsplit=2)[2] for line in printed.stdout.splitlines() if re.match(r"\w+ [tT] ", line)
         ]
-        loops = [name for name in functions if "parallel_region" in name or "_range" in name]
+        # One function of a unit divides the ranges of all kernels.
+        loops = [name for name in functions if "_range(" in name and not name.startswith("litz::")]
         assert loops, "a kernel runs on several threads"
         for name in loops:
             assert any(kernel in name for kernel in kernels), name
