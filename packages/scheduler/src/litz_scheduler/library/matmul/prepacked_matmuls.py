@@ -115,6 +115,8 @@ class _Rewriter:
         sizes = (*result.type.shape, *self._values[weight].type.shape)
         if not all(isinstance(size, int) and size > 0 for size in sizes):
             return ()
+        if not self._is_read_by_rows(result):
+            return ()
         strides = self._strides(rows)
         if strides is None or strides[-1] != 1 or not isinstance(strides[0], int) or strides[0] <= 0:
             return ()
@@ -124,6 +126,22 @@ class _Rewriter:
         if bias is not None:
             loops = (*loops, _biased(result, total.name, bias, call.origin))
         return loops
+
+    def _is_read_by_rows(self, result: Value) -> bool:
+        """Report whether every loop that reads a result runs along its rows.
+
+        Fused with another, such as one that divides columns among heads and rotates halves of them, a sum has no tiles.
+        """
+        names = {result.name}
+        for view in self._views.values():
+            if view.base in names:
+                names.add(view.name)
+        columns = result.type.shape[-1]
+        return all(
+            operation.axes[-1:] and operation.axes[-1].size == columns
+            for operation in self._graph.operations
+            if isinstance(operation, Pointwise) and not names.isdisjoint(operation.reads)
+        )
 
     def _read(self, name: str, call: ContractionCall) -> _Read | None:
         """Return how the elements of a matrix are read; ``None`` where a loop cannot read its memory at the call."""
