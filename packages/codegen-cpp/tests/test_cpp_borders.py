@@ -20,7 +20,7 @@ from litz_ir.loops import Axis, NamedCombiner
 from litz_ir.plan import Accumulate, CpuLoops, Phase, ScanStore, Statement, Store
 from litz_ir.scalar import Expr, Load, Scalar
 from litz_ir.scalar.build import const, index, load, logical_and, masked, op, where
-from litz_ir.symbols import Range, Size, add, floordiv, maximum, mod, mul, symbol
+from litz_ir.symbols import Range, Size, Term, add, floordiv, maximum, mod, mul, symbol
 
 LANES = 16
 ROW = 150
@@ -60,7 +60,7 @@ def test_an_index_that_turns_is_linear_in_each_segment() -> None:
         (statement,) = each.phases[0].statements
         assert isinstance(statement.value, Load)
         (term,) = statement.value.index
-        assert term.is_polynomial  # type: ignore[union-attr]
+        assert isinstance(term, Term) and term.is_polynomial
 
 
 @pytest.mark.parametrize("name", ["lt", "le", "gt", "ge"])
@@ -162,7 +162,9 @@ def test_most_of_the_kernels_are_divided() -> None:
     divided = 0
     for case in CASES:
         made = case.kernel
-        axis = next(a for a in (*made.outer, *made.phases[0].axes) if a.name == made.schedule.vector)  # type: ignore[union-attr]
+        assert isinstance(made.schedule, CpuLoops)
+        vector = made.schedule.vector
+        axis = next(each for each in (*made.outer, *made.phases[0].axes) if each.name == vector)
         divided += bool(segments(made.phases[:1], axis, {}, LANES))
     assert divided > len(CASES) // 3
 
