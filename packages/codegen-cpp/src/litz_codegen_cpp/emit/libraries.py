@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from litz_codegen_cpp.emit.source.entry_points import LIBRARY
 from litz_ir.contraction import convolution_arguments
 from litz_ir.dtypes import f32
-from litz_ir.loops import ContractionCall, LoopGraph
+from litz_ir.loops import ContractionCall, LoopGraph, Operation
 from litz_ir.target import SourceUnit
 
 
@@ -45,16 +45,21 @@ def expected_libraries(graph: LoopGraph, flags: tuple[str, ...]) -> tuple[Source
 
     Most depthwise ones compile a routine for the length of their rows instead.
     """
-    found = set()
-    for operation in graph.operations:
-        if not isinstance(operation, ContractionCall) or operation.results[0].type.dtype != f32:
-            continue
-        given = convolution_arguments(operation.target, operation.arguments, operation.attributes)
-        if given is None or given.grad_output is not None or given.weight.name not in graph.frozen:
-            continue
-        if given.groups == 1:
-            found.add("panels")
-    return tuple(_library(name, _LIBRARIES[name], flags) for name in sorted(found, reverse=True))
+    expected = any(_is_tiled(each, graph) for each in graph.operations)
+    return (_library("panels", _LIBRARIES["panels"], flags),) if expected else ()
+
+
+def _is_tiled(operation: Operation, graph: LoopGraph) -> bool:
+    """Return whether an operation is a convolution of whole channels in f32 with a frozen weight."""
+    if not isinstance(operation, ContractionCall) or operation.results[0].type.dtype != f32:
+        return False
+    given = convolution_arguments(operation.target, operation.arguments, operation.attributes)
+    return (
+        given is not None
+        and given.grad_output is None
+        and given.groups == 1
+        and given.weight.name in graph.frozen
+    )
 
 
 def _library(name: str, routines: _Routines, flags: tuple[str, ...]) -> SourceUnit:

@@ -81,9 +81,8 @@ class InnerLoop:
     @property
     def unrolled(self) -> int:
         """Points that each thread visits one by one, in an unrolled loop; 0 for a loop over tiles."""
-        few = isinstance(self.size, int) and 0 < self.size <= MAX_UNROLLED
         alone = self.block == 1 and self.cluster_size == 1 and not self.persistent
-        return self.size if few and alone and isinstance(self.size, int) else 0
+        return self.size if alone and isinstance(self.size, int) and self.size <= MAX_UNROLLED else 0
 
     @property
     def points_per_cta(self) -> Size:
