@@ -210,7 +210,7 @@ def targets(session: nox.Session) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style and format with ruff, public names against their snapshots, reference pages and versions against
-    public names, links, charts against their tables, names of devices, and words by the glossary."""
+    public names, links, charts against their tables, names of devices, sizes of modules, and words by the glossary."""
     session.install(RUFF)
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
@@ -220,6 +220,7 @@ def lint(session: nox.Session) -> None:
     session.run("python", "tools/check_links.py")
     session.run("python", "tools/charts.py", "--check")
     session.run("python", "tools/device_names.py")
+    session.run("python", "tools/module_sizes.py")
     session.run("python", "tools/vocabulary.py")
 
 

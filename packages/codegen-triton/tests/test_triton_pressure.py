@@ -10,8 +10,8 @@ import triton_assembly
 from triton_scheduled import emitted, tiled
 
 from litz_codegen_triton.capabilities import NVIDIA
+from litz_codegen_triton.schedule.map_tiles import POINT_REGISTERS
 from litz_codegen_triton.schedule.register_pressure import point_words
-from litz_codegen_triton.schedule.tile_loops import POINT_REGISTERS
 from litz_ir.plan import Kernel
 from litz_ir.text import parse_kernel
 

@@ -16,6 +16,13 @@ from litz_codegen_triton.emit.indexing.statements import can_prefetch, values_of
 from litz_codegen_triton.emit.loops.tiles import next_power_of_two
 from litz_codegen_triton.schedule.clusters import check_clusters
 from litz_codegen_triton.schedule.kernel_traits import KernelTraits, sorts
+from litz_codegen_triton.schedule.map_tiles import (
+    fitting,
+    flattened,
+    outer_tiles,
+    schedule_map,
+    schedule_windows,
+)
 from litz_codegen_triton.schedule.register_pressure import index_words
 from litz_codegen_triton.schedule.request import named_block, names
 from litz_codegen_triton.schedule.row_threads import row_threads
@@ -23,25 +30,12 @@ from litz_ir.errors import CodegenError
 from litz_ir.loops import Axis
 from litz_ir.plan import InnerTile, Kernel, ScanStore, Tile, TileLoops, TileRequest
 from litz_ir.scalar import indirects_in, loads
-from litz_ir.symbols import free_symbols, product
+from litz_ir.symbols import product
 from litz_ir.target import DeviceModel
-
-_MAP_THREADS = 256
-"""Threads of a thread block of a map."""
-
-_WINDOW_THREADS = 128
-"""Threads of a thread block whose threads each reduce windows."""
-
-_WINDOW_ITEMSIZE = 4
-"""Bytes of an element at which a thread that reduces windows loads 16 bytes at once. Of larger ones it loads more."""
 
 _TRANSPOSED_TILE = 8192
 """Most elements of a tile with more rows than others have, so that what is contiguous across rows is read in whole
 sectors."""
-
-_HIGH_COST = 16
-"""Cost of a point, in additions, from which on half as many threads of a map have twice as many points each, so that
-the latencies of independent points overlap."""
 
 _TILE_ELEMENTS = 16
 """Elements of a thread in a reduction of columns, or of several short rows."""
@@ -54,22 +48,6 @@ _LOOPED_ELEMENTS = 4
 
 _MULTIWORD_SCAN_WARPS = 16
 """Most warps of a looped scan whose values need more than one register each."""
-
-_SQUARE_TILE = 64
-"""Size of a square tile along both dimensions, for accesses with unit stride along different axes."""
-
-_SQUARE_ELEMENTS = 32
-"""Elements of a thread in a square tile."""
-
-POINT_REGISTERS = 192
-"""Registers, of the 255 that a thread can have, for the values of its points. Where they need more, a thread of a map
-has fewer points, and another tile has more threads, but none that leave a thread fewer registers than it can have."""
-
-_DOMINANT = 4
-"""Lanes run along the axis with unit stride in more than 4 times the bytes of the last axis, whatever eager's order."""
-
-_GATHERED_LOADS = 4
-"""Loads of 16 bytes by each thread of a map with indirect indices, which loads and checks an index once for all."""
 
 PERSISTENT_LIMIT = 16384
 """Most elements of a row that stays in registers."""
@@ -125,9 +103,6 @@ _MAX_COLUMN_WARPS = 16
 LARGEST_TILE = 32768
 """Most elements of a tile that autotuning, or a foreach kernel with more warps, makes larger than the default."""
 
-_MIN_MAP_TILE = 128
-"""Elements down to which tiles of a map are halved so that no SM is idle."""
-
 
 def schedule_tile_loops(kernel: Kernel, request: TileRequest, model: DeviceModel) -> TileLoops:
     """Schedule a kernel without matmuls for a device.
@@ -155,7 +130,7 @@ class _Chooser:
 
     def points_per_cta(self, axes: Sequence[Axis]) -> int:
         """Return the hinted number of points that a thread block has of inner axes."""
-        return _cdiv_int(self.traits.extent(axes), self.cluster)
+        return -(-self.traits.extent(axes) // self.cluster)
 
     # --- the tiles of a request ---
 
@@ -169,7 +144,7 @@ class _Chooser:
                 f"the tile request of {self.kernel.name} names {len(named)} outer axes",
                 hint="a tile has at most two outer dimensions that are larger than one point",
             )
-        outer = self.dims(named, [blocks[axis.name] for axis in named])
+        outer = outer_tiles(self.outer, named, [blocks[axis.name] for axis in named])
         inner = tuple(self.requested_inner(k, blocks) for k in range(len(self.phases)))
         stages = self.request.stages or self.stages(outer, inner)
         return TileLoops(outer, inner, self.request.warps, stages, self.cluster)
@@ -186,15 +161,6 @@ class _Chooser:
         fits = isinstance(size, int) and self.points_per_cta(axes) <= block
         return InnerTile(names(axes), block, fits, names(serial))
 
-    def dims(self, tiled: Sequence[Axis], blocks: Sequence[int]) -> tuple[Tile, ...]:
-        """Return the outer dimensions: one for each of two ``tiled`` axes, or one of all axes that ends with them."""
-        rest = tuple(axis for axis in self.outer if axis not in tiled)
-        if len(tiled) < 2:
-            block = blocks[0] if blocks else 1
-            return (Tile(names((*rest, *tiled)), block),) if self.outer else ()
-        tiles = tuple(Tile((axis.name,), block) for axis, block in zip(tiled, blocks))
-        return ((Tile(names(rest)),) if rest else ()) + tiles
-
     def split(self, phase: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
         """Divide a phase's own axes into serial ones and tiled ones; a scan is tiled along its last axis alone."""
         axes = self.phases[phase]
@@ -206,9 +172,9 @@ class _Chooser:
     def default(self) -> TileLoops:
         """Return the schedule where the request names no blocks."""
         if not any(self.phases):
-            return self.default_map()
+            return schedule_map(self.traits, self.model)
         if self.cluster == 1 and self.traits.reduces_windows():
-            return self.windows()
+            return schedule_windows(self.traits, self.model)
         row = self.traits.summed_row()
         if row is not None and next_power_of_two(self.traits.extent([row])) <= _CHUNKED_ROW:
             return self.rows_in_chunks(row)
@@ -224,26 +190,9 @@ class _Chooser:
         if self.traits.has_nested_reductions():
             block = max(1, min(block, _NESTED_REDUCTION_TILE // x))
         inner = tuple(self.default_inner(k, block, persistent) for k in range(len(self.phases)))
-        outer = self.flattened(x)
+        outer = flattened(self.outer, x)
         warps = self.warps_for_registers(self.warps(x, block, columns, persistent), x * block)
         return TileLoops(outer, inner, warps, self.stages(outer, inner), self.cluster)
-
-    def windows(self) -> TileLoops:
-        """Return the schedule of reductions whose few points each thread visits: tiles of outer points, as of a map."""
-        (number,) = (k for k, axes in enumerate(self.phases) if axes)
-        names_inside = {axis.name for axis in self.phases[number]}
-        loaded = max(
-            each.itemsize for each in self.traits.accesses if free_symbols(each.offset) & names_inside
-        )
-        per_thread = self.fitting(self.model.vector_bytes // min(loaded, _WINDOW_ITEMSIZE))
-        warp, points = self.model.warp_size, self.traits.extent(self.outer)
-        block = _WINDOW_THREADS * per_thread
-        while block > warp and _cdiv_int(points, block) < 2 * self.model.sm_count:
-            block //= 2
-        block = min(block, next_power_of_two(points))
-        inner = tuple(InnerTile(names(axes), 1) if axes else None for axes in self.phases)
-        warps = max(1, min(_WINDOW_THREADS // warp, block // (warp * per_thread)))
-        return TileLoops(self.flattened(block), inner, warps)
 
     def rows_in_chunks(self, row: Axis) -> TileLoops:
         """Return the schedule of sums over rows and over columns: whole rows, a few of a chunk at a time."""
@@ -256,10 +205,6 @@ class _Chooser:
         warps = max(1, min(self.model.max_warps, length * block // (self.model.warp_size * _TILE_ELEMENTS)))
         return TileLoops(outer, inner, warps, self.staged(length, inner))
 
-    def flattened(self, block: int) -> tuple[Tile, ...]:
-        """Return all outer axes as one dimension, if there are any."""
-        return (Tile(names(self.outer), block),) if self.outer else ()
-
     def sorting(self, phase: int, rows: int, columns: bool) -> TileLoops:
         """Return the schedule of a sort: several short rows, one long row, or the columns of a memory sector."""
         block = next_power_of_two(self.traits.extent(self.split(phase)[1]))
@@ -268,7 +213,7 @@ class _Chooser:
         x = max(least, self.rows_per_cta(max(1, _SORTED_TILE // block), rows))
         inner = tuple(self.default_inner(k, block, True) for k in range(len(self.phases)))
         warps = max(1, min(self.model.max_warps, x * block // (self.model.warp_size * _SORTED_ELEMENTS)))
-        return TileLoops(self.flattened(x), inner, warps)
+        return TileLoops(flattened(self.outer, x), inner, warps)
 
     def warps(self, x: int, block: int, columns: bool, persistent: bool) -> int:
         """Return the warps for a tile of ``x`` rows, or columns, and ``block`` elements of each."""
@@ -296,16 +241,10 @@ class _Chooser:
 
     def warps_for_registers(self, warps: int, elements: int) -> int:
         """Double the warps of a tile of ``elements`` while a thread has too few registers for its points."""
-        model, limit = self.model, self.fitting(elements)
+        model, limit = self.model, fitting(self.traits, elements)
         while warps < model.full_register_warps and elements // (model.warp_size * warps) > limit:
             warps *= 2
         return warps
-
-    def fitting(self, points: int) -> int:
-        """Halve a thread's number of points until ``POINT_REGISTERS`` suffice for them."""
-        while points > 1 and points * self.traits.words > POINT_REGISTERS:
-            points //= 2
-        return points
 
     def default_inner(self, phase: int, block: int, persistent: bool) -> InnerTile | None:
         """Return the cover of a phase's own axes by a tile of at most ``block`` points."""
@@ -385,54 +324,3 @@ class _Chooser:
         while x > 1 and rows // x < (least or 2 * self.model.sm_count):
             x //= 2
         return x
-
-    def loads_per_thread(self) -> int:
-        """Return the 16-byte loads of a thread of a map; the thread block has fewer threads by the same ratio."""
-        if self.traits.has_nested_reductions():
-            return 1  # the loads of nested reductions need the registers
-        if self.traits.gathers():
-            return _GATHERED_LOADS
-        return 2 if self.traits.compute_cost() >= _HIGH_COST else 1
-
-    def default_map(self) -> TileLoops:
-        """Return the schedule of a kernel without inner axes."""
-        traffic = self.traits.unit_stride_bytes()
-        axes = [axis for axis in self.outer if axis.size != 1]
-        contiguous = sorted(
-            (axis for axis in axes if traffic[axis.name]), key=lambda axis: -traffic[axis.name]
-        )
-        if (
-            len(contiguous) >= 2
-            and self.traits.is_transposed(contiguous[0], contiguous[1])
-            and all(self.traits.extent([a]) > 4 for a in contiguous[:2])
-        ):
-            return self.square_map(contiguous[1], contiguous[0], axes)
-        if contiguous and traffic[contiguous[0].name] > _DOMINANT * traffic[axes[-1].name]:
-            axes = [axis for axis in axes if axis is not contiguous[0]] + [contiguous[0]]
-        points = self.traits.extent(axes)
-        count = self.loads_per_thread()
-        itemsize = self.traits.max_itemsize(axes[-1:])
-        per_thread = self.fitting(self.model.vector_bytes // itemsize * count)
-        threads = _MAP_THREADS // count
-        block = threads * per_thread
-        while block > _MIN_MAP_TILE and _cdiv_int(points, block) < 2 * self.model.sm_count:
-            block //= 2
-        block = min(block, next_power_of_two(points))
-        outer = (Tile(names(axes), block),) if axes else ()
-        warps = max(1, min(threads // self.model.warp_size, block // (self.model.warp_size * per_thread)))
-        return TileLoops(outer, (None,) * len(self.phases), warps)
-
-    def square_map(self, y: Axis, x: Axis, axes: Sequence[Axis]) -> TileLoops:
-        """Return a schedule with a tile of two dimensions, for accesses with unit stride along either axis: Triton
-        transposes the tile in shared memory."""
-        blocks = [min(_SQUARE_TILE, next_power_of_two(self.traits.extent([axis]))) for axis in (y, x)]
-        enough = 2 * self.model.sm_count * _SQUARE_TILE * _SQUARE_TILE
-        if min(blocks) == _SQUARE_TILE and self.traits.extent(axes) < enough:
-            blocks = [_SQUARE_TILE // 2] * 2
-        warps = blocks[0] * blocks[1] // (self.model.warp_size * self.fitting(_SQUARE_ELEMENTS))
-        return TileLoops(self.dims([y, x], blocks), (None,) * len(self.phases), max(1, warps))
-
-
-def _cdiv_int(a: int, b: int) -> int:
-    """Return ``a / b`` rounded up."""
-    return -(-a // b)

@@ -366,9 +366,7 @@ def _unvisited(root: Expr, cache: Mapping[Any, Any]) -> Iterator[Expr]:
         expr = stack[-1]
         if expr in cache:
             stack.pop()
-            continue
-        missing = [part for part in expr.below if part not in cache]
-        if missing:
+        elif missing := [part for part in expr.below if part not in cache]:
             stack.extend(missing)
         else:
             yield stack.pop()

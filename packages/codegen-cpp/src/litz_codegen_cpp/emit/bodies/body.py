@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from litz_codegen_cpp.emit.bodies.index import Indices, index_of
+from litz_codegen_cpp.emit.bodies.index import index_of
+from litz_codegen_cpp.emit.bodies.lane_index import LaneIndices
 from litz_codegen_cpp.emit.bodies.nested import nested_sum
 from litz_codegen_cpp.emit.bodies.traversal import leaves, touches_memory
 from litz_codegen_cpp.emit.bodies.vector import MemoryEmitter
@@ -35,7 +36,7 @@ _MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "
 _COMPARISONS = frozenset(_MIRRORED)
 
 
-class ExpressionEmitter(Indices):
+class ExpressionEmitter(LaneIndices):
     """Emits expressions and the index terms in them."""
 
     def __init__(self, context: Context) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from litz_codegen_cpp.emit.bodies.index import Indices
+from litz_codegen_cpp.emit.bodies.lane_index import LaneIndices
 from litz_codegen_cpp.emit.source.context import BufferPointer, Context, TransposedTile, spread
 from litz_codegen_cpp.emit.source.scopes import ActiveLanes, CppValue
 from litz_codegen_cpp.emit.source.spelling import literal, memory_type
@@ -25,7 +25,7 @@ _COMBINE = {"add": "{0} + {1}", "mul": "{0} * {1}", "min": "minimum({0}, {1})", 
 class MemoryEmitter:
     """Emits loads and stores."""
 
-    def __init__(self, context: Context, indices: Indices) -> None:
+    def __init__(self, context: Context, indices: LaneIndices) -> None:
         self.context = context
         self.indices = indices
 
