@@ -50,6 +50,8 @@ class OneHotSums:
     """The bound on changed results, in ULP."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
+        if not _may_select(data):
+            return data
         finder = _Finder(data)
         operations: list[Operation] = []
         for operation in data.operations:
@@ -129,6 +131,21 @@ class _Finder:
 def _replaced(bodies: Mapping[Expr, Expr], node: Expr) -> Expr:
     """Return the body in place of a node, or the node itself."""
     return bodies.get(node, node)
+
+
+def _may_select(graph: LoopGraph) -> bool:
+    """Return whether a graph has both parts of a selection, perhaps in two operations: a comparison of integers, and
+    an index that is loaded as a value."""
+    compares = loads_index = False
+    for operation in graph.operations:
+        if isinstance(operation, Pointwise | Reduction):
+            for node in walk(*operation.bodies):
+                match node:
+                    case Op(name="eq", args=(first, _)):
+                        compares |= first.dtype.is_integer
+                    case Index(term=Indirect()):
+                        loads_index = True
+    return compares and loads_index
 
 
 def _selection(body: Expr, axis: str, size: Size) -> Expr | None:
