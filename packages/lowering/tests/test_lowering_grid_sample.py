@@ -51,6 +51,16 @@ def test_a_nan_position_reads_the_first_element_with_border_padding() -> None:
     check(lambda x, g: grid_sample(x, g, "nearest", "border", True), torch.randn(1, 1, 3, 4), grid)
 
 
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("corners", [True, False])
+def test_cubic_weights_of_a_position_that_is_not_finite_are_nan(padding: str, corners: bool) -> None:
+    grid = torch.tensor([[[[float("nan"), 0.0], [0.5, float("inf")], [0.25, -0.25]]]])
+    check_gradients(
+        lambda x, g: grid_sample(x, g, "bicubic", padding, corners), torch.randn(1, 2, 5, 4), grid,
+        rtol=1e-4, atol=1e-5,
+    )  # fmt: skip
+
+
 def test_bfloat16() -> None:
     x, grid = torch.randn(1, 2, 4, 4).bfloat16(), positions(1, 3, 3, 2).bfloat16()
     check(lambda x, g: grid_sample(x, g, align_corners=True), x, grid, rounding=0.1)
@@ -63,9 +73,8 @@ def test_corners_stored_for_all_channels(mode: str, padding: str, last: bool) ->
     if last:
         x = x.to(memory_format=torch.channels_last)
     grid = positions(2, 3, 6, 2)
-    if mode != "bicubic":
-        x[:, :, 1, 2] = float("inf")
-        grid[0, 0, 0, 0], grid[0, 0, 1, 1], grid[1, 0, 0, 0] = float("nan"), 1e30, float("-inf")
+    x[:, :, 1, 2] = float("inf")
+    grid[0, 0, 0, 0], grid[0, 0, 1, 1], grid[1, 0, 0, 0] = float("nan"), 1e30, float("-inf")
     check(lambda x, grid: grid_sample(x, grid, mode, padding, False), x, grid, rtol=1e-4, atol=1e-5)
 
 

@@ -14,11 +14,11 @@ def triangle(x: Num) -> Num:
 
 
 def keys(x: Num, a: float) -> Num:
-    """Cubic convolution with parameter ``a`` (Keys, 1981); 0 from distance 2."""
+    """Cubic convolution with parameter ``a`` (Keys, 1981); 0 from distance 2, NaN at NaN."""
     distance = f.absolute(x)
     inner = ((a + 2) * distance - (a + 3)) * distance * distance + 1
     outer = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-    return f.where(distance <= 1, inner, f.where(distance < 2, outer, 0))
+    return f.where(distance <= 1, inner, f.where(distance >= 2, 0, outer))
 
 
 def keys_slope(x: Num, a: float) -> Num:
@@ -26,7 +26,7 @@ def keys_slope(x: Num, a: float) -> Num:
     distance = f.absolute(x)
     inner = (3 * (a + 2) * distance - 2 * (a + 3)) * distance
     outer = (3 * a * distance - 10 * a) * distance + 8 * a
-    slope = f.where(distance <= 1, inner, f.where(distance < 2, outer, 0))
+    slope = f.where(distance <= 1, inner, f.where(distance >= 2, 0, outer))
     return f.where(x < 0, -slope, slope)
 
 
