@@ -56,7 +56,7 @@ class ValueSteps(MemoryWriter):
         self.add_block([f"// {remark(step.target)}, step {position}", *lines])
 
     def define(self, step: DefineStep) -> None:
-        """Write the definition of a symbol that is known only now."""
+        """Write a symbol's definition, and the layout checks that it makes possible."""
         variable, kind = self.number(step.symbol)
         if isinstance(step.source, Expr):
             self.evaluate(step.source, kind, step.symbol, [f"{variable} = value;"])

@@ -95,7 +95,7 @@ class LoadedLibrary:
             ) from error
 
     def address(self, name: str) -> int:
-        """Return the address of kernel ``name``, for native callers."""
+        """Return a kernel's address for native callers; raises :class:`ToolchainError` if there is none."""
         address = ctypes.cast(self._symbol(name), ctypes.c_void_p).value
         assert address is not None
         return address

@@ -113,7 +113,7 @@ def compile_plan(plan: Plan, chip: str = "sm_90", folder: Path | None = None) ->
 
 
 def plan_sources(plan: Plan) -> tuple[KernelSource, ...]:
-    """Emit the Triton source of each kernel of a scheduled plan, with comments that quote the user's lines."""
+    """Emit a scheduled plan's kernels, with the user's lines as comments. Raises ``CodegenError``."""
     return tuple(emit_kernel(kernel, origins=_launch_origins(plan, kernel.name)) for kernel in plan.kernels)
 
 

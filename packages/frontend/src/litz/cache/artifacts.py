@@ -209,7 +209,7 @@ class ArtifactCache:
         return [*facts, *self.passes_identity.facts, _facts(options)]
 
     def read(self, key: str, targets: TargetSet, gm: GraphModule) -> Artifact | None:
-        """Return the artifact of a key with its binaries, or ``None``; ``gm`` is the graph, or one that contains it."""
+        """Return a key's artifact with binaries, ``None`` if missing or damaged; ``gm`` is or contains the graph."""
         files = self.graphs.read(key) if self.graphs is not None else None
         if files is None:
             return None

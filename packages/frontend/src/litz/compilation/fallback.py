@@ -39,7 +39,7 @@ _GENERATED = "litz.compilation.generated"
 
 @dataclass(slots=True)
 class Fallback:
-    """Runs the stages of a graph until no operation fails."""
+    """Runs the stages of a graph, with failing operations as ATen, until the third failure."""
 
     stages: Stages
     """Stages of the graph."""
@@ -63,7 +63,7 @@ class Fallback:
         self.forced = self.stages.demoted
 
     def run(self) -> Compiled:
-        """Compile the graph; after a failure, again with the nodes that caused it as ATen.
+        """Compile the graph; after a failure, again with the nodes that caused it as ATen. Raises ``LitzError``.
 
         A round that a scheme interrupts by another exception than ``LitzError`` is run again by the next call.
         """

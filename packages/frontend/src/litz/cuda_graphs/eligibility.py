@@ -32,7 +32,7 @@ def mutates(target: str) -> bool:
 
 
 def overwritten(plan: Plan) -> frozenset[int]:
-    """Return the positions of inputs that a plan overwrites and the caller reads afterwards."""
+    """Return the positions of inputs that a plan overwrites, without donated ones."""
     changed = written_buffers(plan, mutates)
     return frozenset(
         k for k, each in enumerate(plan.inputs) if each.name in changed and each.name not in plan.donated

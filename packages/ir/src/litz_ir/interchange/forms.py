@@ -38,7 +38,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form of a class."""
+    """A class as an object of a document: its constructor, and access to its fields."""
 
     cls: type
     """The class."""

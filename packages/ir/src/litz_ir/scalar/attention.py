@@ -119,6 +119,6 @@ class FullRange:
 
 
 def normalized(weighted: Expr, total: Expr) -> Expr:
-    """The softmax-weighted mean, given the weighted sum and the total weight; zero if the total is zero."""
+    """The softmax-weighted mean of an f32 weighted sum and total weight; zero if the total is zero."""
     zero = build.const(0.0, f32)
     return build.where(build.op("eq", total, zero), zero, build.op("div", weighted, total))

@@ -108,7 +108,7 @@ class Match:
         return found
 
     def steps_of(self, name: str) -> tuple[MatchedStep, ...]:
-        """Optional steps by name; empty also for steps on an alternative that did not match."""
+        """Optional steps that matched under ``name``; empty also on an alternative that did not match."""
         return self.steps.get(name, ())
 
 

@@ -24,7 +24,7 @@ from litz_ir.scalar import Const, Expr, Op
 
 
 class WeightedSum:
-    """The sum of P times V over the keys; ``precision`` are further arguments of ``tl.dot`` as text."""
+    """The sum of P times V over the keys; ``precision`` is text after the arguments of ``tl.dot``."""
 
     def __init__(self, body: TileEmitter, statement: Accumulate, precision: str) -> None:
         self.body = body

@@ -12,7 +12,7 @@ from litz_ir.scalar.verify import ErrorLocation
 
 
 def verify_kernels(plan: Plan) -> None:
-    """Check every invariant of a plan's own kernels on the buffers that its launches give them."""
+    """Check a plan's kernels, not its subplans', on the buffers of its launches; raises VerifyError."""
     extents = launch_extents(plan)
     for kernel in plan.kernels:
         verify_launched(kernel, extents.get(kernel.name, {}))

@@ -117,7 +117,7 @@ def values(name: str, dtype: DType, count: int, low: float = -4, high: float = 4
 
 
 def unwritten(dtype: DType, count: int) -> Array:
-    """Contents of an output before the run."""
+    """Contents of an output before the run, in memory form: a byte pattern, or false."""
     if dtype.is_bool:
         return np.zeros(count, bool)
     return np.full(count * dtype.itemsize, _UNWRITTEN, np.uint8).view(encode(np.zeros(1), dtype).dtype)

@@ -113,7 +113,7 @@ def _viewed(writer: GraphWriter, node: Node, shape: Sequence[int]) -> Node:
 def kernel_branch(
     mode: FakeTensorMode, found: Attention, operands: Sequence[Node], mask: Node | None
 ) -> GraphModule:
-    """Branch that calls ATen's attention; its result is (batch, queries, heads, depth)."""
+    """Branch from ``operands`` to ATen's attention, as (batch, queries, heads, depth)."""
     graph = Graph()
     writer = GraphWriter(graph, mode, found.root)
     inputs = {node: writer.placeholder(f"x{position}", node) for position, node in enumerate(operands)}

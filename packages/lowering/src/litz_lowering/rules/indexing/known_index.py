@@ -58,7 +58,7 @@ class Stair:
         return np.clip(step, self.low, self.high) if self.low is not None or self.high is not None else step
 
     def inverse(self, size: int) -> Inverse | None:
-        """Preimages of each ``v`` in ``[0, size)``; None where the staircase is constant."""
+        """Preimages of each ``v`` in ``[0, size)``; None for a slope of zero."""
         if self.slope <= 0:
             return None
         values = self.values()

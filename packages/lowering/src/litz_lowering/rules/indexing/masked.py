@@ -116,7 +116,7 @@ def is_mask(index: Tensor) -> bool:
 
 
 def mask_positions(ctx: LoweringContext, mask: Tensor, count: Size) -> list[Tensor]:
-    """Index of each true element, row-major, as one tensor of ``count`` positions per dimension."""
+    """Positions of true elements, row-major: an ``i64`` tensor of ``count`` for each dimension."""
     # ATen returns a transposed tensor, with the positions along each dimension contiguous.
     layout = Layout((1, count) if mask.rank > 1 else (1, 1), 0, fixed=True)
     kind = TensorType(i64, (count, mask.rank), layout, mask.device)
