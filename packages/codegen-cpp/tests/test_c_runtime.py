@@ -258,6 +258,18 @@ def test_another_instruction_set_is_named(
     assert failure.code == CODES["ISA"] and "sve2" in str(failure)
 
 
+def test_a_program_for_another_architecture_is_not_loaded(
+    built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path
+) -> None:
+    """The base of x86-64 and that of aarch64 have one name."""
+    runtime, host, _, weight = built
+    other = host[:18] + (243).to_bytes(2, "little") + host[20:]  # RISC-V
+    failure = refused(
+        runtime, tmp_path / "m.litz", model_bytes(other, "scalar", ["x"], {"scale": (1, weight)})
+    )
+    assert failure.code == CODES["ISA"] and "another architecture" in str(failure)
+
+
 def test_a_program_that_needs_torch_names_the_call(
     built: tuple[Runtime, bytes, Isa, np.ndarray], tmp_path: Path
 ) -> None:

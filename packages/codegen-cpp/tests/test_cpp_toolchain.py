@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import stat
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from litz_codegen_cpp.runtime.load import LoadedLibrary, loaded_openmp, make_runtime, open_openmp
+from litz_codegen_cpp.target import CpuTarget
 from litz_codegen_cpp.toolchain import build, isa
 from litz_codegen_cpp.toolchain.build import BuildOptions, StepDowns, compile_source
 from litz_codegen_cpp.toolchain.compilers import Compiler, find_compiler
@@ -88,6 +90,7 @@ def test_instruction_set_follows_the_cpu_flags(machine: str, flags: list[str], n
     assert chosen.name == name
     assert chosen.lanes * 4 == chosen.vector_bytes
     assert isa.by_name(name).lanes == chosen.lanes
+    assert chosen.machine in (isa.machine_name(machine), "")
 
 
 def test_optional_features_add_their_flags() -> None:
@@ -128,6 +131,38 @@ def test_a_named_compiler_that_fails_is_an_error(by: str) -> None:
     ) as caught:
         find_compiler(missing) if by == "option" else find_compiler(cxx=missing)
     assert caught.value.looked_for == (missing,) and by in str(caught.value)
+
+
+def test_a_compiler_of_another_architecture_is_searched_for_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = "aarch64" if isa.machine_name(platform.machine()) != "aarch64" else "x86_64"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CompilerNotFound, match=f"no C.* compiler for {other}") as caught:
+        find_compiler(machine=other)
+    assert caught.value.looked_for == (f"{other}-linux-gnu-g++", f"{other}-linux-gnu-clang++")
+    assert "apt install g++-aarch64-linux-gnu" in (caught.value.hint or "")
+    made = script(tmp_path / f"{other}-linux-gnu-g++", f'echo "{other}-linux-gnu-g++ 12.2.0"')
+    assert find_compiler(machine=other).path == made
+
+
+def test_a_named_compiler_of_another_architecture_is_refused(tmp_path: Path) -> None:
+    answer = 'case "$1" in -dumpmachine) echo arm64-apple-darwin;; *) echo "g++ 12.2.0";; esac'
+    named = script(tmp_path / "named-g++", answer)
+    assert find_compiler(named, machine="aarch64").path == named
+    with pytest.raises(CompilerNotFound, match="which compiles for aarch64"):
+        find_compiler(named, machine="x86_64")
+    silent = script(
+        tmp_path / "silent-g++", 'case "$1" in -dumpmachine) exit 1;; *) echo "g++ 12.2.0";; esac'
+    )
+    assert find_compiler(silent, machine="x86_64").path == silent
+
+
+@pytest.mark.skipif(isa.machine_name(platform.machine()) != "x86_64", reason="the compiler is that of x86-64")
+def test_the_target_of_another_architecture_takes_no_compiler_of_this_one() -> None:
+    with pytest.raises(CompilerNotFound, match="compiles for x86_64"):
+        CpuTarget("neon", compiler="g++").compiler()
+    assert CpuTarget("avx2", compiler="g++").compiler().kind == "gcc"
 
 
 def test_compilers_are_told_apart(tmp_path: Path) -> None:

@@ -86,9 +86,10 @@ class CpuTarget:
         return self._isa
 
     def compiler(self) -> Compiler:
-        """Return the compiler; raises :class:`CompilerNotFound`."""
+        """Return the compiler, which is one for the instruction set's architecture; raises
+        :class:`CompilerNotFound`."""
         if not isinstance(self._compiler, Compiler):
-            self._compiler = find_compiler(self._compiler)
+            self._compiler = find_compiler(self._compiler, machine=self.isa().machine or None)
         return self._compiler
 
     def capabilities(self) -> Capabilities:

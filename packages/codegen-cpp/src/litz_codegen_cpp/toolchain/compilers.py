@@ -1,9 +1,10 @@
-"""Detection of a C++ compiler."""
+"""Detection of a C++ compiler, of this machine's architecture or of another."""
 
 from __future__ import annotations
 
 import functools
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -11,6 +12,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import Literal
 
+from litz_codegen_cpp.toolchain.isa import machine_name
 from litz_ir.errors import CompilerNotFound
 
 CompilerFamily = Literal["gcc", "clang"]
@@ -21,8 +23,13 @@ _INSTALL = (
     "or set CXX to the compiler's path"
 )
 """The hint of an error for a missing compiler."""
-_VERSION_TIMEOUT_S = 20.0
-"""Seconds in which a compiler has to print its version."""
+_INSTALL_OTHER = (
+    "install one (Debian and Ubuntu: apt install g++-aarch64-linux-gnu, for aarch64), "
+    "or name a compiler for it"
+)
+"""The hint of an error for a missing compiler of another architecture."""
+_ANSWER_TIMEOUT_S = 20.0
+"""Seconds in which a compiler has to print its version or architecture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +51,15 @@ class Compiler:
         return (self.path, *self.arguments)
 
 
-def find_compiler(explicit: str | None = None, *, cxx: str | None = None) -> Compiler:
+def find_compiler(
+    explicit: str | None = None, *, cxx: str | None = None, machine: str | None = None
+) -> Compiler:
     """Return the compiler named by ``explicit``, else by ``cxx``, else g++ or clang++ on PATH.
 
     ``cxx`` is the caller's value of the CXX variable and may have several words, such as ``ccache g++``. A given name
-    that does not work is an error, and no other compiler is tried. Raises :class:`CompilerNotFound`.
+    that does not work is an error, and no other compiler is tried. With a ``machine``, such as ``aarch64``, it must
+    compile for that architecture, and where none is named, that is searched for by GCC's usual prefix. Raises
+    :class:`CompilerNotFound`.
     """
     for given, what in ((explicit, "the compiler option"), (cxx, "CXX")):
         if given and given.strip():
@@ -59,19 +70,46 @@ def find_compiler(explicit: str | None = None, *, cxx: str | None = None) -> Com
                     looked_for=(given,),
                     hint=_INSTALL,
                 )
+            if machine is not None and (own := _machine_of(found.command)) not in (machine, ""):
+                raise CompilerNotFound(
+                    f"no C++ compiler for {machine}: {what} names {given!r}, which compiles for {own}",
+                    looked_for=(given,),
+                    hint=_INSTALL_OTHER,
+                )
             return found
+    own = machine_name(platform.machine())
+    searched = _SEARCHED if machine in (None, own) else tuple(f"{machine}-linux-gnu-{n}" for n in _SEARCHED)
     reasons = []
-    for name in _SEARCHED:
+    for name in searched:
         found = _probe((name,))
         if not isinstance(found, str):
             return found
         reasons.append(f"{name} {found}")
     tried = "; ".join(reasons)
     raise CompilerNotFound(
-        f"no C++ compiler: neither an option nor CXX names one, and {tried}",
-        looked_for=_SEARCHED,
-        hint=_INSTALL,
+        f"no C++ compiler{'' if searched is _SEARCHED else f' for {machine}'}: neither an option nor CXX names one, "
+        f"and {tried}",
+        looked_for=searched,
+        hint=_INSTALL if searched is _SEARCHED else _INSTALL_OTHER,
     )
+
+
+@functools.cache
+def _machine_of(command: tuple[str, ...]) -> str:
+    """Return the architecture that a compiler compiles for; empty where it does not say."""
+    try:
+        answer = subprocess.run(
+            (*command, "-dumpmachine"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_ANSWER_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return machine_name(answer.stdout.strip().partition("-")[0])
 
 
 def _probe(words: tuple[str, ...]) -> Compiler | str:
@@ -100,7 +138,7 @@ def _answer(path: str, words: tuple[str, ...], state: tuple[int, int, int]) -> C
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_VERSION_TIMEOUT_S,
+            timeout=_ANSWER_TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -27,6 +27,8 @@ class Isa:
     """Compiler flags, as GCC and Clang spell them."""
     features: frozenset[str] = frozenset()
     """Features of the CPU beyond the base set."""
+    machine: str = ""
+    """The architecture that has it, as :func:`machine_name` names it; empty for the base of any."""
 
 
 _AVX2_FLAGS = ("-mavx2", "-mfma", "-mf16c", "-mbmi", "-mbmi2", "-mlzcnt", "-mpopcnt", "-mmovbe")
@@ -39,16 +41,22 @@ _AVX512_FLAGS = (
     "-mprefer-vector-width=512",
 )
 
-AVX512 = Isa("avx512", 64, 16, (*_AVX2_FLAGS, *_AVX512_FLAGS))
-AVX2 = Isa("avx2", 32, 8, _AVX2_FLAGS)
-NEON = Isa("neon", 16, 4, ())
+AVX512 = Isa("avx512", 64, 16, (*_AVX2_FLAGS, *_AVX512_FLAGS), machine="x86_64")
+AVX2 = Isa("avx2", 32, 8, _AVX2_FLAGS, machine="x86_64")
+NEON = Isa("neon", 16, 4, (), machine="aarch64")
 SCALAR = Isa("scalar", 16, 4, ())
 """Nothing beyond the architecture's base; four lanes, which the compiler maps to what the base has."""
 
+_MACHINE_NAMES = {"arm64": "aarch64", "amd64": "x86_64"}
 _BY_NAME = {isa.name: isa for isa in (AVX512, AVX2, NEON, SCALAR)}
 _NEEDS_AVX2 = frozenset({"avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "popcnt", "movbe"})
 _NEEDS_AVX512 = _NEEDS_AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 _OPTIONAL_AVX512 = {"avx512_bf16": "-mavx512bf16", "avx512_vnni": "-mavx512vnni"}
+
+
+def machine_name(machine: str) -> str:
+    """Return an architecture's one name, of those that systems and compilers have for it."""
+    return _MACHINE_NAMES.get(machine.lower(), machine)
 
 
 def by_name(name: str) -> Isa:
@@ -78,10 +86,10 @@ def runnable(isa: Isa) -> tuple[str, ...]:
 
 def from_flags(machine: str, flags: Iterable[str]) -> Isa:
     """Return the best set for a CPU of architecture ``machine`` (as ``platform.machine()``) with ``flags``."""
-    present = frozenset(flags)
-    if machine in ("aarch64", "arm64"):
+    present, machine = frozenset(flags), machine_name(machine)
+    if machine == NEON.machine:
         return NEON
-    if machine not in ("x86_64", "AMD64", "amd64"):
+    if machine != AVX2.machine:
         return SCALAR
     if present >= _NEEDS_AVX512:
         features = present.intersection(_OPTIONAL_AVX512)

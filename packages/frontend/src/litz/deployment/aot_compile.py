@@ -19,6 +19,7 @@ from litz.standalone.artifact import machines_of
 from litz.standalone.compile_graph import compiled_parts
 from litz.targets import targets_for
 from litz_ir.errors import ArtifactError
+from litz_ir.target import PortableTarget
 
 
 def aot_compile(
@@ -53,7 +54,10 @@ def aot_compile(
         )
     flat = flat_program(exported(program, args, kwargs, dynamic_shapes))
     chosen = config_from(config.current(), None, options)
-    compiled = [_compiled(flat, each, loads=not chips) for each in _machines(flat, chosen, isas, chips)]
+    compiled = [
+        _compiled(flat, each, loads=not chips and _runs(each))
+        for each in _machines(flat, chosen, isas, chips)
+    ]
     return write_package(Path(path), flat, compiled, weights, sign_with)
 
 
@@ -91,10 +95,17 @@ def _vector_bytes(chosen: Config) -> int:
     return targets_for(["cpu"], chosen).by_kind["cpu"].capabilities().model.vector_bytes
 
 
+def _runs(chosen: Config) -> bool:
+    """Report whether this machine runs what is compiled for the instruction set that the options name."""
+    target = targets_for(["cpu"], chosen).by_kind["cpu"]
+    return not isinstance(target, PortableTarget) or target.capabilities().name in target.runs()
+
+
 def _compiled(flat: FlatProgram, chosen: Config, *, loads: bool) -> CompiledFor:
     """Compile a program for one machine; raise :class:`ArtifactError` where it cannot be saved.
 
-    Cubins of one chip may not load on another, so those of named chips are not loaded here.
+    Cubins of one chip may not load on another, so those of named chips are not loaded here, nor are libraries for
+    another architecture.
     """
     count = sum(node.op == "placeholder" for node in flat.gm.graph.nodes)
     positions = frozenset(range(len(flat.weights)))

@@ -1,4 +1,5 @@
-/* The instruction sets of this CPU that the operating system saves the registers of. */
+/* The instruction sets of this CPU that the operating system saves the registers of, and its architecture. */
+#include <elf.h>
 #include <string.h>
 
 #include "internal.h"
@@ -54,3 +55,15 @@ int cpu_runs(const char* isa) {
   return !strcmp(isa, "scalar");
 }
 #endif
+
+/* An ELF file's architecture is in bytes 18 and 19, in the order of bytes that byte 5 names. */
+int cpu_loads(const uint8_t* object, size_t bytes) {
+#if defined(__x86_64__)
+  const unsigned own = EM_X86_64;
+#elif defined(__aarch64__)
+  const unsigned own = EM_AARCH64;
+#else
+  const unsigned own = EM_NONE;
+#endif
+  return own == EM_NONE || bytes < 20 || memcmp(object, ELFMAG, SELFMAG) || object[18] + 256u * object[19] == own;
+}

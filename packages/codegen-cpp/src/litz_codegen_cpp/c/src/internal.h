@@ -70,6 +70,7 @@ void weights_close(weights* found);
 
 /* --- cpu.c */
 int cpu_runs(const char* isa); /* 1 if this CPU has the instruction set, or feature, of that name */
+int cpu_loads(const uint8_t* object, size_t bytes); /* 0 for an object of another architecture */
 
 /* --- threads.c: one team of threads */
 typedef struct team team;

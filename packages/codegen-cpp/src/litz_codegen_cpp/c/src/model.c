@@ -226,6 +226,8 @@ static litz_code load_program(opening* of, litz_entry* entry, const json* about)
   const char *name = json_text(chosen, "host"), *sum = sum_of(of, name);
   if (!sum) return malformed(of, "it has no sum of a program");
   if ((code = archive_find(&of->model->file, name, &object, of->error))) return code;
+  if (!cpu_loads(object.data, object.bytes))
+    return litz_fail(of->error, LITZ_ERROR_ISA, "%s was compiled for another architecture than this CPU's", name);
   if ((code = library_open(&object, name, sum, &entry->object, of->error))) return code;
   entry->program = dlsym(entry->object.handle, LITZ_HOST_SYMBOL);
   if (!entry->program) return litz_fail(of->error, LITZ_ERROR_FORMAT, "%s has no host program", name);

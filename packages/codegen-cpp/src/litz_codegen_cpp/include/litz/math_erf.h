@@ -69,6 +69,7 @@ LITZ_FN V erf_lanes(V x) {
     V far = polynomial(u, 0.99949664f, 0.0026562405f, -0.0065345219f, 0.0098324129f, -0.0099141682f, 0.0067997118f,
                        -0.0029372263f, 4.5906164e-4f, 3.5598472e-4f, -2.9940478e-4f, 7.5760501e-5f, 2.4626359e-5f,
                        -1.7306889e-5f, 1.0639747e-7f, 1.0908163e-6f);
+    if constexpr (!LITZ_HAS_FMA) far = blend<V>(limit < a, splat<V>(1), far);  // where 1 - ndtr vanishes, exactly
     return blend<V>(a < splat<V>(1), mul_add(x, near, x), copysign_lanes(far, x));
   }
 }
