@@ -68,6 +68,47 @@ ON_TORCH = (
 )  # examples that need torch and all of litz, and are built by the torch they run with
 FOR_TARGETS = ("numba>=0.68", "pyopencl>=2025.1")  # what the example targets import besides litz and NumPy
 
+QUICK_ON_EVERY_ISA = (
+    "few_rows",
+    "tiled_convolutions",
+    "prepacked_matmuls",
+    "linked_routines",
+    "kernel_forms",
+)
+ON_EVERY_ISA = (
+    *QUICK_ON_EVERY_ISA,
+    *("attention", "attention_on_cpus", "batch_invariant", "channel_groups", "channels_last", "complex"),
+    *("composed_attention", "convolution_relu", "deployment", "dynamic_shapes", "end_to_end", "float8"),
+    *(
+        "flex_attention_on_cpus",
+        "generated_matmuls",
+        "higher_order",
+        "indexing_end_to_end",
+        "lanes_of_scatters",
+    ),
+    *(
+        "libraries",
+        "masks_end_to_end",
+        "module_programs",
+        "mutation_and_views",
+        "opinfo_sample",
+        "optimizers",
+    ),
+    *("pool_indices", "prepacked_weights", "quantize", "random_numbers", "runs_of_lanes", "scans"),
+    *(
+        "sorted_rows",
+        "special_values",
+        "strict",
+        "symbolic_overloads",
+        "threads",
+        "torch_dtypes",
+        "transposes",
+    ),
+    *("unrepresentable_numbers", "view_programs", "whole_models", "zoo"),
+)
+"""Tests that compare with eager, by the names of their modules."""
+EMULATORS = ("qemu-aarch64", "qemu-x86_64", "aarch64-linux-gnu-gcc", "aarch64-linux-gnu-g++")
+
 each_package = nox.parametrize("pkg", [nox.param(pkg, id=pkg) for pkg in FOLDERS])
 
 
@@ -139,6 +180,44 @@ def tests(session: nox.Session) -> None:
     session.install(XDIST)
     everything = [*TWO_AT_A_TIME, "packages", "tests"]
     session.run("pytest", *(session.posargs or everything), env=SLEEPING)
+
+
+@nox.session
+def isas(session: nox.Session) -> None:
+    """Compare with eager what is compiled for instruction sets below this CPU's: AVX2 and the architecture's base, or
+    those that are named: `nox -s isas -- avx2`. `quick` runs the fastest tests alone."""
+    install_torch(session)
+    install(session, *OPINFO)
+    install_folders(session, FOLDERS, tested=FOLDERS)
+    session.install(XDIST)
+    quick = "quick" in session.posargs
+    names = QUICK_ON_EVERY_ISA if quick else ON_EVERY_ISA
+    files = [str(ROOT / "tests" / f"test_{name}.py") for name in names]
+    for isa in [each for each in session.posargs if each != "quick"] or ("avx2", "scalar"):
+        session.run("pytest", *TWO_AT_A_TIME, *SLOWEST, *files, env={"LITZ_ISA": isa, **SLEEPING})
+
+
+@nox.session
+def emulated(session: nox.Session) -> None:
+    """Run under qemu what is compiled for CPUs that this machine is not: kernels for NEON and for the base of x86-64,
+    models by the program in C, and lowering's tests with every kernel for NEON.
+
+    Debian: qemu-user, gcc-aarch64-linux-gnu and g++-aarch64-linux-gnu; without them nothing but a sentence."""
+    absent = [each for each in EMULATORS if shutil.which(each) is None]
+    if absent:
+        session.skip(f"{', '.join(absent)} not installed")
+    install_torch(session)
+    install_folders(session, FOLDERS, tested=FOLDERS)
+    session.install(XDIST)
+    run = ("pytest", "-rs", *TWO_AT_A_TIME, *SLOWEST)
+    session.run(*run, "packages/codegen-cpp/tests/test_cpp_emulated.py", "tests/test_deploy_emulated.py")
+    # Runs no kernels, and sorts rows as a GPU does.
+    ignored = [
+        f"--ignore=packages/lowering/tests/test_lowering_{name}.py" for name in ("text", "sorted_rows")
+    ]
+    how = ["-W", "ignore::RuntimeWarning", "-p", "emulated_instead", *ignored]
+    path = {"PYTHONPATH": str(ROOT / "tests"), **SLEEPING}
+    session.run(*run, *how, "packages/lowering/tests", *session.posargs, env=path)
 
 
 @nox.session

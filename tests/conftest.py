@@ -7,8 +7,25 @@ from typing import Any
 import pytest
 from torch.fx import GraphModule
 
+import litz
 import litz_lowering
+from litz.targets import targets_for
+from litz_ir.device import CPU
+from litz_ir.target import Capabilities
 from litz_lowering import LoweredGraph
+
+
+def cpu() -> Capabilities:
+    """The capabilities of the CPU that kernels are compiled for, which ``LITZ_ISA`` names."""
+    return targets_for([CPU.kind], litz.config.current())[CPU].capabilities()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests of what only CPUs with wide vectors do, where kernels are compiled for another."""
+    marked = [item for item in items if item.get_closest_marker("wide_vectors")]
+    if marked and (known := cpu()).model.vector_bytes < 32:
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=f"kernels are compiled for {known.name}"))
 
 
 @pytest.fixture

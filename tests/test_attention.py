@@ -186,6 +186,7 @@ FORMS: dict[str, tuple[Program, tuple[torch.Tensor, ...]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.wide_vectors
 @pytest.mark.parametrize("name", FORMS)
 def test_a_form_whose_kernel_is_generated(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()

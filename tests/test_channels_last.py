@@ -130,6 +130,7 @@ def assert_like_eager(module: nn.Module, x: torch.Tensor, again: bool = False, *
         assert all(size == 1 or a == b for size, a, b in each), (mine.shape, mine.stride(), theirs.stride())
 
 
+@pytest.mark.wide_vectors
 @pytest.mark.parametrize("middle", MIDDLES)
 @pytest.mark.parametrize("given", ["contiguous", "channels-last"])
 def test_a_training_step(middle: str, given: str, channels_last_calls: CallsByGraph) -> None:
@@ -144,6 +145,7 @@ def test_a_training_step(middle: str, given: str, channels_last_calls: CallsByGr
         assert channels_last_calls["backward"]
 
 
+@pytest.mark.wide_vectors
 def test_a_step_from_the_cache(again: bool, channels_last_calls: CallsByGraph) -> None:
     torch.manual_seed(0)
     assert_like_eager(Net(Both()), torch.randn(4, 32, 28, 28), again)
@@ -159,6 +161,7 @@ def test_bf16(channels_last_calls: CallsByGraph) -> None:
         assert_like_eager(module, torch.randn(4, 32, 28, 28, dtype=torch.bfloat16))
 
 
+@pytest.mark.wide_vectors
 @pytest.mark.parametrize("rank", [1, 3])
 def test_other_ranks(rank: int, channels_last_calls: CallsByGraph) -> None:
     torch.manual_seed(0)

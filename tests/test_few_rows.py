@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import litz
-from litz_codegen_cpp.toolchain.isa import cpu_flags
+from litz.targets import targets_for
+from litz_ir.device import CPU
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
@@ -48,6 +49,7 @@ def _int4(x: Tensor, pairs: Tensor, scales: Tensor) -> Tensor:
     return F.linear(x, (weight.to(x.dtype) * scales[..., None]).view(pairs.shape[0], -1))
 
 
+@pytest.mark.wide_vectors
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("rows", "k", "n"),
@@ -56,7 +58,8 @@ def _int4(x: Tensor, pairs: Tensor, scales: Tensor) -> Tensor:
 def test_linear_with_bias_and_activation_is_one_kernel(dtype: torch.dtype, rows: int, k: int, n: int) -> None:
     torch.manual_seed(rows)
     args = torch.randn(rows, k).to(dtype), torch.randn(n, k).to(dtype), torch.randn(n).to(dtype)
-    in_pairs = dtype == torch.bfloat16 and "avx512_bf16" in cpu_flags()
+    features = targets_for([CPU.kind], litz.config.current())[CPU].capabilities().features
+    in_pairs = dtype == torch.bfloat16 and "avx512_bf16" in features
     called = dtype != torch.float32 and rows > 4 and not in_pairs
     _check(_linear, *args, calls=int(called), kernels=None if called else 1)
 
@@ -72,6 +75,7 @@ def test_a_matrix_with_contiguous_columns_is_a_call() -> None:
     _check(torch.mm, torch.randn(2, 512), torch.randn(512, 512), calls=1)
 
 
+@pytest.mark.wide_vectors
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rows", [1, 4, 8])
 @pytest.mark.parametrize("function", [_int8, _int8_scaled_first])
@@ -85,6 +89,7 @@ def test_int8_weights_are_converted_in_the_kernel(
     _check(function, torch.randn(rows, 1024).to(dtype), weight, scales, kernels=1)
 
 
+@pytest.mark.wide_vectors
 @pytest.mark.parametrize("rows", [1, 3])
 def test_the_operator_of_int8_weights_is_a_kernel(rows: int) -> None:
     torch.manual_seed(rows)
@@ -92,6 +97,7 @@ def test_the_operator_of_int8_weights_is_a_kernel(rows: int) -> None:
     _check(torch._weight_int8pack_mm, torch.randn(rows, 1024).bfloat16(), weight, scales, kernels=1)
 
 
+@pytest.mark.wide_vectors
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("rows", "group"), [(1, 128), (1, 32), (2, 1024), (8, 64)])
 def test_int4_weights_are_unpacked_in_the_kernel(rows: int, group: int, dtype: torch.dtype) -> None:
@@ -102,6 +108,7 @@ def test_int4_weights_are_unpacked_in_the_kernel(rows: int, group: int, dtype: t
     _check(_int4, torch.randn(rows, 1024).to(dtype), pairs, scales, kernels=1)
 
 
+@pytest.mark.wide_vectors
 def test_groups_that_no_axis_divides() -> None:
     def function(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
         columns = torch.arange(weight.shape[1]) // 100
@@ -112,6 +119,7 @@ def test_groups_that_no_axis_divides() -> None:
     _check(function, torch.randn(2, 1024), weight, torch.rand(516, 11))
 
 
+@pytest.mark.wide_vectors
 def test_a_gated_matmul_reads_both_matrices_in_one_kernel() -> None:
     def function(x: Tensor, gate: Tensor, up: Tensor) -> Tensor:
         return F.silu(F.linear(x, gate)) * F.linear(x, up)
@@ -122,6 +130,7 @@ def test_a_gated_matmul_reads_both_matrices_in_one_kernel() -> None:
         _check(function, torch.randn(2, 512).to(dtype), gate, up, kernels=1)
 
 
+@pytest.mark.wide_vectors
 @pytest.mark.parametrize("rows", [1, 8])
 def test_a_norm_before_the_matmul_is_computed_once(rows: int) -> None:
     def function(x: Tensor, gain: Tensor, weight: Tensor) -> Tensor:
@@ -131,6 +140,7 @@ def test_a_norm_before_the_matmul_is_computed_once(rows: int) -> None:
     _check(function, torch.randn(rows, 1024), torch.randn(1024), torch.randn(512, 1024), kernels=2)
 
 
+@pytest.mark.wide_vectors
 @pytest.mark.parametrize("rows", [1, 8])
 def test_halves_of_bytes_that_are_not_adjacent(rows: int) -> None:
     def function(x: Tensor, pairs: Tensor, scales: Tensor) -> Tensor:
@@ -155,6 +165,7 @@ def test_infinities_and_nan_in_bf16_stay(rows: int) -> None:
     torch.testing.assert_close(found.double(), exact, equal_nan=True, rtol=2**-8, atol=1e-3)
 
 
+@pytest.mark.wide_vectors
 def test_alpha_beta_and_nan() -> None:
     def function(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         return torch.addmm(bias, x, weight.t(), beta=0.5, alpha=2.0)

@@ -46,6 +46,7 @@ def objects(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.o"))
 
 
+@pytest.mark.wide_vectors
 def test_a_library_is_compiled_once_for_several_graphs(tmp_path: Path) -> None:
     check(pointwise(24), torch.randn(2, 8, 9, 7), tmp_path)
     (panels,) = objects(tmp_path)
@@ -84,6 +85,7 @@ def test_a_unit_is_compiled_alone_where_linking_fails(
     check(depthwise(5), torch.randn(2, 3, 20, 20), tmp_path, fallback="error")
 
 
+@pytest.mark.wide_vectors
 @pytest.mark.parametrize("module", [pointwise(24), depthwise(7)])
 def test_libraries_are_expected_before_the_graph_is_scheduled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: nn.Module

@@ -52,6 +52,7 @@ def convolution() -> ModuleProgram:
     return ModuleProgram(program, ("a1",), (), (), (), writes, (2, 2, 2, 2))
 
 
+@pytest.mark.wide_vectors
 def test_what_is_stale_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     assert judge_module(convolution()).fault == "none"
     monkeypatch.setattr(kept._Entry, "holds", lambda self, tensors: True)

@@ -90,6 +90,7 @@ def calls(module: nn.Module, *args: torch.Tensor) -> list[str]:
 # --- what runs --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.wide_vectors
 @pytest.mark.parametrize(
     "options",
     [
@@ -105,6 +106,7 @@ def test_every_kind_of_window(options: dict[str, Any]) -> None:
     assert_like_eager(block, IMAGES)
 
 
+@pytest.mark.wide_vectors
 @pytest.mark.parametrize("activation", [F.hardswish, F.silu, torch.sigmoid], ids=lambda each: each.__name__)
 def test_an_activation_that_the_routine_applies(activation: Callable[[torch.Tensor], torch.Tensor]) -> None:
     module = nn.Sequential(Block(activation, padding=1), nn.Conv2d(16, 4, 1)).eval()
@@ -200,6 +202,7 @@ def test_it_can_be_turned_off() -> None:
         assert calls(Block().eval(), IMAGES) == ["aten.convolution.default"]
 
 
+@pytest.mark.wide_vectors
 def test_the_frozen_region_is_a_plan_of_its_own() -> None:
     with torch.no_grad():
         report = litz.explain(Block().eval(), IMAGES)
@@ -252,6 +255,7 @@ CHANGES: dict[str, Callable[[Block], object]] = {
 }
 
 
+@pytest.mark.wide_vectors
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_is_seen(name: str, prepacked_shapes: list[torch.Size]) -> None:
     module = Block(padding=1).eval()
@@ -265,6 +269,7 @@ def test_a_change_is_seen(name: str, prepacked_shapes: list[torch.Size]) -> None
     assert len(prepacked_shapes) == 2
 
 
+@pytest.mark.wide_vectors
 @pytest.mark.parametrize("freezing", [False, True])
 def test_weights_made_in_inference_mode_have_no_version_and_are_prepacked_if_nothing_writes_to_them(
     freezing: bool, prepacked_shapes: list[torch.Size]
@@ -297,6 +302,7 @@ def test_one_graph_with_many_weights_keeps_each(prepacked_shapes: list[torch.Siz
     assert len(prepacked_shapes) <= len(blocks)
 
 
+@pytest.mark.wide_vectors
 def test_frozen_results_are_freed_with_their_parameters(prepacked_shapes: list[torch.Size]) -> None:
     first, second = (Block(padding=1).eval() for _ in range(2))
     run = compiled(first)
@@ -333,6 +339,7 @@ def test_casts_of_weights_are_kept() -> None:
         assert_close(function(x), run(x), rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.wide_vectors
 def test_frozen_parameters_are_not_looked_after(prepacked_shapes: list[torch.Size]) -> None:
     module = Block(padding=1).eval()
     with litz.config.patch(freezing=True), torch.no_grad():
@@ -346,6 +353,7 @@ def test_frozen_parameters_are_not_looked_after(prepacked_shapes: list[torch.Siz
     assert len(prepacked_shapes) == 2, "another parameter is another argument"
 
 
+@pytest.mark.wide_vectors
 @pytest.mark.parametrize("frozen", [False, True])
 def test_the_explanation_says_which_constants_are_folded(frozen: bool) -> None:
     module = Block(padding=1).eval()

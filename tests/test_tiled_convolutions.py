@@ -108,6 +108,7 @@ def test_filters_longer_than_a_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_like_eager(nn.Conv2d(16, 9, (65, 1), padding=(40, 0)).eval(), torch.randn(1, 16, 70, 3))
 
 
+@pytest.mark.wide_vectors
 def test_rows_of_residuals_and_results_are_prefetched() -> None:
     class Residual(nn.Module):
         def __init__(self) -> None:
@@ -186,6 +187,7 @@ ACTIVATIONS = [
 ]  # fmt: skip
 
 
+@pytest.mark.wide_vectors
 @pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda each: each.__name__)
 def test_batch_norm_activation_and_residual_are_in_the_same_kernel(
     activation: Callable[[torch.Tensor], torch.Tensor],

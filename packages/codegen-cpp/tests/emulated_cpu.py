@@ -33,7 +33,7 @@ SOURCE = Path(__file__).with_name("emulator.c")
 
 @dataclass(frozen=True)
 class Emulation:
-    """How programs for an instruction set are compiled and run."""
+    """The commands that compile and run programs for an instruction set."""
 
     isa: str
     """The name of the set."""
@@ -171,10 +171,10 @@ class EmulatedModule:
     def function(self, kernel: str) -> BufferFunction:
         """The launch function of a kernel; raises ``KeyError``."""
         number, known = self._numbers[kernel], self._kernels[kernel]
-        packing = Struct("=" + "".join("d" if info.kind == "float" else "q" for info in known.symbols))
+        values = Struct("=" + "".join("d" if info.kind == "float" else "q" for info in known.symbols))
 
         def run(buffers: Sequence[BufferArgument], symbols: Sequence[int | float]) -> None:
-            code = self._emulator.run(number, entry_point(kernel), buffers, packing.pack(*symbols))
+            code = self._emulator.run(number, entry_point(kernel), buffers, values.pack(*symbols))
             if code in BY_CODE:
                 raise fault_error(BY_CODE[code], kernel)
             if code:

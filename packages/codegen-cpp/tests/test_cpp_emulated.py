@@ -69,7 +69,7 @@ def test_conforms(target: EmulatedCpu, tmp_path: Path) -> None:
 
 
 def test_accesses_past_the_end_end_the_process_alone(compiled: KernelModule) -> None:
-    """What other tests would otherwise not see is reported."""
+    """An access that values do not show is reported."""
     case = next(each for each in CASES if each.kernel.name == "softmax_inner")
     symbols = {"n": 33, "m": 64}
     found = case.buffers(symbols)

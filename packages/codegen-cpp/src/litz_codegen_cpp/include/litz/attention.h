@@ -21,9 +21,12 @@
 
 namespace litz {
 
-// Accumulators, two registers of lanes and a broadcast element fill the registers: 32 of them, or 16.
-#if defined(LITZ_AVX512) || defined(__aarch64__)
+// Accumulators, two registers of lanes and a broadcast element fill the registers: 32 of them, or 16. On aarch64 several
+// elements are in registers of their own, as in library/tiles.h.
+#if defined(LITZ_AVX512)
 constexpr int ATTENTION_ROWS = 14;
+#elif defined(__aarch64__)
+constexpr int ATTENTION_ROWS = 10;
 #else
 constexpr int ATTENTION_ROWS = 6;
 #endif

@@ -22,9 +22,12 @@ namespace litz {
 
 constexpr int VECTORS = 2;
 constexpr int64_t PANEL = VECTORS * LITZ_LANES;
-// Accumulators, a row of a panel and a broadcast element fill the registers: 32 of them, or 16.
-#if defined(LITZ_AVX512) || defined(__aarch64__)
+// Accumulators, a row of a panel and a broadcast element fill the registers: 32 of them, or 16. On aarch64 elements are
+// loaded into registers of their own, and GCC 12 keeps so many of them that it spills accumulators from 11 rows on.
+#if defined(LITZ_AVX512)
 constexpr int MOST_ROWS = 14;
+#elif defined(__aarch64__)
+constexpr int MOST_ROWS = 10;
 #else
 constexpr int MOST_ROWS = 6;
 #endif
