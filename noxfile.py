@@ -73,10 +73,10 @@ QUICK_ON_EVERY_ISA = (
     "tiled_convolutions",
     "prepacked_matmuls",
     "linked_routines",
-    "kernel_forms",
 )
 ON_EVERY_ISA = (
     *QUICK_ON_EVERY_ISA,
+    "kernel_forms",
     *("attention", "attention_on_cpus", "batch_invariant", "channel_groups", "channels_last", "complex"),
     *("composed_attention", "convolution_relu", "deployment", "dynamic_shapes", "end_to_end", "float8"),
     *(
