@@ -310,7 +310,7 @@ def test_strict_primitives_raise(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
-@pytest.mark.parametrize("name", ["_is_private", "_reader", "_is_shared"])
+@pytest.mark.parametrize("name", ["_is_private", "_compared_part", "_is_shared"])
 def test_parameters_that_cannot_be_looked_at(
     name: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch, told: list[str]
 ) -> None:

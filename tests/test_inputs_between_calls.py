@@ -14,6 +14,7 @@ from torch.testing import assert_close
 import litz
 from litz.capture import aot
 from litz.host.runtime import frozen_results
+from litz.host.runtime.native import NativeBinder
 
 SIZE = 48
 MODES = [torch.no_grad, torch.inference_mode, torch.enable_grad]
@@ -208,13 +209,52 @@ def settled(module: nn.Module) -> Callable[[], None]:
     return check
 
 
+@pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("name", HIDDEN)
-def test_a_hidden_write_to_a_parameter_is_seen(name: str) -> None:
+def test_a_hidden_write_to_a_parameter_is_seen(
+    name: str, native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not native:
+        monkeypatch.setattr(NativeBinder, "comparison", None)
     module = Convolution()
     check = settled(module)
     HIDDEN[name](module)
     check()
     check()
+
+
+LAYOUTS: dict[str, Callable[[], Tensor]] = {
+    "adjacent": lambda: torch.randn(7),
+    "transposed": lambda: torch.randn(5, 7).t(),
+    "columns": lambda: torch.randn(6, 10)[:, 3:5],
+    "columns of many": lambda: torch.randn(90, 80)[:, ::2],
+    "broadcast": lambda: torch.randn(5, 1).expand(5, 4),
+    "half": lambda: torch.randn(60, 70).to(torch.bfloat16).t(),
+    "pairs": lambda: torch.randn(40, 40, dtype=torch.complex128)[::2],
+    "bytes": lambda: torch.randint(0, 9, (70, 90), dtype=torch.uint8)[:, 1:],
+    "a scalar": lambda: torch.tensor(3),
+    "nothing": lambda: torch.randn(0, 3),
+}
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_memory_is_compared_in_any_layout(name: str, whole: bool) -> None:
+    tensor = LAYOUTS[name]()
+    part = frozen_results._compared_part(tensor, whole=whole)
+    if tensor.numel() == 0:
+        assert part is None
+        return
+    assert part is not None
+    unchanged = frozen_results._compared_by_numpy([part])
+    assert unchanged()
+    for row in [tensor.select(0, k) for k in range(len(tensor))] if tensor.dim() else [tensor]:
+        changed = row[:1] if tensor.stride()[-1:] == (0,) else row
+        before = changed.clone()
+        changed += 1
+        assert not unchanged()
+        changed.copy_(before)
+        assert unchanged()
 
 
 def test_every_index_of_every_dimension_is_looked_at() -> None:

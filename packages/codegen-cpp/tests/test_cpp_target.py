@@ -30,7 +30,7 @@ from litz_ir.plan import CpuLoops, Kernel, ScratchArray, Store
 from litz_ir.scalar import Const, Indirect, Scalar
 from litz_ir.scalar.build import cast, load, op
 from litz_ir.symbols import SymbolInfo, symbol
-from litz_ir.target import SourceUnit, Target
+from litz_ir.target import ComparingModule, MemoryPart, SourceUnit, Target
 from litz_ir.target.cases.case import Case
 from litz_ir.target.conformance import case_plan, conformance_cases, lacking, run_conformance
 
@@ -134,6 +134,31 @@ def test_wrong_numbers_of_arguments_are_refused(module: CpuModule) -> None:
     assert call.OUT_OF_MEMORY == OUT_OF_MEMORY
     assert module.address("scale") != module.address("lookup")
     assert module.runtime("scale") == module.runtime("lookup")
+
+
+@pytest.mark.parametrize("positions", [None, (3,), (5, 0, 900), tuple(range(0, 997, 3))])
+@pytest.mark.parametrize("width", [1, 2, 4, 8])
+def test_memory_is_compared_with_what_it_was(
+    module: CpuModule, width: int, positions: tuple[int, ...] | None
+) -> None:
+    memory = np.arange(1000).astype(f"u{width}")
+    at = None if positions is None else np.array(positions, np.int64)
+    content = memory if at is None else memory.take(at)
+    part = MemoryPart(memory.ctypes.data, width, None if at is None else at.tobytes(), content.tobytes())
+    idle = MemoryPart(memory.ctypes.data, width, None, b"")
+    unchanged = module.comparison([idle, part, *[part] * 40])
+    assert unchanged()
+    compared = range(1000) if positions is None else positions
+    for place in {compared[0], compared[len(compared) // 2], compared[-1]}:
+        memory[place] ^= 1 << (8 * width - 1)
+        assert not unchanged()
+        memory[place] ^= 1 << (8 * width - 1)
+        assert unchanged()
+    if positions is not None:
+        memory[1] += 1
+        assert unchanged()
+    assert module.comparison([])()
+    assert isinstance(module, ComparingModule)
 
 
 def test_no_memory_for_scratch_is_an_error_as_torch_raises_it(tmp_path: Path) -> None:

@@ -150,6 +150,7 @@ class Loader:
             return load_program(
                 form, bind, self.constants, file, self.routines, self.gpus, frozen=self.config.freezing,
                 instead=instead, report=report, watch=watch_calls, stored=stored, observer=observer,
+                compare=bind.comparison,
             )  # fmt: skip
 
         call = load(program) if watch is not None else self._observable(plan, program, load)

@@ -11,10 +11,12 @@ from litz_codegen_cpp.runtime.load import LoadedLibrary
 from litz_ir.errors import KernelError, OutOfMemory
 from litz_ir.faults import BY_CODE, fault_error
 from litz_ir.plan import Kernel
-from litz_ir.target import ByteRange, LaunchFunction
+from litz_ir.target import ByteRange, LaunchFunction, MemoryPart
 
 _SEGMENT = "litz_segment"
 """The entry point that runs several kernels."""
+_UNCHANGED = "litz_unchanged"
+"""The entry point that compares memory."""
 OUT_OF_MEMORY = 2
 """The error code of a kernel that could not allocate its scratch."""
 _POSITION = 256
@@ -69,6 +71,38 @@ class CpuModule:
         kernels = [self._kernels[name] for name in names]
         library = self._libraries[names[0]]
         return NativeSegment(library, [self.address(name) for name in names], kernels, waits)
+
+    def comparison(self, parts: Sequence[MemoryPart]) -> Callable[[], bool]:
+        """Return a function that reports whether all parts have the expected bytes; their memory must outlive it.
+
+        Raises ``ToolchainError`` for libraries that an earlier version built.
+        """
+        library = next(iter(self._libraries.values()))
+        # The array keeps the bytes alive. The interpreter lock is held: a call takes less than what giving it up costs.
+        table = (_MemoryPart * len(parts))(
+            *(
+                _MemoryPart(
+                    each.address, each.positions, each.expected, len(each.expected) // each.width, each.width
+                )
+                for each in parts
+            )
+        )
+        prototype = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+        native: Callable[..., int] = prototype(library.address(_UNCHANGED))
+        runtime, count = ctypes.byref(library.runtime), len(parts)
+        return lambda: native(runtime, table, count) != 0
+
+
+class _MemoryPart(ctypes.Structure):
+    """``litz_memory_part`` of ``litz/runtime.h``."""
+
+    _fields_ = (
+        ("memory", ctypes.c_void_p),
+        ("positions", ctypes.c_char_p),
+        ("expected", ctypes.c_char_p),
+        ("count", ctypes.c_int64),
+        ("width", ctypes.c_int64),
+    )
 
 
 class _Frame:

@@ -93,6 +93,28 @@ class LazyModule(KernelModule, Protocol):
         """Report such failures to ``callback``; without one they are raised."""
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryPart:
+    """Memory whose bytes are compared with earlier ones."""
+
+    address: int
+    """Address of the first byte."""
+    width: int
+    """Bytes of an element: 1, 2, 4 or 8."""
+    positions: bytes | None
+    """Positions of the compared elements, ``i64`` in the machine's order; ``None`` for adjacent ones."""
+    expected: bytes
+    """The bytes that the elements had."""
+
+
+@runtime_checkable
+class ComparingModule(KernelModule, Protocol):
+    """A module that can compare memory of the CPU in one native call. Targets may offer it; hosts then use it."""
+
+    def comparison(self, parts: Sequence[MemoryPart]) -> Callable[[], bool]:
+        """A function that reports whether all parts have the expected bytes; their memory must outlive it."""
+
+
 @runtime_checkable
 class PreparedTarget(Protocol):
     """A target with a slow start, such as compiler processes, that can begin early."""

@@ -15,6 +15,7 @@
 //   int64_t litz_segment(...)  runs kernels one after another, those that use several threads in one parallel region:
 //                              every thread of the team calls every kernel, which assigns it a slice, and all wait at
 //                              a barrier before a kernel that depends on other threads
+//   int64_t litz_unchanged(...)  compares memory with what it was
 //
 // runtime_table.h has the table. Nothing writes to it while kernels run: a thread of a team has a copy.
 #ifndef LITZ_RUNTIME_H
@@ -148,6 +149,60 @@ extern "C" __attribute__((weak)) int64_t litz_segment(litz_runtime* rt, int64_t 
   for (int64_t k = 0; k < count; ++k)
     if (const int64_t failure = run.call(k, rt)) return failure;
   return 0;
+}
+
+// Elements of memory that `litz_unchanged` compares: at `positions`, or adjacent ones where there are none.
+struct litz_memory_part {
+  const char* memory;
+  const int64_t* positions;
+  const char* expected;
+  int64_t count, width;
+};
+
+namespace litz {
+
+constexpr int64_t COMPARED_BYTES = 1 << 16;  // worth a thread
+constexpr int64_t COMPARED_AHEAD = 32;  // elements that are prefetched, since each is in a line of its own
+
+LITZ_FN void prefetch_part(const litz_memory_part& part) {
+  const int64_t bytes = part.count * part.width;
+  for (int64_t k = 0; k < COMPARED_AHEAD && (part.positions ? k < part.count : k * 64 < bytes); ++k)
+    __builtin_prefetch(part.memory + (part.positions ? part.positions[k] * part.width : k * 64));
+}
+template <class T>
+LITZ_FN bool is_unchanged(const litz_memory_part& part) {
+  const T *memory = (const T*)part.memory, *expected = (const T*)part.expected;
+  T found = 0;
+  for (int64_t k = 0; k < part.count; ++k) {
+    __builtin_prefetch(memory + part.positions[k + COMPARED_AHEAD < part.count ? k + COMPARED_AHEAD : k]);
+    found |= memory[part.positions[k]] ^ expected[k];
+  }
+  return !found;
+}
+LITZ_FN bool is_unchanged(const litz_memory_part& part) {
+  if (!part.positions) return !__builtin_memcmp(part.memory, part.expected, part.count * part.width);
+  return part.width == 1   ? is_unchanged<uint8_t>(part)
+         : part.width == 2 ? is_unchanged<uint16_t>(part)
+         : part.width == 4 ? is_unchanged<uint32_t>(part)
+                           : is_unchanged<uint64_t>(part);
+}
+
+}  // namespace litz
+
+// Returns whether all parts have the expected bytes. Threads take parts in turn.
+extern "C" __attribute__((weak)) int64_t litz_unchanged(const litz_runtime* rt, const litz_memory_part* parts, int64_t count) {
+  int64_t bytes = 0, next = 0, changed = 0;
+  for (int64_t k = 0; k < count; ++k) bytes += parts[k].count * (parts[k].positions ? 64 : parts[k].width);
+  const auto compare = [&](int64_t, int64_t, int64_t) {
+    for (int64_t k, last = -1; (k = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED)) < count; last = k) {
+      if (last < 0) litz::prefetch_part(parts[k]);
+      for (int64_t ahead = 1; ahead <= 2; ++ahead)
+        if (k + ahead < count) litz::prefetch_part(parts[k + ahead]);
+      if (!litz::is_unchanged(parts[k])) __atomic_store_n(&changed, 1, __ATOMIC_RELAXED);
+    }
+  };
+  litz::parallel_slots(rt, 0, bytes, litz::COMPARED_BYTES, compare);
+  return !changed;
 }
 
 LITZ_FN void litz_parallel_for(const litz_runtime* rt, int64_t begin, int64_t end, int64_t grain,

@@ -6,14 +6,14 @@ import ctypes
 import math
 import weakref
 from collections.abc import Callable, Sequence
-from operator import methodcaller
+from operator import attrgetter, methodcaller
 from pathlib import Path
 from typing import Any
 
 import numpy
 import torch
 
-from litz_ir.target import FailureCallback, raise_failure
+from litz_ir.target import FailureCallback, MemoryPart, raise_failure
 
 _ENTRIES = 256
 """Most sets of tensors with stored results: a block compiled once may run with many sets of weights."""
@@ -29,6 +29,15 @@ _SHARE = 64
 
 _is_private = methodcaller("resizable")
 """Report whether only torch refers to a storage: ``numpy()`` makes the storages it exports non-resizable."""
+
+_version = attrgetter("_version")
+"""Return the version counter of a tensor."""
+
+_address = methodcaller("data_ptr")
+"""Return the address of a tensor's first element."""
+
+Comparison = Callable[[Sequence[MemoryPart]], Callable[[], bool]]
+"""Maker of functions that report whether memory has the bytes that were expected."""
 
 _MAPS = Path("/proc/self/maps")
 """File of Linux that lists the mappings of this process."""
@@ -54,15 +63,18 @@ class FrozenResults:
         function: Callable[[list[Any]], Sequence[Any]],
         frozen: bool = False,
         report: FailureCallback = raise_failure,
+        compare: Comparison | None = None,
     ) -> None:
+        """``compare`` compares the elements, by default NumPy."""
         self._function = function
         self._frozen = frozen
         self._report = report
+        self._compare = _compared_by_numpy if compare is None else compare
         self._entries: dict[tuple[int, ...], _Entry] = {}
 
     def computed_by(self, function: Callable[[list[Any]], Sequence[Any]]) -> FrozenResults:
         """Return these stored results for another form of the same function, which computes them where they changed."""
-        made = FrozenResults(function, self._frozen, self._report)
+        made = FrozenResults(function, self._frozen, self._report, self._compare)
         made._entries = self._entries
         return made
 
@@ -74,7 +86,8 @@ class FrozenResults:
             if entry is not None and (self._frozen or entry.holds(args)):
                 args.clear()
                 return entry.results
-            entry = _Entry(args, lambda: self._entries.pop(key, None), frozen=self._frozen)
+            compare = None if self._frozen else self._compare
+            entry = _Entry(args, lambda: self._entries.pop(key, None), compare)
         except Exception as error:
             self._report(error, NOT_FROZEN)
             return self._function(args)
@@ -90,54 +103,82 @@ class _Entry:
     """Results, and the state of their tensors when they were computed."""
 
     def __init__(
-        self, tensors: Sequence[torch.Tensor], forget: Callable[[], object], *, frozen: bool
+        self, tensors: Sequence[torch.Tensor], forget: Callable[[], object], compare: Comparison | None
     ) -> None:
+        """``forget`` is called when a tensor dies; without ``compare`` nothing is checked."""
         self.results: Sequence[Any] = ()
         self._references = [weakref.ref(tensor, lambda _: forget()) for tensor in tensors]
         self._versions = [None if tensor.is_inference() else tensor._version for tensor in tensors]
         self._versioned = None not in self._versions
-        if frozen or not self._versioned:
+        if compare is None or not self._versioned:
             return
-        self._addresses = [tensor.data_ptr() for tensor in tensors]
+        self._addresses = list(map(_address, tensors))
         self._storages = [tensor.untyped_storage() for tensor in tensors]
         self._private = list(map(_is_private, self._storages))
         shared = list(map(_is_shared, self._storages))
         # Weights that ``safetensors`` loads are in a mapped file, private to this process.
         files = _private_files() if any(shared) else []
         whole = [each and not _is_in(files, at) for each, at in zip(shared, self._addresses, strict=True)]
-        read = [_reader(tensor, whole=each) for tensor, each in zip(tensors, whole, strict=True)]
-        self._readers = [each for each in read if each is not None]
-        self._content = [each() for each in self._readers]
+        parts = [_compared_part(tensor, whole=each) for tensor, each in zip(tensors, whole, strict=True)]
+        self._unchanged = compare([each for each in parts if each is not None])
 
     def holds(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Report whether the tensors, the same objects, are unchanged."""
-        if not self._versioned or [tensor._version for tensor in tensors] != self._versions:
-            return False
-        if [tensor.data_ptr() for tensor in tensors] != self._addresses:
-            return False
-        if list(map(_is_private, self._storages)) != self._private:
-            return False
-        return [read() for read in self._readers] == self._content
+        return (
+            self._versioned
+            and list(map(_version, tensors)) == self._versions
+            and list(map(_address, tensors)) == self._addresses
+            and list(map(_is_private, self._storages)) == self._private
+            and self._unchanged()
+        )
 
 
-def _reader(tensor: torch.Tensor, *, whole: bool) -> Callable[[], bytes] | None:
-    """Return a function that reads the compared bytes of a CPU tensor; ``None`` where there are none."""
+def _compared_part(tensor: torch.Tensor, *, whole: bool) -> MemoryPart | None:
+    """Return the compared memory of a CPU tensor; ``None`` where there is none."""
     if tensor.numel() == 0 or tensor.device.type != "cpu":
         return None
     size, width = tensor.numel(), tensor.element_size()
-    word = min(8, width)
-    shape, strides = (*tensor.shape, width // word), (*(s * width for s in tensor.stride()), word)
-    span = sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) + word
-    memory = numpy.frombuffer((ctypes.c_char * span).from_address(tensor.data_ptr()), dtype=numpy.uint8)
-    elements = numpy.ndarray(shape, f"u{word}", memory, 0, strides)
-    if whole or size * width <= _WHOLE:
-        return elements.tobytes
-    flat = memory[: span // word * word].view(f"u{word}")
-    positions = _sampled_positions(tensor) * (width // word)
+    span = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    address, word = tensor.data_ptr(), min(8, width)
+    positions = None
+    if not whole and size * width > _WHOLE:
+        positions = _sampled_positions(tensor)
+    elif span > size:
+        positions = _all_positions(tensor)
+    if positions is None:
+        return MemoryPart(address, word, None, ctypes.string_at(address, span * width))
     if width > word:
-        positions = numpy.concatenate([positions, positions + 1])
-    take = flat.take
-    return lambda: take(positions).tobytes()
+        positions = numpy.concatenate([2 * positions, 2 * positions + 1])
+    return MemoryPart(address, word, positions.tobytes(), _taken(address, word, positions))
+
+
+def _taken(address: int, width: int, positions: Any) -> bytes:
+    """Return elements of memory."""
+    count = int(positions.max()) + 1
+    memory = (ctypes.c_char * (count * width)).from_address(address)
+    taken: bytes = numpy.frombuffer(memoryview(memory), f"u{width}").take(positions).tobytes()
+    return taken
+
+
+def _compared_by_numpy(parts: Sequence[MemoryPart]) -> Callable[[], bool]:
+    """Return a function that reports whether all parts have the expected bytes."""
+    return lambda: all(_has_expected(part) for part in parts)
+
+
+def _has_expected(part: MemoryPart) -> bool:
+    """Report whether a part has the expected bytes."""
+    if part.positions is None:
+        return ctypes.string_at(part.address, len(part.expected)) == part.expected
+    positions = numpy.frombuffer(part.positions, numpy.int64)
+    return _taken(part.address, part.width, positions) == part.expected
+
+
+def _all_positions(tensor: torch.Tensor) -> Any:
+    """Return the positions of all elements of a tensor."""
+    found = numpy.zeros(1, numpy.int64)
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        found = numpy.add.outer(found, numpy.arange(size) * stride).ravel()
+    return found
 
 
 def _sampled_positions(tensor: torch.Tensor) -> Any:

@@ -17,7 +17,7 @@ import torch.autograd.profiler as torch_profiler
 from litz.host.program import Computed, HostProgram, ObservedStep, Segment
 from litz.host.runtime import torch_memory
 from litz.host.runtime.externs import NO_ROUTINES, resolve
-from litz.host.runtime.frozen_results import FrozenResults
+from litz.host.runtime.frozen_results import Comparison, FrozenResults
 from litz.host.runtime.gpus import ONE_GPU, Gpus
 from litz_ir.target import FailureCallback, raise_failure
 
@@ -72,6 +72,7 @@ def load_program(
     stored: dict[str, FrozenResults] | None = None,
     observer: Observer | None = None,
     lasting: bool = False,
+    compare: Comparison | None = None,
 ) -> HostFunction:
     """Compile a host program; ``bind`` makes each segment callable.
 
@@ -79,7 +80,8 @@ def load_program(
     of its GPUs. With ``frozen`` the results of frozen regions are never recomputed. ``instead`` replaces branches.
     ``report`` receives failures inside calls that have a fallback. ``watch`` gets each routine that the program calls.
     ``stored`` are the results of frozen regions, which all forms of one program share. ``observer`` sees the steps of a
-    program that has them. ``lasting``: its results live from call to call. Raises ``ExternNotFound`` for an operator
+    program that has them. ``lasting``: its results live from call to call.
+    ``compare`` compares the memory of parameters. Raises ``ExternNotFound`` for an operator
     that is not registered.
     """
     stored = {} if stored is None else stored
@@ -118,10 +120,10 @@ def load_program(
         where = f"{file}.{position}"
         function = load_program(
             branch, bind, constants, where, routines, gpus, frozen=frozen, report=report, watch=watch, stored=stored,
-            observer=observer, lasting=branch.name in program.frozen,
+            observer=observer, lasting=branch.name in program.frozen, compare=compare,
         )  # fmt: skip
         if branch.name in program.frozen:
-            own = stored.get(where) or FrozenResults(function, frozen, report)
+            own = stored.get(where) or FrozenResults(function, frozen, report, compare)
             function = stored[where] = own.computed_by(function)
         scope[branch.name] = instead[branch.name](function) if branch.name in instead else function
     shown = file if observer is None else f"{file} observed"

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from litz.host.program import Segment
 from litz.host.runtime.extents import extents
+from litz.host.runtime.frozen_results import Comparison
 from litz.host.runtime.gpus import ONE_GPU, Gpus, SegmentCall
-from litz.host.runtime.load import SegmentBinder
 from litz.targets import TargetSet, devices_of
 from litz_ir.device import Device
 from litz_ir.errors import CodegenError
 from litz_ir.plan import Kernel, Plan, kernels_in
 from litz_ir.target import (
     ByteRange,
+    ComparingModule,
     FailureCallback,
     KernelModule,
     LaunchFunction,
@@ -29,6 +31,43 @@ Watch = Callable[[str, LaunchFunction, Sequence[int], Sequence[int | float]], No
 """Observer of launches: gets the kernel's name, its launcher, buffer addresses and symbol values before each launch."""
 
 
+@dataclass(frozen=True, slots=True)
+class NativeBinder:
+    """Maker of the native calls of a host program, from loaded kernels."""
+
+    modules: Mapping[Device, KernelModule]
+    """The kernels of each device."""
+
+    kernels: Mapping[str, Kernel]
+    """The kernels of the plan by name."""
+
+    gpus: Gpus
+    """Ordinals of the graph's GPUs."""
+
+    watch: Watch | None
+    """Observer of launches, which are then made one by one."""
+
+    def __call__(self, segment: Segment) -> SegmentCall:
+        """Return a segment as a function of addresses and symbol values."""
+        module = self.modules.get(segment.device)
+        if module is None:
+            text = f"{segment.name} launches kernels that no source defines"
+            raise CodegenError(text, hint="report the plan's text form")
+        with self.gpus.current(segment.device):
+            ranges = _extents(module, segment, self.kernels)
+            if self.watch is None and isinstance(module, SegmentModule):
+                call = _one_call(module, segment, ranges)
+            else:
+                call = _one_by_one(module, segment, ranges, self.watch or _ignore)
+        return self.gpus.with_current(segment.device, call)
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """The native comparison of memory; ``None`` where no module offers one."""
+        found = (each.comparison for each in self.modules.values() if isinstance(each, ComparingModule))
+        return next(found, None)
+
+
 def segment_binder(
     plan: Plan,
     built: Sequence[tuple[SourceUnit, Path]],
@@ -36,32 +75,18 @@ def segment_binder(
     gpus: Gpus = ONE_GPU,
     watch: Watch | None = None,
     report: FailureCallback = raise_failure,
-) -> SegmentBinder:
-    """Load binaries on the devices of their kernels; return the function that makes a segment callable.
+) -> NativeBinder:
+    """Load binaries on the devices of their kernels; return the maker of the native calls.
 
-    A segment is called with addresses and symbol values. With a ``watch`` its kernels are launched one by one, each
-    shown to ``watch`` before. ``report`` receives failures inside launches that have a fallback.
+    With a ``watch`` kernels are launched one by one, each shown to ``watch`` before. ``report`` receives failures
+    inside launches that have a fallback.
     """
     kernels = {kernel.name: kernel for kernel in kernels_in(plan)}
     modules = _modules(plan, built, kernels, targets, gpus)
     for each in modules.values():
         if isinstance(each, LazyModule):
             each.on_failure(report)
-
-    def bind(segment: Segment) -> SegmentCall:
-        module = modules.get(segment.device)
-        if module is None:
-            text = f"{segment.name} launches kernels that no source defines"
-            raise CodegenError(text, hint="report the plan's text form")
-        with gpus.current(segment.device):
-            ranges = _extents(module, segment, kernels)
-            if watch is None and isinstance(module, SegmentModule):
-                call = _one_call(module, segment, ranges)
-            else:
-                call = _one_by_one(module, segment, ranges, watch or _ignore)
-        return gpus.with_current(segment.device, call)
-
-    return bind
+    return NativeBinder(modules, kernels, gpus, watch)
 
 
 def _modules(
