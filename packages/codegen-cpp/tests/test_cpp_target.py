@@ -147,7 +147,7 @@ def test_memory_is_compared_with_what_it_was(
     part = MemoryPart(memory.ctypes.data, width, None if at is None else at.tobytes(), content.tobytes())
     idle = MemoryPart(memory.ctypes.data, width, None, b"")
     unchanged = module.comparison([idle, part, *[part] * 40])
-    assert unchanged()
+    assert unchanged is not None and unchanged()
     compared = range(1000) if positions is None else positions
     for place in {compared[0], compared[len(compared) // 2], compared[-1]}:
         memory[place] ^= 1 << (8 * width - 1)
@@ -157,7 +157,9 @@ def test_memory_is_compared_with_what_it_was(
     if positions is not None:
         memory[1] += 1
         assert unchanged()
-    assert module.comparison([])()
+    nothing = module.comparison([])
+    assert nothing is not None and nothing()
+    assert CpuModule({}, {}, {}).comparison([part]) is None
     assert isinstance(module, ComparingModule)
 
 

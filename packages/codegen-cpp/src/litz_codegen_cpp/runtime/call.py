@@ -72,12 +72,14 @@ class CpuModule:
         library = self._libraries[names[0]]
         return NativeSegment(library, [self.address(name) for name in names], kernels, waits)
 
-    def comparison(self, parts: Sequence[MemoryPart]) -> Callable[[], bool]:
+    def comparison(self, parts: Sequence[MemoryPart]) -> Callable[[], bool] | None:
         """Return a function that reports whether all parts have the expected bytes; their memory must outlive it.
 
-        Raises ``ToolchainError`` for libraries that an earlier version built.
+        ``None`` for libraries that an earlier version built.
         """
-        library = next(iter(self._libraries.values()))
+        library = next(iter(self._libraries.values()), None)
+        if library is None or not library.exports(_UNCHANGED):
+            return None
         # The array keeps the bytes alive. The interpreter lock is held: a call takes less than what giving it up costs.
         table = (_MemoryPart * len(parts))(
             *(

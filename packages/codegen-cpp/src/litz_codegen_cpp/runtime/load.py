@@ -100,6 +100,10 @@ class LoadedLibrary:
         assert address is not None
         return address
 
+    def exports(self, name: str) -> bool:
+        """Return whether the library has an entry point."""
+        return hasattr(self._library, name)
+
     def function(self, name: str) -> NativeKernel:
         """Return kernel ``name`` as a callable, which releases the interpreter lock while it runs."""
         entry = self._symbol(name)

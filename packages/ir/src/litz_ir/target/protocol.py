@@ -111,8 +111,11 @@ class MemoryPart:
 class ComparingModule(KernelModule, Protocol):
     """A module that can compare memory of the CPU in one native call. Targets may offer it; hosts then use it."""
 
-    def comparison(self, parts: Sequence[MemoryPart]) -> Callable[[], bool]:
-        """A function that reports whether all parts have the expected bytes; their memory must outlive it."""
+    def comparison(self, parts: Sequence[MemoryPart]) -> Callable[[], bool] | None:
+        """A function that reports whether all parts have the expected bytes; their memory must outlive it.
+
+        ``None`` where the module's binaries cannot, such as those of an earlier version.
+        """
 
 
 @runtime_checkable

@@ -189,7 +189,7 @@ LITZ_FN bool is_unchanged(const litz_memory_part& part) {
 
 }  // namespace litz
 
-// Returns whether all parts have the expected bytes. Threads take parts in turn.
+// Returns whether all parts have the expected bytes. Threads take the next part.
 extern "C" __attribute__((weak)) int64_t litz_unchanged(const litz_runtime* rt, const litz_memory_part* parts, int64_t count) {
   int64_t bytes = 0, next = 0, changed = 0;
   for (int64_t k = 0; k < count; ++k) bytes += parts[k].count * (parts[k].positions ? 64 : parts[k].width);

@@ -36,8 +36,8 @@ _version = attrgetter("_version")
 _address = methodcaller("data_ptr")
 """Return the address of a tensor's first element."""
 
-Comparison = Callable[[Sequence[MemoryPart]], Callable[[], bool]]
-"""Maker of functions that report whether memory has the bytes that were expected."""
+Comparison = Callable[[Sequence[MemoryPart]], Callable[[], bool] | None]
+"""Maker of functions that report whether memory has the bytes that were expected; of ``None`` where it cannot."""
 
 _MAPS = Path("/proc/self/maps")
 """File of Linux that lists the mappings of this process."""
@@ -119,8 +119,9 @@ class _Entry:
         # Weights that ``safetensors`` loads are in a mapped file, private to this process.
         files = _private_files() if any(shared) else []
         whole = [each and not _is_in(files, at) for each, at in zip(shared, self._addresses, strict=True)]
-        parts = [_compared_part(tensor, whole=each) for tensor, each in zip(tensors, whole, strict=True)]
-        self._unchanged = compare([each for each in parts if each is not None])
+        found = [_compared_part(tensor, whole=each) for tensor, each in zip(tensors, whole, strict=True)]
+        parts = [each for each in found if each is not None]
+        self._unchanged = compare(parts) or _compared_by_numpy(parts)
 
     def holds(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Report whether the tensors, the same objects, are unchanged."""
