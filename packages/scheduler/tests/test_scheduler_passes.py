@@ -178,7 +178,7 @@ def test_pass_names_are_unique_and_passes_that_change_no_arithmetic_are_exact() 
         "fuse-attention", "align-matmuls", "generated-matmuls", "generated-convolutions", "generated-attention",
         "linear-matmuls", "unfuse-bias", "unfuse-convolution-bias",
         "prepack-convolutions", "propagate-channels-last", "prepack-matmuls", "fuse-convolution-relu",
-        "row-and-column-sums", "online-reductions", "split-reductions", "split-scans",
+        "row-and-column-sums", "sums-of-chunks", "online-reductions", "split-reductions", "split-scans",
         "device-support",
     ]  # fmt: skip
 

@@ -54,6 +54,7 @@ from litz_scheduler.reductions.online_reduction import OnlineReductions
 from litz_scheduler.reductions.row_and_column_sums import RowAndColumnSums
 from litz_scheduler.reductions.split_reduction import SplitReductions
 from litz_scheduler.reductions.split_scan import SplitScans
+from litz_scheduler.reductions.sums_of_chunks import SumsOfChunks
 from litz_scheduler.simplification.one_hot_sums import OneHotSums
 from litz_scheduler.simplification.simplify import (
     CommonSubexpressions,
@@ -98,6 +99,7 @@ def graph_passes(
         FuseConvolutionRelu(options),
         NestedReductionPrecision(options),
         RowAndColumnSums(),
+        SumsOfChunks(),
         OnlineReductions(costs),
         SplitReductions(costs),
         SplitScans(options),

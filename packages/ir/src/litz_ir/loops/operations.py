@@ -131,6 +131,11 @@ class Scatter(Operation):
     def reads(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((self.base, *load_names((self.body,)), *index_reads(self.index))))
 
+    @property
+    def bodies(self) -> tuple[Expr, ...]:
+        """The body alone."""
+        return (self.body,)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sort(Operation):

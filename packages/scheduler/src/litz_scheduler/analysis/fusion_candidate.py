@@ -6,9 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from litz_ir.device import Device
-from litz_ir.loops import Axis, Operation, Pointwise, Reduction, Scan
+from litz_ir.loops import Axis, Operation, Pointwise, Reduction, Scan, Scatter
 from litz_ir.scalar import Expr, Load, loads, substitute_expr, transform
-from litz_ir.symbols import Simplifier, Size, Symbol, SymbolTable, add, free_symbols, mul, symbol
+from litz_ir.symbols import (
+    Simplifier,
+    Size,
+    Symbol,
+    SymbolTable,
+    add,
+    free_symbols,
+    mul,
+    substitute,
+    symbol,
+)
 from litz_scheduler.analysis.graph_facts import axes_of, axis_ranges, element_of, named
 from litz_scheduler.analysis.iteration_space import collapsed_axes, space_of
 
@@ -123,13 +133,16 @@ def scheduled_node(
     symbols: SymbolTable,
 ) -> ScheduledNode:
     """Return the operation with each of its axes replaced by one of ``terms`` over the candidate's ``axes``."""
-    assert isinstance(operation, Pointwise | Reduction | Scan)
+    assert isinstance(operation, Pointwise | Reduction | Scan | Scatter)
     mapping = {**collapsed_axes(axes_of(operation)), **terms}
     simplifier = Simplifier(axis_ranges(axes, symbols))
     result_axes = list(operation.axes)
     if isinstance(operation, Scan):
         result_axes.insert(operation.dimension, operation.scan_axis)
-    index = tuple(simplifier.simplify(mapping[axis.name]) for axis in result_axes)
+    written = (
+        operation.index if isinstance(operation, Scatter) else [symbol(axis.name) for axis in result_axes]
+    )
+    index = tuple(simplifier.simplify(substitute(term, mapping)) for term in written)
     bodies = rewritten(operation.bodies, mapping, simplifier)
     return ScheduledNode(operation, phase, inner, index, bodies, loads(*bodies))
 

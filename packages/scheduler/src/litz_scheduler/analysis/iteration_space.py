@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from litz_ir.loops import Axis, Operation, Pointwise, Reduction, Scan
+from litz_ir.loops import Axis, Operation, Pointwise, Reduction, Scan, Scatter
 from litz_ir.symbols import Size, add, floordiv, mod, mul, symbol
 
 
@@ -32,15 +32,28 @@ class CommonSpace:
 
 
 def space_of(operation: Operation) -> IterationSpace:
-    """Return the iteration space of a pointwise operation, a reduction or a scan; raise ``TypeError`` for any other."""
+    """Return the iteration space of a loop; raise ``TypeError`` for any other operation."""
     match operation:
-        case Pointwise():
+        case Pointwise() | Scatter():
             return IterationSpace(_proper(operation.axes), ())
         case Reduction():
             return IterationSpace(_proper(operation.axes), _proper(operation.reduce_axes))
         case Scan():
             return IterationSpace(_proper(operation.axes), _proper((operation.scan_axis,)))
     raise TypeError(f"{type(operation).__name__} has no iteration space")
+
+
+def is_sum_of_chunks(operation: Operation) -> bool:
+    """Return whether an operation adds the rows of each chunk of a matrix, over axes (chunk, ..., column).
+
+    Chunks may run in any order, and so may columns; the rows of a chunk may not.
+    """
+    return (
+        isinstance(operation, Scatter)
+        and operation.mode == "add"
+        and len(operation.axes) > 2
+        and operation.index == (symbol(operation.axes[0].name), symbol(operation.axes[-1].name))
+    )
 
 
 def _proper(axes: Sequence[Axis]) -> tuple[Axis, ...]:

@@ -48,14 +48,14 @@ def build_kernel_body(
     symbols: SymbolTable,
     options: SchedulerOptions,
 ) -> KernelBody:
-    """Return the loops of a group of pointwise operations, reductions and scans, or of one scan or scatter.
+    """Return the loops of a group: pointwise operations, reductions, scans and sums of chunks, or one scan or scatter.
 
     ``type_of`` gives the type of a value as it is in memory.
     """
     first = operations[group.members[0].operation]
     if isinstance(first, Scan) and not group.members[0].bodies:
         return _scan(first, type_of, symbols)
-    if isinstance(first, Scatter):
+    if isinstance(first, Scatter) and len(group.members) == 1:
         return _scatter(first, type_of, symbols)
     return _KernelBodyBuilder(group, operations, type_of, capabilities, symbols, options).build()
 
@@ -179,6 +179,11 @@ class _KernelBodyBuilder:
             targets = tuple(self._scan_target(value.name, member) for value in operation.results)
             values = tuple(self._finish(body, member.phase) for body in member.bodies)
             inner[member.phase].append(ScanStore(operation.combiner, values, targets))
+            return
+        if isinstance(operation, Scatter):
+            summand = self._finish(member.bodies[0], member.phase)
+            element = self._element(operation.name, member)
+            inner[member.phase].append(Store(operation.name, element, summand, operation.mode))
             return
         assert isinstance(operation, Pointwise)
         lists = inner if member.inner else outer

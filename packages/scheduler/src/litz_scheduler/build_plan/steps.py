@@ -114,6 +114,10 @@ class _Builder:
             case Scatter():
                 self._scatter(group, operation)
             case _:
+                for member in group.members:
+                    fused = self.operations[member.operation]
+                    if isinstance(fused, Scatter):
+                        self._allot(fused)
                 self.launches.launch(group)
 
     def _view(self, view: View) -> None:
@@ -126,7 +130,12 @@ class _Builder:
         self.items.append(Decision("plan", view.name, "copy", reasons.COPY_LAYOUT, type_bytes(value.type)))
 
     def _scatter(self, group: Group, scatter: Scatter) -> None:
-        """Scatter into the base's own memory where nothing else reads it, else into a copy."""
+        """Scatter into the memory that ``_allot`` gives it."""
+        self._allot(scatter)
+        self.launches.launch(group)
+
+    def _allot(self, scatter: Scatter) -> None:
+        """Put a scatter in the base's own memory where nothing else reads it, else in a copy."""
         value = scatter.results[0]
         if self.values.reuse_base(scatter):
             nbytes = type_bytes(value.type)
@@ -134,7 +143,6 @@ class _Builder:
         else:
             self.launches.copy(scatter.base, value)
         self.operations[value.name] = scatter
-        self.launches.launch(group)
 
 
 def _device(graph: LoopGraph) -> Device:

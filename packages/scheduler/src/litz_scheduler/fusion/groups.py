@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from litz_ir.errors import VerifyError
 from litz_ir.fused import Decision, Reason
-from litz_ir.loops import LoopGraph, Pointwise, Reduction, Scan, Value
+from litz_ir.loops import LoopGraph, Pointwise, Reduction, Scan, Scatter, Value
 from litz_ir.passes import PassContext
 from litz_scheduler.analysis.fusion_candidate import FusionCandidate
 from litz_scheduler.fusion.vertical import FusionLimits, try_fuse
@@ -102,7 +102,7 @@ class Merger:
         trial = FusionCandidate(other.number, other.device, other.outer, other.inner, list(other.members))
         trial.is_matmul = other.is_matmul
         for node in target.members:
-            assert isinstance(node.operation, Pointwise | Reduction | Scan)
+            assert isinstance(node.operation, Pointwise | Reduction | Scan | Scatter)
             fused = try_fuse(trial, node.operation, groups.graph.symbols, groups.roots, limits)
             if isinstance(fused, Reason):
                 return False

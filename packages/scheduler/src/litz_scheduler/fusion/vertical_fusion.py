@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 
 from litz_ir.device import CPU, Device
 from litz_ir.fused import Reason
-from litz_ir.loops import SORT, LoopGraph, Operation, Pointwise, Reduction, Scan
+from litz_ir.loops import SORT, LoopGraph, Operation, Pointwise, Reduction, Scan, Scatter
 from litz_ir.passes import PassContext
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import body_size, estimate, type_bytes
 from litz_scheduler.analysis.cost_model import CostModel, ThresholdCosts
 from litz_scheduler.analysis.fusion_candidate import FusionCandidate, ScheduledNode, new_candidate
+from litz_scheduler.analysis.iteration_space import is_sum_of_chunks
 from litz_scheduler.fusion.groups import BUFFERS, FusionGroups, Merger
 from litz_scheduler.fusion.vertical import FusedCandidate, FusionLimits, row_bytes, try_fuse
 from litz_scheduler.legality.axis_alignment import Fusible
@@ -90,7 +91,7 @@ class _Walk:
             return any(axis.size != 1 for axis in operation.reduce_axes)
         if isinstance(operation, Scan):
             return self._fits_scratch(operation)
-        return isinstance(operation, Pointwise)
+        return isinstance(operation, Pointwise) or is_sum_of_chunks(operation)
 
     def _fits_scratch(self, scan: Scan) -> bool:
         """Return True for a scan along contiguous rows, each of which fits the scratch arrays of an outer point."""
@@ -105,7 +106,9 @@ class _Walk:
         """Start a candidate with the operation alone."""
         number = self.order.add()
         device = _device(operation)
-        if isinstance(operation, Fusible) and (self._fusable(operation) or not isinstance(operation, Scan)):
+        if isinstance(operation, Fusible) and (
+            self._fusable(operation) or not isinstance(operation, Scan | Scatter)
+        ):
             candidate = new_candidate(operation, number, device, self.graph.symbols)
             candidate.size = body_size(*operation.bodies)
             candidate.reads.update(operation.reads)
@@ -113,7 +116,7 @@ class _Walk:
             candidate = FusionCandidate(
                 number, device, members=[ScheduledNode(operation, 0, False, (), (), ())]
             )
-        candidate.fusible = self._fusable(operation)
+        candidate.fusible = self._fusable(operation) and not isinstance(operation, Scatter)
         candidate.is_matmul = self._is_contraction(operation)
         self.candidates[number] = candidate
         return candidate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from litz_ir.loops import Axis, Operation, Pointwise, Reduction, Scan
+from litz_ir.loops import Axis, Operation, Pointwise, Reduction, Scan, Scatter
 from litz_ir.scalar import loads, nested_reductions
 from litz_ir.symbols import (
     Simplifier,
@@ -31,7 +31,7 @@ from litz_scheduler.analysis.fusion_candidate import (
 from litz_scheduler.analysis.graph_facts import axis_ranges, named
 from litz_scheduler.analysis.iteration_space import IterationSpace, divided, refine, space_of
 
-Fusible = Pointwise | Reduction | Scan
+Fusible = Pointwise | Reduction | Scan | Scatter
 """An operation that can be fused into a candidate."""
 
 
@@ -111,7 +111,9 @@ def _same_outer(
     return Alignment(axes_named("i", fit.axes), inner_axes, old, False, own, inner is not None)
 
 
-def _of_rows(candidate: FusionCandidate, space: IterationSpace, operation: Pointwise) -> Alignment | None:
+def _of_rows(
+    candidate: FusionCandidate, space: IterationSpace, operation: Pointwise | Scatter
+) -> Alignment | None:
     """Align a pointwise operation with the outer axes along which the values that it reads vary."""
     defined = candidate.defined()
     reads = [load.buffer for load in loads(*operation.bodies) if load.buffer in defined]

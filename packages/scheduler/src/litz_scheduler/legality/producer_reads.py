@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from litz_ir.loops import Axis
+from litz_ir.loops import Axis, Scatter
 from litz_ir.symbols import free_symbols
 from litz_scheduler.analysis.fusion_candidate import ScheduledNode, position_in_row
 
@@ -18,15 +18,21 @@ def phase_for(
 ) -> int | None:
     """Return the first phase in which all values that a new member reads of the group are computed.
 
-    Returns ``None`` when it reads such a value at another point than the one computed. Of the results of a scan it may
+    Returns ``None`` when it reads such a value at another point than the one computed, or what a scatter of the group
+    combines. Of the results of a scan it may
     read any of the same outer point, and with ``rows`` of any other contiguous row too. ``defined`` gives the member
     that defines each value of the group, ``inner`` the inner axes of the group.
     """
+    own = new_node.operation
+    if isinstance(own, Scatter) and own.base in defined:
+        return None
     phase = 0
     for load in new_node.loads:
         producer = defined.get(load.buffer)
         if producer is None:
             continue
+        if isinstance(producer.operation, Scatter):
+            return None
         written = producer.element(load.buffer)
         elsewhere = load.index != written
         if elsewhere and not producer.scans and not (rows and _is_row(producer, load.buffer, inner)):

@@ -108,6 +108,8 @@ def _vector_axis(
         candidates = [a for a in candidates if a in nest.inner]
     statements = [statement for phase in nest.phases for statement in phase.statements]
     candidates = [a for a in candidates if not any(_combines_one_by_one(s, a.name) for s in statements)]
+    summed = _summed_axes(nest)
+    candidates = [a for a in candidates if a.name not in summed]
     scans = [s for s in statements if isinstance(s, ScanStore)]
     if not all(_scans_lanes(scan, options) for scan in scans):
         candidates = [a for a in candidates if a not in nest.inner]
@@ -124,6 +126,14 @@ def _combines_one_by_one(statement: Statement, axis: str) -> bool:
     if not isinstance(statement, Store) or statement.mode == "set":
         return False
     return any(axis in free_symbols(atom) for atom in indirects_in(statement.offset))
+
+
+def _summed_axes(nest: LoopNest) -> frozenset[str]:
+    """Return the outer axes along which points combine into one element, so that they run one after another."""
+    stores = [s for p in nest.phases for s in p.statements if isinstance(s, Store) and s.mode != "set"]
+    return frozenset(
+        axis.name for axis in nest.outer if any(axis.name not in free_symbols(s.offset) for s in stores)
+    )
 
 
 _ANY_ORDER = frozenset(("min", "max", "any", "all", "xor"))
@@ -194,7 +204,10 @@ def _parallel_axes(nest: LoopNest, capabilities: Capabilities, symbols: SymbolTa
     names: list[str] = []
     total = 1
     tiled = transposed_axis(nest)
+    summed = _summed_axes(nest)
     for axis in nest.outer:
+        if axis.name in summed:
+            break
         if total >= 8 * capabilities.model.threads and (tiled is None or tiled.name in names):
             break
         names.append(axis.name)
