@@ -68,6 +68,13 @@ def int4_operator(x: Tensor, pairs: Tensor, scales: Tensor) -> Tensor:
     return result
 
 
+def int8_dynamic(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
+    """Return a matmul of int8 weights with rows that are quantised, each by its largest element, as it runs."""
+    step = x.abs().amax(-1, keepdim=True).clamp(min=1e-5) / 127
+    quantised = (x / step).round().clamp(-127, 127).to(torch.int8)
+    return torch._int_mm(quantised, weight.t()).to(x.dtype) * step * scales
+
+
 def plain_weights(k: int, n: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
     """Return one matrix."""
     return (torch.randn(n, k).to(dtype),)
@@ -103,6 +110,7 @@ KINDS = {
     "int8 f32": Kind(torch.float32, int8_linear, int8_weights),
     "int8 bf16": Kind(torch.bfloat16, int8_linear, int8_weights),
     "int8 operator": Kind(torch.bfloat16, int8_operator, int8_weights),
+    "int8 dynamic": Kind(torch.float32, int8_dynamic, int8_weights),
     "int4 f32": Kind(torch.float32, int4_linear, int4_weights),
     "int4 bf16": Kind(torch.bfloat16, int4_linear, int4_weights),
     "int4 operator": Kind(torch.bfloat16, int4_operator, int4_operator_weights),
