@@ -83,8 +83,9 @@ def test_gradient_of_max_pool(given: dict[str, Any], dtype: torch.dtype) -> None
     def backward(g: torch.Tensor, x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
         return aten.max_pool2d_with_indices_backward(g, x, k, s, *rest, i)
 
-    found = check(backward, grad, x, indices)
-    assert "Scatter" not in operations(found)
+    assert "Scatter" in operations(check(backward, grad, x, indices))
+    last = [each.to(memory_format=torch.channels_last) for each in (grad, x, indices)]
+    assert "Scatter" not in operations(check(backward, *last))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -123,7 +124,7 @@ def test_adaptive_pools_and_their_gradients(size: tuple[int, int]) -> None:
 
     check(forward, X)
     grad, indices = torch.randn(2, 3, *size), aten.adaptive_max_pool2d(X, size)[1]
-    assert "Scatter" not in operations(check(backward, grad, X, indices))
+    assert "Scatter" in operations(check(backward, grad, X, indices))
 
 
 @pytest.mark.parametrize(("size", "step"), [(3, 1), (3, 2), (2, 3), (4, 4)])

@@ -1,4 +1,5 @@
-"""Pooling: reductions over windows. Gradients are gathered from the windows that cover a point, not scattered."""
+"""Pooling: reductions over windows. Gradients are gathered from the windows that cover a point; those of maxima in
+planes are scattered on a CPU, which visits each window once."""
 
 from __future__ import annotations
 
@@ -8,10 +9,11 @@ from functools import partial, reduce
 from math import prod
 from typing import Any
 
+from litz_ir.device import CPU
 from litz_ir.dtypes import DType, compute_dtype, i64
 from litz_ir.loops import TensorType
 from litz_ir.scalar import Expr, build
-from litz_ir.symbols import Size, Term, add, mul, product, summands
+from litz_ir.symbols import Size, Term, add, floordiv, mod, mul, product, summands
 from litz_lowering.contexts.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.contexts.registry import rule
 from litz_lowering.expressions.index_maps import flatten
@@ -25,6 +27,7 @@ from litz_lowering.expressions.windows import (
     coverings,
     positions,
 )
+from litz_lowering.rules.indexing.scatter import zeros
 from litz_lowering.rules.indexing.view import dimension
 from litz_lowering.rules.nn.window_maximum import WindowSearch, largest
 
@@ -174,12 +177,38 @@ def _maximum_backward(
 ) -> Tensor:
     lead, wide = grad.rank - len(windows), compute_dtype(grad.dtype)
     sizes = [w.size for w in windows]
+    # Lanes are adjacent channels where those are contiguous, and gather as fast as they scatter.
+    if grad.device == CPU and ctx.output.layout.strides[-1] == 1:
+        return _scattered(ctx, grad, sizes, indices, wide)
 
     def share(point: Axes, window: Axes) -> Expr:
         is_maximum = build.op("eq", indices.load(window), build.index(flatten(point[lead:], sizes)))
         return build.where(is_maximum, build.cast(grad.load(window), wide), build.const(0, wide))
 
     return _gathered(ctx, windows, share, wide)
+
+
+def _scattered(
+    ctx: LoweringContext, grad: Tensor, sizes: Sequence[Size], indices: Tensor, wide: DType
+) -> Tensor:
+    """Add each element of a gradient to that of the result at its index, in order."""
+    kind, lead = ctx.output, grad.rank - len(sizes)
+
+    def index(window: Axes) -> list[Size]:
+        rest: Size = ctx.indirect(indices.load(window), product(sizes), check="clamped")
+        at: list[Size] = []
+        for size in reversed(sizes):
+            at.insert(0, mod(rest, size))
+            rest = floordiv(rest, size)
+        return [*window[:lead], *at]
+
+    total_type = kind if kind.dtype == wide else ctx.temporary(wide, kind.shape)
+    base = zeros(ctx, ctx.temporary(wide, kind.shape))
+    total = ctx.scatter(
+        base, grad.shape, index, lambda window: build.cast(grad.load(window), wide), mode="add",
+        type=total_type, name="0" if total_type is kind else "total",
+    )  # fmt: skip
+    return total if total_type is kind else ctx.pointwise(total.load)
 
 
 def _gathered(
