@@ -68,44 +68,14 @@ ON_TORCH = (
 )  # examples that need torch and all of litz, and are built by the torch they run with
 FOR_TARGETS = ("numba>=0.68", "pyopencl>=2025.1")  # what the example targets import besides litz and NumPy
 
-QUICK_ON_EVERY_ISA = (
-    "few_rows",
-    "tiled_convolutions",
-    "prepacked_matmuls",
-    "linked_routines",
-)
-ON_EVERY_ISA = (
-    *QUICK_ON_EVERY_ISA,
-    "kernel_forms",
-    *("attention", "attention_on_cpus", "batch_invariant", "channel_groups", "channels_last", "complex"),
-    *("composed_attention", "convolution_relu", "deployment", "dynamic_shapes", "end_to_end", "float8"),
-    *(
-        "flex_attention_on_cpus",
-        "generated_matmuls",
-        "higher_order",
-        "indexing_end_to_end",
-        "lanes_of_scatters",
-    ),
-    *(
-        "libraries",
-        "masks_end_to_end",
-        "module_programs",
-        "mutation_and_views",
-        "opinfo_sample",
-        "optimizers",
-    ),
-    *("pool_indices", "prepacked_weights", "quantize", "random_numbers", "runs_of_lanes", "scans"),
-    *(
-        "sorted_rows",
-        "special_values",
-        "strict",
-        "symbolic_overloads",
-        "threads",
-        "torch_dtypes",
-        "transposes",
-    ),
-    *("unrepresentable_numbers", "view_programs", "whole_models", "zoo"),
-)
+QUICK_ON_EVERY_ISA = "few_rows tiled_convolutions prepacked_matmuls linked_routines".split()
+ON_EVERY_ISA = [*QUICK_ON_EVERY_ISA, *"""
+    kernel_forms attention attention_on_cpus batch_invariant channel_groups channels_last complex composed_attention
+    convolution_relu deployment dynamic_shapes end_to_end float8 flex_attention_on_cpus generated_matmuls higher_order
+    indexing_end_to_end lanes_of_scatters libraries masks_end_to_end module_programs mutation_and_views opinfo_sample
+    optimizers pool_indices prepacked_weights quantize random_numbers runs_of_lanes scans sorted_rows special_values
+    strict symbolic_overloads threads torch_dtypes transposes unrepresentable_numbers view_programs whole_models zoo
+""".split()]  # fmt: skip
 """Tests that compare with eager, by the names of their modules."""
 EMULATORS = ("qemu-aarch64", "qemu-x86_64", "aarch64-linux-gnu-gcc", "aarch64-linux-gnu-g++")
 
