@@ -18,8 +18,10 @@ _MAX_HEAP_BLOCK = (32 << 20) - (64 << 10)
 """Largest block that glibc allocates on its heap instead of by ``mmap``, in bytes, approximately."""
 
 
+@functools.cache
 def keep_freed_memory() -> None:
-    """Make the C library keep freed memory for the next call.
+    """Make the C library keep freed memory for the next call, once a process: a block a graph would divide the heap,
+    which then grew by megabytes with each.
 
     glibc returns freed blocks above a threshold to the system, and the end of its heap above twice that; allocating
     them again costs a page fault per 4 KB. Both thresholds rise to the largest block that was freed, up to this one,
