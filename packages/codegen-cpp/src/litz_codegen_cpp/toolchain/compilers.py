@@ -94,19 +94,24 @@ def find_compiler(
     )
 
 
+def _asked(command: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    """Return what a compiler answers. Raises ``OSError`` if it does not run, ``TimeoutExpired`` if it hangs."""
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=_ANSWER_TIMEOUT_S,
+        check=False,
+    )
+
+
 @functools.cache
 def _machine_of(command: tuple[str, ...]) -> str:
     """Return the architecture that a compiler compiles for; empty where it does not say."""
     try:
-        answer = subprocess.run(
-            (*command, "-dumpmachine"),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_ANSWER_TIMEOUT_S,
-            check=False,
-        )
+        answer = _asked((*command, "-dumpmachine"))
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return machine_name(answer.stdout.strip().partition("-")[0])
@@ -132,15 +137,7 @@ class _Unusable(Exception):
 def _answer(path: str, words: tuple[str, ...], state: tuple[int, int, int]) -> Compiler:
     """Return the compiler at ``path`` by its version; cached while ``state`` (inode, time, size) is the same."""
     try:
-        answer = subprocess.run(
-            (path, *words[1:], "--version"),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_ANSWER_TIMEOUT_S,
-            check=False,
-        )
+        answer = _asked((path, *words[1:], "--version"))
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _Unusable(f"does not run ({error})") from error
     if answer.returncode != 0:

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 from litz_ir.dtypes import b1, i64
 from litz_ir.scalar import Expr, build
-from litz_ir.symbols import Size, add, floordiv, mod, product
+from litz_ir.symbols import Size, add, product
 from litz_lowering.contexts.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.contexts.registry import rule
 from litz_lowering.expressions import formula as f
 from litz_lowering.expressions.formula import Num
 from litz_lowering.expressions.index_maps import flatten
-from litz_lowering.rules.indexing.scatter import zeros
-from litz_lowering.rules.nn.window_maximum import WindowSearch, largest
+from litz_lowering.rules.nn.window_maximum import WindowSearch, added_at_maxima, largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +99,4 @@ def fractional_max_pool_backward(
     indices: Tensor,
 ) -> Tensor:
     """Add the gradient of each window to the element that was its maximum."""
-    kind = ctx.output
-    lead = x.rank - len(output_size)
-    sizes = x.shape[lead:]
-
-    def index(axes: Axes) -> list[Size]:
-        flat: Size = ctx.indirect(indices.load(axes), product(sizes), check="clamped")
-        at: list[Size] = []
-        for size in reversed(sizes):
-            at.insert(0, mod(flat, size))
-            flat = floordiv(flat, size)
-        return [*axes[:lead], *at]
-
-    return ctx.scatter(zeros(ctx, kind), grad.shape, index, grad.load, mode="add")
+    return added_at_maxima(ctx, grad, x.shape[x.rank - len(output_size) :], indices)

@@ -13,7 +13,7 @@ from litz_ir.device import CPU
 from litz_ir.dtypes import DType, compute_dtype, i64
 from litz_ir.loops import TensorType
 from litz_ir.scalar import Expr, build
-from litz_ir.symbols import Size, Term, add, floordiv, mod, mul, product, summands
+from litz_ir.symbols import Size, Term, add, mul, product, summands
 from litz_lowering.contexts.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.contexts.registry import rule
 from litz_lowering.expressions.index_maps import flatten
@@ -27,9 +27,8 @@ from litz_lowering.expressions.windows import (
     coverings,
     positions,
 )
-from litz_lowering.rules.indexing.scatter import zeros
 from litz_lowering.rules.indexing.view import dimension
-from litz_lowering.rules.nn.window_maximum import WindowSearch, largest
+from litz_lowering.rules.nn.window_maximum import WindowSearch, added_at_maxima, largest
 
 Sizes = Sequence[int]
 
@@ -179,36 +178,13 @@ def _maximum_backward(
     sizes = [w.size for w in windows]
     # Lanes are adjacent channels where those are contiguous, and gather as fast as they scatter.
     if grad.device == CPU and ctx.output.layout.strides[-1] == 1:
-        return _scattered(ctx, grad, sizes, indices, wide)
+        return added_at_maxima(ctx, grad, sizes, indices)
 
     def share(point: Axes, window: Axes) -> Expr:
         is_maximum = build.op("eq", indices.load(window), build.index(flatten(point[lead:], sizes)))
         return build.where(is_maximum, build.cast(grad.load(window), wide), build.const(0, wide))
 
     return _gathered(ctx, windows, share, wide)
-
-
-def _scattered(
-    ctx: LoweringContext, grad: Tensor, sizes: Sequence[Size], indices: Tensor, wide: DType
-) -> Tensor:
-    """Add each element of a gradient to that of the result at its index, in order."""
-    kind, lead = ctx.output, grad.rank - len(sizes)
-
-    def index(window: Axes) -> list[Size]:
-        rest: Size = ctx.indirect(indices.load(window), product(sizes), check="clamped")
-        at: list[Size] = []
-        for size in reversed(sizes):
-            at.insert(0, mod(rest, size))
-            rest = floordiv(rest, size)
-        return [*window[:lead], *at]
-
-    total_type = kind if kind.dtype == wide else ctx.temporary(wide, kind.shape)
-    base = zeros(ctx, ctx.temporary(wide, kind.shape))
-    total = ctx.scatter(
-        base, grad.shape, index, lambda window: build.cast(grad.load(window), wide), mode="add",
-        type=total_type, name="0" if total_type is kind else "total",
-    )  # fmt: skip
-    return total if total_type is kind else ctx.pointwise(total.load)
 
 
 def _gathered(

@@ -17,6 +17,8 @@ from litz_ir.symbols import Size, product
 from litz_lowering.contexts.context import Axes, LoweringContext, Tensor
 from litz_lowering.expressions import formula as f
 from litz_lowering.expressions.formula import Num, extreme
+from litz_lowering.expressions.index_maps import unflatten
+from litz_lowering.rules.indexing.scatter import zeros
 
 _LONG = 32
 """Number of elements above which a window is long."""
@@ -123,3 +125,23 @@ def _in_two_passes(
         return f.where(at < 0, -1 - at, at).expr
 
     return best, where
+
+
+def added_at_maxima(ctx: LoweringContext, grad: Tensor, sizes: Sequence[Size], indices: Tensor) -> Tensor:
+    """Gradient of a pool's input: elements of ``grad`` are added, in order, at their indices in dimensions ``sizes``.
+
+    Sums have the dtype of computations, and are rounded once. Indices outside are clamped.
+    """
+    kind, wide, lead = ctx.output, compute_dtype(grad.dtype), grad.rank - len(sizes)
+
+    def index(window: Axes) -> list[Size]:
+        position = ctx.indirect(indices.load(window), product(sizes), check="clamped")
+        return [*window[:lead], *unflatten(position, sizes)]
+
+    total_type = kind if kind.dtype == wide else ctx.temporary(wide, kind.shape)
+    base = zeros(ctx, ctx.temporary(wide, kind.shape))
+    total = ctx.scatter(
+        base, grad.shape, index, lambda window: build.cast(grad.load(window), wide), mode="add",
+        type=total_type, name="" if total_type is kind else "total",
+    )  # fmt: skip
+    return total if total_type is kind else ctx.pointwise(total.load)
