@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 from triton_cases import I0, Case, Make, below, kernel, normal, special
 
 from litz_ir.dtypes import (
@@ -168,3 +169,31 @@ def _operations(dtype: DType, number: int, names: Sequence[str]) -> Case:
         rtol=max(precision, slack if dtype.bits < 64 else 1e-9),
         atol=max(precision, slack) / 10 if dtype.bits < 64 else 1e-9,
     )
+
+
+def quotients() -> Iterator[Case]:
+    """Yield quotients by constants, bit by bit: of all bf16 and f16 values, and of f32 values with any exponent."""
+    every: Make = lambda rng, count: np.arange(count) - count // 2  # noqa: E731
+    anything: Make = lambda rng, count: rng.integers(-(2**31), 2**31, count)  # noqa: E731
+    for source, bits, count, fill, divisors in (
+        (bf16, i16, 1 << 16, every, (3, 6, 9, 784, 8, 0.7)),
+        (f16, i16, 1 << 16, every, (3, 12, 49, 65535, 0.5)),
+        (f32, i32, 1 << 14, anything, (3, 9, 25, 12345, 2**-20, 6)),
+    ):
+        x = cast(op("bitcast", load("x", (I0,), bits), dtype=source), f32)
+        stores = []
+        for number, divisor in enumerate(divisors):
+            quotient = op("div", x, const(float(divisor), f32))
+            known = where(op("eq", quotient, quotient), quotient, const(0.0, f32))
+            stores.append(Store(f"o{number}", I0, op("bitcast", known, dtype=i32)))
+        outputs = {f"o{number}": count for number in range(len(divisors))}
+        yield Case(
+            kernel(
+                f"quotients_of_{source}",
+                [("x", bits, "in"), *((name, i32, "out") for name in outputs)],
+                [("i0", count)],
+                ((), stores),
+            ),
+            {"x": count, **outputs},
+            {"x": fill},
+        )

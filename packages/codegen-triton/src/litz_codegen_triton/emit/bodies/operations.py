@@ -10,6 +10,7 @@ from litz_codegen_triton.emit.bodies.value_cache import ValueCache
 from litz_codegen_triton.emit.indexing.index import NARROW, IndexTerms, fits_narrow
 from litz_codegen_triton.emit.source import casts
 from litz_codegen_triton.emit.source.ops_table import APPROXIMATE, Form, Spelling, spelling, triton_type
+from litz_codegen_triton.emit.source.quotients import quotient_spelling
 from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.dtypes import DType, b1, bf16, f32, i32, i64
 from litz_ir.scalar import OPS, Const, Expr, Index, Op, build
@@ -51,7 +52,7 @@ class OperationEmitter:
         if narrow is not None:
             return narrow
         dtype = expr.dtype if OPS[expr.name].rule == "random" else expr.args[-1].dtype
-        return self._spelt(expr, spelling(expr.name, dtype))
+        return self._spelt(expr, quotient_spelling(expr) or spelling(expr.name, dtype))
 
     def before_rounding(self, conversion: Op) -> EmittedValue:
         """Return the operand of a conversion, by an approximation where the conversion rounds away its error."""

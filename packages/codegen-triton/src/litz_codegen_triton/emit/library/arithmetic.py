@@ -57,6 +57,15 @@ def litz_true_div(a, b):
 
 
 @triton.jit
+def litz_quotient(a, divisor, reciprocal):
+    wide = a.to(tl.float64)
+    quotient = (wide * reciprocal).to(tl.float32)
+    rest = (wide - quotient.to(tl.float64) * divisor).to(tl.float32)
+    corrected = (quotient.to(tl.float64) + rest.to(tl.float64) * reciprocal).to(tl.float32)
+    return tl.where(tl.abs(rest) > 0, corrected, quotient)
+
+
+@triton.jit
 def litz_int_pow(base, exponent):
     negative = exponent < 0
     odd = (exponent & 1) != 0
@@ -102,3 +111,15 @@ def litz_fmin(a, b):
 def litz_fmax(a, b):
     return tl.where(a != a, b, tl.where((b != b) | (a > b), a, b))
 """
+
+COMPILED = {
+    "litz_quotient": """
+@triton.jit
+def litz_quotient(a, divisor, reciprocal):
+    quotient = a * reciprocal
+    rest = tl.fma(quotient, divisor * -1.0, a)
+    # zeros keep their sign, and infinities have no rest
+    return tl.where(tl.abs(rest) > 0, tl.fma(rest, reciprocal, quotient), quotient)
+""".strip(),
+}
+"""Functions with fused multiplications and additions, which the interpreter rounds twice."""

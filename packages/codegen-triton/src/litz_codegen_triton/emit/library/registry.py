@@ -60,6 +60,7 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
 COMPILED_FUNCTIONS: Mapping[str, str] = MappingProxyType(
     {
         "litz_fmod": "@triton.jit\ndef litz_fmod(x, y):\n    return libdevice.fmod(x, y)",
+        **arithmetic.COMPILED,
         **approximate.COMPILED,
         **order.COMPILED,
     }
