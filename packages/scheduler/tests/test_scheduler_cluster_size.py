@@ -10,7 +10,7 @@ from scheduler_builder import GPU_LIKE, assert_same, plan_of, with_numbers
 from litz_ir.loops import LoopGraph
 from litz_ir.plan import Kernel, Launch, Plan, cluster_size
 from litz_ir.text import from_text
-from litz_scheduler import SchedulerOptions
+from litz_scheduler import ReductionWork, SchedulerOptions, ThresholdCosts
 
 MACHINE = with_numbers(GPU_LIKE, sm_count=8, max_cluster_size=8)
 SMALL = SchedulerOptions(gpu_split_bytes=64, long_row=128, tall_column=64)
@@ -103,9 +103,22 @@ def test_few_results_are_one_kernel(along: int, rows: int, length: int, size: in
     assert_same(graph, plan)
 
 
-def test_columns_whose_rows_are_no_multiple_of_16_bytes_have_no_cluster() -> None:
-    aligned, odd = (only(plan_of(total(640, length, 0), MACHINE, SMALL)) for length in (256, 255))
-    assert (cluster_size(aligned.schedule), cluster_size(odd.schedule)) == (4, 1)
+def test_columns_whose_rows_are_no_multiple_of_16_bytes_are_divided_among_two_kernels() -> None:
+    aligned, odd = (plan_of(total(640, length, 0), MACHINE, SMALL) for length in (256, 255))
+    assert cluster_size(only(aligned).schedule) == 4
+    assert [cluster_size(kernel.schedule) for kernel in odd.kernels] == [1, 1]
+    assert [axis.size for axis in odd.kernels[0].outer][-2:] == [32, 255]
+    assert_same(total(640, 255, 0), odd)
+
+
+def test_unaligned_columns_are_divided_until_their_thread_blocks_fill_the_device() -> None:
+    machine, costs = with_numbers(GPU_LIKE, sm_count=132, max_cluster_size=16), ThresholdCosts()
+
+    def splits(columns: int, aligned: bool) -> int:
+        return costs.splits(ReductionWork(columns, 4096, 4, 4, True, aligned), machine)
+
+    assert [splits(each, True) for each in (7203, 17000)] == [0, 0]
+    assert [splits(each, False) for each in (63, 64, 7203, 15000, 17000)] == [8, 16, 16, 8, 0]
 
 
 def test_a_matmul_has_no_cluster() -> None:

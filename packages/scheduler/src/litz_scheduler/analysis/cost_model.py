@@ -17,6 +17,10 @@ CTAS_PER_SM = 4
 MIN_COLUMN_TILE = 32
 """The fewest results that a CTA computes at once where results, not reduced elements, are contiguous in memory."""
 
+_UNALIGNED_COLUMN_TILE, _UNALIGNED_CTAS_PER_SM, _UNALIGNED_SPLITS = 64, 16, 4
+"""The same, the CTAs aimed at for each SM, and the fewest splits, where rows start at any address. No cluster reduces
+such columns, fewer results would read parts of sectors, and loads of single elements need many threads."""
+
 SLAB = 256 << 10
 """The bytes of columns that one split reads on a CPU, so that they fit in a cache."""
 
@@ -42,6 +46,8 @@ class ReductionWork:
     """Time for each reduced element, in bytes that can be read in it; at least 1."""
     along_outer: bool
     """True where consecutive results, not consecutive reduced elements, are contiguous in memory."""
+    aligned: bool = True
+    """False where these rows of results do not all start at multiples of 16 bytes."""
 
 
 @runtime_checkable
@@ -118,9 +124,12 @@ class ThresholdCosts:
 
     def _splits_on_gpu(self, work: ReductionWork, machine: Capabilities) -> int:
         """Return the most splits that are worthwhile on the SMs of a GPU."""
+        unaligned = work.along_outer and not work.aligned
+        if unaligned and work.outer >= _UNALIGNED_COLUMN_TILE:
+            return self._splits_of_unaligned_columns(work, machine)
         tile = MIN_COLUMN_TILE if work.along_outer else 1
         ctas = -(-work.outer // tile)
-        limit = min(max_cluster_size(machine, self.options), MAX_SPLIT_CLUSTER)
+        limit = 1 if unaligned else min(max_cluster_size(machine, self.options), MAX_SPLIT_CLUSTER)
         if ctas >= 2 * machine.model.sm_count:
             return 0
         if not work.along_outer and 1 < limit and work.inner <= limit * self.options.long_row:
@@ -130,6 +139,16 @@ class ThresholdCosts:
         worthwhile = min(work.inner // 2, nbytes // self.options.gpu_split_bytes)
         splits = min(CTAS_PER_SM * machine.model.sm_count // max(ctas, 1), worthwhile)
         return 0 if splits <= limit else splits
+
+    def _splits_of_unaligned_columns(self, work: ReductionWork, machine: Capabilities) -> int:
+        """Return the same for columns that no cluster reduces."""
+        tile, sm_count = _UNALIGNED_COLUMN_TILE, machine.model.sm_count
+        ctas = -(-work.outer // tile)
+        if ctas >= 2 * sm_count:
+            return 0
+        worthwhile = work.inner * tile * work.loaded_bytes // self.options.gpu_split_bytes
+        splits = min(_UNALIGNED_CTAS_PER_SM * sm_count // ctas, work.inner // 2, worthwhile)
+        return splits if splits >= _UNALIGNED_SPLITS else 0
 
 
 MAX_SPLIT_CLUSTER = 8

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import replace
 
+from litz_ir.dtypes import DType
 from litz_ir.loops import (
     Assert,
     Axis,
@@ -41,6 +42,9 @@ from litz_ir.symbols import (
     substitute,
     symbol,
 )
+
+VECTOR_BYTES = 16
+"""Bytes that a thread of a GPU loads, or copies to shared memory, at once."""
 
 
 def output_names(graph: LoopGraph) -> set[str]:
@@ -118,6 +122,15 @@ def reads_columns(operation: Reduction, graph: LoopGraph) -> bool:
             balance += any(coefficient(offset, axis.name) == 1 for axis in operation.axes)
             balance -= any(coefficient(offset, axis.name) == 1 for axis in operation.reduce_axes)
     return balance > 0
+
+
+def has_unaligned_rows(offset: Size, across: Iterable[Axis], along: Iterable[Axis], dtype: DType) -> bool:
+    """Return whether a load, contiguous ``across`` the results, has rows of them, one for each point ``along``, that
+    start at addresses which are no multiples of 16 bytes."""
+    if not any(coefficient(offset, axis.name) == 1 for axis in across):
+        return False
+    strides = (coefficient(offset, axis.name) for axis in along)
+    return any(isinstance(each, int) and each * dtype.itemsize % VECTOR_BYTES for each in strides)
 
 
 def axis_ranges(axes: Iterable[Axis], symbols: SymbolTable) -> dict[str, Range]:

@@ -26,6 +26,7 @@ from litz_ir.scalar import (
     Op,
     const,
     index,
+    loads,
     masked,
     op,
     substitute_expr,
@@ -34,7 +35,7 @@ from litz_ir.symbols import Size, add, floordiv, mod, mul, product, symbol
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import body_cost, estimate, load_count, points
 from litz_scheduler.analysis.cost_model import CostModel, ReductionWork, ThresholdCosts
-from litz_scheduler.analysis.graph_facts import element_of, reads_columns
+from litz_scheduler.analysis.graph_facts import element_of, has_unaligned_rows, reads_columns
 from litz_scheduler.legality.matmul import gpu_kinds, matmul_of
 
 TALL_COLUMN, TALL_RATIO = 512, 4
@@ -110,6 +111,19 @@ def _work(operation: Reduction, graph: LoopGraph, along_outer: bool) -> Reductio
         load_count(*operation.bodies) * width,
         _element_bytes(operation),
         along_outer,
+        not along_outer or not _has_unaligned_rows(operation, graph),
+    )
+
+
+def _has_unaligned_rows(operation: Reduction, graph: LoopGraph) -> bool:
+    """Return whether rows of a load, contiguous along the outer axes, start at addresses of any alignment."""
+    values = graph.values()
+    offsets = (
+        (load, values[load.buffer].type.layout.element(load.index)) for load in loads(*operation.bodies)
+    )
+    return any(
+        has_unaligned_rows(offset, operation.axes, operation.reduce_axes, load.dtype)
+        for load, offset in offsets
     )
 
 

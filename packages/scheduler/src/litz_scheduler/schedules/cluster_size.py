@@ -23,6 +23,7 @@ from litz_scheduler.analysis.cost_model import (
     MIN_COLUMN_TILE,
     max_cluster_size,
 )
+from litz_scheduler.analysis.graph_facts import has_unaligned_rows
 from litz_scheduler.analysis.loop_order import LoopNest, nodes_of, stores_of
 from litz_scheduler.options import SchedulerOptions
 
@@ -35,9 +36,6 @@ At two, several CTAs fit on an SM, and some load while others wait for states.
 _WEIGHTED_CLUSTER = 8
 """Most CTAs of a cluster whose rows share values, such as weights: all CTAs of a larger one wait for them longer than
 they gain by holding fewer elements."""
-
-_COPIED_BYTES = 16
-"""Bytes that a thread copies to shared memory at once."""
 
 _MIN_ELEMENTS_PER_CTA = 16
 """The fewest elements for each CTA of a cluster, per CTA of the cluster: none is empty even though chunks start at
@@ -165,14 +163,7 @@ def _has_unaligned_columns(nest: LoopNest) -> bool:
     Loops of a cluster prefetch by such copies. On an H100 sums of 4,096 x 7,203 take 859 us with them and 101 in plain
     loops; rows of a multiple of 16 bytes are quicker in clusters.
     """
-    for load in _loads(nest):
-        offset = load.index[0]
-        strides = [coefficient(offset, axis.name) for axis in nest.inner]
-        if _unit(nest.outer, offset) and any(
-            isinstance(each, int) and each * load.dtype.itemsize % _COPIED_BYTES for each in strides
-        ):
-            return True
-    return False
+    return any(has_unaligned_rows(load.index[0], nest.outer, nest.inner, load.dtype) for load in _loads(nest))
 
 
 def _unit(axes: Sequence[Axis], offset: Size) -> bool:
