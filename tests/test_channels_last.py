@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from torch.testing import assert_close
 
@@ -17,6 +18,7 @@ import litz
 import litz.compilation
 import litz.pipeline
 from litz.artifact import Artifact
+from litz.capture.layouts import saved_in_any_layout
 from litz_ir.errors import CodegenError
 
 LAST = torch.channels_last
@@ -60,6 +62,17 @@ class Gate(nn.Module):
         return x * torch.sigmoid(self.scale(x.mean((2, 3), keepdim=True)))
 
 
+class Divided(nn.Module):
+    """An activation of channels in groups: its gradient reads the convolution through a view that divides them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(32, 32, 5, padding=2, groups=32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.silu(self.first(x).unflatten(1, (4, 8))).flatten(1, 2)
+
+
 MIDDLES: dict[str, Callable[[], nn.Module]] = {
     "plain": lambda: nn.Conv2d(32, 32, 1),
     "strided": lambda: nn.Conv2d(32, 32, 3, stride=2),
@@ -71,6 +84,7 @@ MIDDLES: dict[str, Callable[[], nn.Module]] = {
     "gate": Gate,
     "dropout": lambda: nn.Dropout(0.0),
     "norm of groups": lambda: nn.GroupNorm(4, 32),
+    "divided": Divided,
     "upsampled": lambda: nn.Upsample(scale_factor=2, mode="bilinear"),
     "viewed": lambda: nn.Sequential(nn.Flatten(2), nn.Unflatten(2, (28, 28))),
 }
@@ -235,3 +249,30 @@ def test_a_backward_that_runs_as_it_came_gets_what_it_was_traced_with(
             Net(nn.Sequential(nn.Conv2d(32, 32, 1), nn.Flatten(2), nn.Unflatten(2, (28, 28)))),
             torch.randn(4, 32, 28, 28),
         )
+
+
+def test_a_tensor_that_is_read_as_a_view_of_divided_dimensions_may_have_any_layout() -> None:
+    def any_layout(read: Callable[[torch.Tensor], torch.Tensor]) -> frozenset[str]:
+        y = torch.empty(4, 32, 28, 28)
+        forward = make_fx(lambda x: (x + 1, x * 2))(y)
+        (results,) = next(iter(reversed(forward.graph.nodes))).args
+        backward = make_fx(lambda saved: saved_read(saved, read))(y)
+        (given,) = (node for node in backward.graph.nodes if node.op == "placeholder")
+        given.name = results[1].name
+        return saved_in_any_layout(forward, backward, 1)
+
+    def saved_read(saved: torch.Tensor, read: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        return read(saved) * 3
+
+    assert any_layout(lambda y: y)
+    assert any_layout(lambda y: y.view(2, 2, 4, 8, 28, 28, 1))
+    assert any_layout(lambda y: y.view(4, 4, 8, 28, 28).view(4, 2, 16, 28, 28))
+    for read in (
+        lambda y: y.view(128, 28, 28),
+        lambda y: y.view(4, 32, 784),
+        lambda y: y.view(4, 28, 32, 28),
+        lambda y: y.view(8, 16, 28, 28),
+        lambda y: y.view(4, 4, 8, 28, 28).view(16, 8, 28, 28),
+        lambda y: y.transpose(0, 1),
+    ):
+        assert not any_layout(read)

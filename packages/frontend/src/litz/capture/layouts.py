@@ -18,6 +18,7 @@ from litz_ir.plan import Plan
 from litz_ir.symbols import floordiv
 
 _SAME = ("aten.detach.default", "aten.alias.default")
+_VIEWS = ("aten.view.default", "aten._unsafe_view.default")
 _BY_STRIDES = ("aten._unsafe_view", "aten.as_strided")
 """Operators that depend on strides though their schema has no view: ATen may refuse other strides."""
 
@@ -38,12 +39,32 @@ def saved_in_any_layout(forward: GraphModule, backward: GraphModule, outputs: in
     return frozenset(name for name in saved if name in given and _is_read_by_elements(given[name]))
 
 
-def _is_read_by_elements(node: Node) -> bool:
-    """Report whether no reader of a node depends on its strides."""
+def _is_read_by_elements(node: Node, saved: Node | None = None) -> bool:
+    """Report whether no reader of a ``saved`` tensor depends on its strides, through a node that is a view of it."""
+    saved = saved or node
     return all(
-        _is_read_by_elements(user) if str(user.target) in _SAME else _reads_elements(user.target)
+        _is_read_by_elements(user, saved)
+        if str(user.target) in _SAME or _divides_dimensions(saved, user)
+        else _reads_elements(user.target)
         for user in node.users
     )
+
+
+def _divides_dimensions(saved: Node, view: Node) -> bool:
+    """Report whether a view has the dimensions of a tensor, some of them divided, which any strides allow."""
+    if str(view.target) not in _VIEWS:
+        return False
+    shapes = [each.meta["val"].shape for each in (saved, view)]
+    if not all(type(size) is int and size > 0 for shape in shapes for size in shape):
+        return False
+    parts = iter(shapes[1])
+    for size in shapes[0]:
+        count = 1
+        while count < size:
+            count *= next(parts, size + 1)
+        if count != size:
+            return False
+    return all(size == 1 for size in parts)
 
 
 def _reads_elements(target: object) -> bool:

@@ -55,6 +55,17 @@ _EXTRA_READ_SHARE = 4
 """Reads besides the elements of a matmul operand, such as its scales, may be 1/4 of the operand's bytes."""
 
 
+def _fallible(graph: LoopGraph) -> set[str]:
+    """Return the values whose computation may report a fault, where they are inlined with what they read."""
+    found: set[str] = set()
+    for each in graph.operations:
+        if isinstance(each, Pointwise | View) and (
+            any(map(may_raise, loop_bodies(each))) or not found.isdisjoint(each.reads)
+        ):
+            found.update(value.name for value in each.results)
+    return found
+
+
 class InlineDecisions:
     """Decide from the end of the graph to its start, so that readers are decided before the values they read."""
 
@@ -66,7 +77,7 @@ class InlineDecisions:
         self.materialization = Materialization(graph)
         self.memory = self.materialization.memory
         self.types = {name: value.type for name, value in graph.values().items()}
-        self.shapes = {name: type_.shape for name, type_ in self.types.items()}
+        self.shapes = {name: self.types[name].shape for name in _fallible(graph)}
         self.inlined: set[str] = set()
         self.copied: set[str] = set()
         self.deadlines: dict[str, Deadline] = {}
@@ -169,7 +180,7 @@ class InlineDecisions:
         uses = self.uses.get(operation.name, Uses())
         if cheap and load_count(body) == 0:
             return "inline", reasons.INLINE_CHEAP
-        if may_raise(body) and not all(use.whole for use in uses.readers.values()):
+        if may_raise(body) and not any(use.whole for use in uses.readers.values()):
             return "realise", reasons.REALISE_RAISES
         if uses.truncated or has_nested_reductions(operation):
             return "realise", reasons.REALISE_EXPENSIVE

@@ -5,9 +5,30 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from litz_ir.loops import Operation, Pointwise, Reduction, Scan, Scatter, View, stride_order
-from litz_ir.scalar import Checked, Expr, indirects, loads, unconditional_loads, walk
-from litz_ir.symbols import Size, Symbol, free_symbols
+from litz_ir.loops import Operation, Pointwise, Reduction, Scan, Scatter, View, contiguous, stride_order
+from litz_ir.scalar import (
+    Checked,
+    Const,
+    Expr,
+    Index,
+    Masked,
+    Op,
+    indirects,
+    indirects_in,
+    loads,
+    unconditional_loads,
+    walk,
+)
+from litz_ir.symbols import (
+    Size,
+    Symbol,
+    coefficient,
+    extent,
+    free_symbols,
+    product,
+    simplify,
+    substitute,
+)
 from litz_scheduler.analysis.graph_facts import VersionDeadlines, axes_of, is_identity
 
 MAX_READERS = 8
@@ -79,7 +100,7 @@ class Uses:
 def direct_uses(operation: Operation, shapes: Mapping[str, tuple[Size, ...]] | None = None) -> dict[str, Use]:
     """Return the uses of each value that an operation reads.
 
-    ``shapes`` gives the shapes of values, by which reads of every element are found.
+    ``shapes`` gives the shapes of values of which it is asked whether every element is read.
     """
     found: dict[str, Use] = {}
     axes = axes_of(operation)
@@ -93,6 +114,10 @@ def direct_uses(operation: Operation, shapes: Mapping[str, tuple[Size, ...]] | N
 
     bodies = loop_bodies(operation)
     unconditional = set(unconditional_loads(bodies))
+    if len(bodies) == 1:
+        inside, limits = _without_padding(bodies[0])
+        unconditional.update(unconditional_loads((inside,)))
+        sizes |= {name: limit for name, limit in limits.items() if _at_most(limit, sizes[name])}
     for load in loads(*bodies):
         own, known = use(load.buffer, load.index, load in unconditional), found.get(load.buffer)
         found[load.buffer] = own if known is None else known.merged_with(own)
@@ -103,15 +128,68 @@ def direct_uses(operation: Operation, shapes: Mapping[str, tuple[Size, ...]] | N
     return found
 
 
+def _without_padding(body: Expr) -> tuple[Expr, Mapping[str, int]]:
+    """Return what a body computes inside of padding, and the sizes of axes there, as far as they are constant.
+
+    A body without padding, or of which other conditions decide what it computes, is returned itself.
+    """
+    if not isinstance(body, Masked):
+        return body, {}
+    limits: dict[str, int] = {}
+    conditions = [body.cond]
+    while conditions:
+        match conditions.pop():
+            case Op(name="bit_and", args=(one, other)):
+                conditions += [one, other]
+            case Op(name="lt", args=(Index(term=Symbol() as axis), Const(value=limit))) if (
+                axis.name not in limits
+            ):
+                limits[axis.name] = int(limit)
+            case _:
+                return body, {}
+    return body.body, limits
+
+
+def _at_most(limit: int, size: Size) -> bool:
+    return isinstance(size, int) and limit <= size
+
+
 def _covers(index: tuple[Size, ...], shape: tuple[Size, ...] | None, sizes: Mapping[str, Size]) -> bool:
-    """Return True when an index reaches every element: each dimension is indexed by an axis of its size alone."""
+    """Return True when an index is known to reach every element: each dimension is indexed by an axis of its size
+    alone, or the axes number the elements of the whole shape, as in a reshape."""
     if shape is None:
         return False
     named = [term.name for term in index if isinstance(term, Symbol)]
-    return len(set(named)) == len(named) and all(
-        sizes.get(term.name) == size if isinstance(term, Symbol) else term == 0 and size == 1
-        for term, size in zip(index, shape, strict=True)
+    return (
+        len(set(named)) == len(named)
+        and all(
+            sizes.get(term.name) == size if isinstance(term, Symbol) else term == 0 and size == 1
+            for term, size in zip(index, shape, strict=True)
+        )
+    ) or _numbers_all(index, shape, sizes)
+
+
+def _numbers_all(index: tuple[Size, ...], shape: tuple[Size, ...], sizes: Mapping[str, Size]) -> bool:
+    """Return True when an element's number, by rows, is a number whose digits are some of the axes."""
+    count = product(shape)
+    offset = contiguous(shape).element(index)
+    names = free_symbols(offset)
+    known = {name: size for name, size in sizes.items() if name in names and isinstance(size, int)}
+    if not isinstance(count, int) or count == 0 or names != known.keys() or indirects_in(offset):
+        return False
+    offset = simplify(offset, {name: extent(size) for name, size in known.items()})
+    slopes = {name: coefficient(offset, name) for name in known}
+    if any(not isinstance(each, int) for each in slopes.values()):
+        return False
+    digits = sorted(
+        (slope, known[name]) for name, slope in slopes.items() if isinstance(slope, int) and slope
     )
+    below = 1
+    for slope, size in digits:
+        if slope != below:
+            return False
+        below *= size
+    return below == count and substitute(offset, dict.fromkeys(known, 0)) == 0
 
 
 def may_raise(body: Expr) -> bool:

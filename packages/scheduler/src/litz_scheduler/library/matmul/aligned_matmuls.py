@@ -25,7 +25,7 @@ from litz_ir.loops import (
 )
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, const, index, logical_and, masked, op, substitute_expr
-from litz_ir.symbols import Size, symbol
+from litz_ir.symbols import Size, substitute, symbol
 from litz_ir.target import DeviceModel
 from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import element_axes, output_names, readers_by_value
@@ -262,18 +262,42 @@ class _Padding:
         type_ = replace(value.type, shape=shape, layout=layout)
         loop = Pointwise(results=(Value(name, type_),), axes=axes, bodies=(body,))
         producer = self._producers.get(value.name)
+        if isinstance(producer, View) and inside and self._may_begin(value):
+            read = Load(producer.base, _index_at(producer, points), value.type.dtype)
+            body = masked(logical_and(*inside), read, const(0, value.type.dtype))
+            self._replace(producer, replace(loop, bodies=(body,), origin=producer.origin), value)
+            return name
         if not isinstance(producer, Pointwise) or not self._begins(value, type_):
             self.operations.append(loop)
             return name
         (own,) = producer.bodies
         own = masked(logical_and(*inside), _at(own, producer.axes, points), const(0, value.type.dtype))
-        whole = replace(producer, results=loop.results, axes=axes, bodies=(own,))
-        start = View(results=(value,), base=name, axes=producer.axes, index=_points(producer.axes))
+        self._replace(producer, replace(producer, results=loop.results, axes=axes, bodies=(own,)), value)
+        return name
+
+    def _replace(self, producer: Pointwise | View, whole: Pointwise, value: Value) -> None:
+        """Emit a padded value in the place of the value, and this as a view of the padded one's beginning."""
+        (padded,) = whole.results
+        layout = replace(value.type.layout, strides=padded.type.layout.strides, offset=0)
+        own = replace(value, type=replace(value.type, layout=layout))
+        start = View(results=(own,), base=padded.name, axes=producer.axes, index=_points(producer.axes))
         position = self.operations.index(producer)
         self.operations[position : position + 1] = [whole, start]
-        self._producers |= {value.name: start, name: whole}
-        self._values[name] = loop.results[0]
-        return name
+        self._producers |= {value.name: start, padded.name: whole}
+        self._values |= {value.name: own, padded.name: padded}
+
+    def _may_begin(self, value: Value) -> bool:
+        """Return whether a view that loops and matmuls read, of what a loop computes, may be one of its padded form.
+
+        Otherwise both would be stored, as the gradient of logits is whose columns a bias sums.
+        """
+        readers, view = self._readers[value.name], self._producers[value.name]
+        if not isinstance(view, View) or self._values[view.base].type.dtype != value.type.dtype:
+            return False
+        loops = [each for each in readers if isinstance(each, Pointwise | Reduction)]
+        known = all(isinstance(each, Pointwise | Reduction | View | ContractionCall) for each in readers)
+        free = not value.type.layout.fixed and not self._is_returned(value.name)
+        return bool(loops) and known and free and self._is_computed(value.name)
 
     def _begins(self, value: Value, padded: TensorType) -> bool:
         """Return whether a value that others read may be the first rows of its padded form, in the same layout.
@@ -322,6 +346,12 @@ def _fixed(shape: tuple[int, ...]) -> Layout:
 def _points(axes: Sequence[Axis]) -> tuple[Size, ...]:
     """Return the point of a loop over these axes."""
     return tuple(symbol(axis.name) for axis in axes)
+
+
+def _index_at(view: View, points: Sequence[Size]) -> tuple[Size, ...]:
+    """Return the element of its base that a view shows at other points than those of its axes."""
+    mapping = {axis.name: point for axis, point in zip(view.axes, points, strict=True)}
+    return tuple(substitute(each, mapping) for each in view.index)
 
 
 def _at(body: Expr, axes: Sequence[Axis], points: Sequence[Size]) -> Expr:
