@@ -128,6 +128,10 @@ LIBRARY_FEW_ROWS = Reason(
 LIBRARY_ALIGNED = Reason(
     "library.aligned", "library routines load several elements at a time where rows are multiples of them"
 )
+LIBRARY_GROUPS = Reason(
+    "library.groups",
+    "the library copies groups of channels to a power of two, slower than loops that write them so do",
+)
 LIBRARY_CONVOLUTION = Reason(
     "library.convolution",
     "its weight is prepacked once, and the host's routine is fastest on channels-last data",

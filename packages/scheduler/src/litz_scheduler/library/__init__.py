@@ -7,6 +7,7 @@ from litz_scheduler.library.constants.freeze import FreezeParameterLoops
 from litz_scheduler.library.convolution.convolution_bias import UnfuseConvolutionBias
 from litz_scheduler.library.convolution.fused_relu import FuseConvolutionRelu
 from litz_scheduler.library.convolution.generated_convolutions import GeneratedConvolutions
+from litz_scheduler.library.convolution.padded_groups import PadConvolutionGroups
 from litz_scheduler.library.convolution.prepacked_convolutions import PrepackConvolutions
 from litz_scheduler.library.layout.channels_last import PropagateChannelsLast
 from litz_scheduler.library.layout.row_major import RowMajorActivations
@@ -24,6 +25,7 @@ __all__ = [
     "AlignMatmuls",
     "UnfuseBias",
     "UnfuseConvolutionBias",
+    "PadConvolutionGroups",
     "PrepackConvolutions",
     "PrepackMatmuls",
     "GeneratedAttention",

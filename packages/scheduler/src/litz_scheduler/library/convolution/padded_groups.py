@@ -1,0 +1,297 @@
+"""Padding of convolutions in groups on a GPU whose library has kernels for groups of a power of two alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Literal
+
+from litz_ir.contraction import convolution_arguments
+from litz_ir.dtypes import bf16, f16
+from litz_ir.fused import Decision
+from litz_ir.loops import (
+    ContractionCall,
+    LoopGraph,
+    Operation,
+    Pointwise,
+    TensorType,
+    Value,
+    contiguous,
+    rename_reads,
+)
+from litz_ir.passes import PassContext
+from litz_ir.scalar import Expr, Load, const, index, logical_and, masked, op
+from litz_ir.symbols import Size, add, floordiv, mod, mul, symbol
+from litz_ir.target import DeviceModel
+from litz_scheduler import reasons
+from litz_scheduler.analysis.graph_facts import element_axes
+from litz_scheduler.library.layout.channels_last_values import channels_last
+from litz_scheduler.library.layout.convolution_layouts import (
+    activation_bytes,
+    is_activation,
+    is_both_layouts,
+    is_channels_last,
+)
+
+_DTYPES = (bf16, f16)
+
+_UNIT = 8
+"""Channels of an access of tensor cores. Groups of 4 channels are quickest as they are (H100)."""
+
+_SLOWNESS = 25
+"""Time in which the library pads a byte of an activation, by the time in which memory moves one. cuDNN copies single
+elements, 5.2 ns for each KB (H100, bf16, channels-last, 64 x 216 x 28 x 28, groups of 24: 302 us forward and 587
+backward; with padded operands 127 and 184, ATen's copies of these included)."""
+
+_SHARE = 0.3
+"""Share of the peak rate that is assumed of a convolution in groups, for its multiplications by zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class PadConvolutionGroups:
+    """Pad the channels of groups to a power of two, for convolutions in low precision on a GPU and their gradients.
+
+    A library that pads them does so in copies of its own, one for each tensor in every call. Loops write operands with
+    zeros behind each group, as part of what computes them where nothing else reads that, and readers of a result skip
+    what is behind its groups. Applies where a model finds that the library's copies take longer than the
+    multiplications by zero and the copies that loops may have to make.
+    """
+
+    name: str = "pad-convolution-groups"
+    """The name of the pass."""
+    ulp: int = 64
+    """The bound on changed results, in ULP."""
+
+    def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
+        models = {d.kind: known.model for d, known in context.capabilities.items() if known.is_gpu}
+        if not models:
+            return data
+        values, padding = data.values(), _Padding()
+        for operation in data.operations:
+            groups = self._planned(operation, values, models)
+            if groups is None:
+                padding.operations.append(operation)
+                continue
+            padding.pad(groups)
+            context.decide(Decision("library", operation.name, "pad", reasons.LIBRARY_GROUPS))
+        return data.with_operations(tuple(padding.operations)) if padding.changed else data
+
+    def _planned(
+        self, operation: Operation, values: Mapping[str, Value], models: Mapping[str, DeviceModel]
+    ) -> _Groups | None:
+        """Return a convolution to pad; ``None`` for other operations."""
+        groups = _groups(operation, values) if isinstance(operation, ContractionCall) else None
+        model = None if groups is None else models.get(groups.device)
+        if groups is None or model is None or model.matrix_rate == 0 or not groups.pays(model):
+            return None
+        return groups
+
+
+_Role = Literal["input", "output", "weight"]
+_Widths = Mapping[int, tuple[int, int]]
+"""By dimension, the channels of a group as they are and padded."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """A tensor of a convolution, or the gradient of one."""
+
+    value: Value
+    role: _Role
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return activation_bytes(self.value.type)
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """A convolution in groups, or the gradients of one."""
+
+    call: ContractionCall
+    operands: tuple[_Tensor, ...]
+    """The tensors that it reads, in the order of its arguments."""
+    results: tuple[_Tensor, ...]
+    """The tensors that it computes, without gradients that are not requested."""
+    widths: Mapping[_Role, _Widths]
+    """The dimensions of each tensor that have groups."""
+
+    @property
+    def device(self) -> str:
+        """The kind of the device that computes it."""
+        return self.operands[0].value.type.device.kind
+
+    def pays(self, model: DeviceModel) -> bool:
+        """Return whether the library's own copies take longer than multiplications by zero, and copies by loops."""
+        moved = sum(
+            each.nbytes
+            for computed in self.results
+            for each in (*self.operands, computed)
+            if each.role != "weight" and (each.role != computed.role or each is computed)
+        )
+        growth = {
+            role: prod(padded / width for width, padded in dimensions.values())
+            for role, dimensions in self.widths.items()
+        }
+        flops = self.call.flops if isinstance(self.call.flops, int) else 0
+        zeros = flops * (growth["weight"] - 1) / (_SHARE * model.matrix_rate)
+        tensors = [each for each in (*self.operands, *self.results) if growth[each.role] > 1]
+        copied = sum((1 + growth[each.role]) * each.nbytes for each in tensors)
+        copies = copied / model.memory_rate + len(tensors) * model.launch_seconds
+        return _SLOWNESS * moved / model.memory_rate > zeros + copies
+
+
+def _groups(call: ContractionCall, values: Mapping[str, Value]) -> _Groups | None:
+    """Return the convolution of a call whose groups have a multiple of 8 channels and no power of two."""
+    arguments = convolution_arguments(call.target, call.arguments, call.attributes)
+    if arguments is None or arguments.transposed or arguments.bias is not None:
+        return None
+    count = arguments.groups
+    x, weight = (
+        _Tensor(values[arguments.input.name], "input"),
+        _Tensor(values[arguments.weight.name], "weight"),
+    )
+    operands, results = [x, weight], [_Tensor(call.results[0], "output")]
+    if arguments.grad_output is not None:
+        operands.insert(0, _Tensor(values[arguments.grad_output.name], "output"))
+        *mask, of_bias = arguments.output_mask
+        if of_bias is not False:
+            return None
+        roles: tuple[_Role, ...] = ("input", "weight")
+        results = [
+            _Tensor(value, role)
+            for value, role, wanted in zip(call.results, roles, mask, strict=False)
+            if wanted
+        ]
+    tensors = (*operands, *results)
+    if not isinstance(count, int) or count < 2 or not results or not _suit(tensors):
+        return None
+    outputs, inputs, *_ = weight.value.type.shape
+    assert isinstance(inputs, int) and isinstance(outputs, int)
+    widths = (inputs, outputs // count)
+    if any(width % _UNIT for width in widths) or all(_power_of_two(width) == width for width in widths):
+        return None
+    c, o = ((width, _power_of_two(width)) for width in widths)
+    return _Groups(
+        call, tuple(operands), tuple(results), {"input": {1: c}, "output": {1: o}, "weight": {0: o, 1: c}}
+    )
+
+
+def _suit(tensors: Sequence[_Tensor]) -> bool:
+    """Return whether tensors have two spatial dimensions, known sizes and one dtype of low precision, and are
+    contiguous or channels-last.
+
+    Activations of one point are in both layouts, and a library decides which it returns.
+    """
+    types = [each.value.type for each in tensors]
+    if len({(type_.dtype, type_.device) for type_ in types}) != 1 or types[0].dtype not in _DTYPES:
+        return False
+    if not all(len(type_.shape) == 4 and is_activation(type_) for type_ in types):
+        return False
+    return all(
+        (_is_contiguous(each.value.type) or is_channels_last(each.value.type))
+        and (each.role == "weight" or not is_both_layouts(each.value.type))
+        for each in tensors
+    )
+
+
+class _Padding:
+    """The operations of a graph as they are emitted, with the padded operands made so far."""
+
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+        """The operations emitted so far."""
+        self.changed = False
+        """True once a convolution has been padded."""
+        self._made: set[str] = set()
+
+    def pad(self, groups: _Groups) -> None:
+        """Emit a convolution of padded operands, and loops that read its results without the padding."""
+        self.changed = True
+        names = {
+            each.value.name: self._operand(each.value, groups.widths[each.role]) for each in groups.operands
+        }
+        computed = {each.value.name: groups.widths[each.role] for each in groups.results}
+        results, loops = [], []
+        for value in groups.call.results:
+            assert isinstance(value, Value)
+            if value.name in computed and any(
+                width != padded for width, padded in computed[value.name].values()
+            ):
+                whole = Value(f"{value.name}.padded", _padded(value.type, computed[value.name]))
+                loops.append(_without_padding(value, whole, computed[value.name], groups.call))
+                value = whole
+            results.append(value)
+        self.operations += [replace(rename_reads(groups.call, names), results=tuple(results)), *loops]
+
+    def _operand(self, value: Value, widths: _Widths) -> str:
+        """Return the name of an operand with zeros behind each group, which is emitted once."""
+        grown = {at: (width, padded) for at, (width, padded) in widths.items() if width != padded}
+        if not grown:
+            return value.name
+        name = f"{value.name}.groups{'x'.join(str(width) for width, _ in widths.values())}"
+        if name in self._made:
+            return name
+        self._made.add(name)
+        type_ = _padded(value.type, widths)
+        axes = element_axes(type_)
+        points: list[Size] = [symbol(axis.name) for axis in axes]
+        inside = [
+            op("lt", index(mod(points[at], padded)), index(width)) for at, (width, padded) in grown.items()
+        ]
+        for at, (width, padded) in grown.items():
+            points[at] = _regrouped(points[at], padded, width, value.type.shape[at])
+        load: Expr = Load(value.name, tuple(points), type_.dtype)
+        body = masked(logical_and(*inside), load, const(0, type_.dtype))
+        type_ = replace(type_, layout=replace(type_.layout, fixed=False))
+        self.operations.append(Pointwise(results=(Value(name, type_),), axes=axes, bodies=(body,)))
+        return name
+
+
+def _without_padding(value: Value, whole: Value, widths: _Widths, call: ContractionCall) -> Pointwise:
+    """Return the loop that reads a result without what is behind its groups."""
+    axes = element_axes(value.type)
+    points: list[Size] = [symbol(axis.name) for axis in axes]
+    for at, (width, padded) in widths.items():
+        points[at] = _regrouped(points[at], width, padded, value.type.shape[at])
+    body = Load(whole.name, tuple(points), value.type.dtype)
+    return Pointwise(results=(value,), axes=axes, bodies=(body,), origin=call.origin)
+
+
+def _regrouped(point: Size, width: int, other: int, channels: Size) -> Size:
+    """Return the channel in groups of ``other`` channels that a channel in groups of ``width`` is.
+
+    ``channels`` is their number without padding; one group alone, as of a weight's input channels, is its beginning.
+    """
+    if channels == min(width, other):
+        return point
+    return add(mul(floordiv(point, width), other), mod(point, width))
+
+
+def _padded(type_: TensorType, widths: _Widths) -> TensorType:
+    """Return the type of a tensor with padded groups, in the same order of dimensions in memory."""
+    shape = list(type_.shape)
+    for at, (width, padded) in widths.items():
+        size = shape[at]
+        assert isinstance(size, int)
+        shape[at] = size // width * padded
+    layout = replace(type_.layout, strides=contiguous(shape).strides, offset=0)
+    whole = replace(type_, shape=tuple(shape), layout=layout)
+    return channels_last(whole) if _is_last(type_) else whole
+
+
+def _is_last(type_: TensorType) -> bool:
+    """Return whether a tensor is channels-last, and not contiguous too."""
+    return is_channels_last(type_) and not _is_contiguous(type_)
+
+
+def _is_contiguous(type_: TensorType) -> bool:
+    pairs = zip(type_.shape, type_.layout.strides, contiguous(type_.shape).strides, strict=True)
+    return all(size == 1 or stride == expected for size, stride, expected in pairs)
+
+
+def _power_of_two(size: int) -> int:
+    """Return the next power of two."""
+    return 1 << (size - 1).bit_length()
