@@ -16,6 +16,8 @@ from torch.utils.checkpoint import checkpoint
 import litz
 import litz.pipeline
 from litz.artifact import Artifact
+from litz.capture.runtime_wrappers import as_traced
+from litz.host.runtime.torch_memory import copied
 
 Function = Callable[[Tensor, Tensor], Tensor]
 Gradients = tuple[Tensor, ...]
@@ -165,3 +167,15 @@ def test_returned_tensors_are_not_reused_in_place(
     x, r = given()
     assert_close(shown[-1].detach(), (x + r).detach())
     assert not any(donated)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.complex64], ids=str)
+def test_a_copy_has_room_for_the_padding_of_its_last_row(dtype: torch.dtype) -> None:
+    rows = torch.randn(32, 40).to(dtype)
+    saved = rows[:, :37]
+    for made in (copied(saved), as_traced(saved.contiguous(), (40, 1))):
+        assert torch.equal(made, saved) and made.stride() == (40, 1)
+        made.as_strided((32, 40), (40, 1)).zero_()
+        assert not made.any() and made.untyped_storage().nbytes() == rows.untyped_storage().nbytes()
+    for empty in (saved[:0], saved[:, :0], saved[3, 5]):
+        assert torch.equal(copied(empty), empty) and copied(empty).stride() == empty.stride()

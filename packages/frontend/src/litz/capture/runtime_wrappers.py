@@ -14,6 +14,7 @@ from torch.autograd.graph import increment_version
 
 from litz.artifact import AotWrapping, CompiledCapture
 from litz.host.runtime.load import HostFunction
+from litz.host.runtime.torch_memory import strided_copy
 from litz_ir.loops import Value
 from litz_ir.plan import Plan
 
@@ -138,5 +139,4 @@ def as_traced(gradient: torch.Tensor, strides: Strides) -> torch.Tensor:
     """Return a gradient with the strides that its backward was compiled for; a copy where it has others."""
     if gradient.stride() == strides and not (gradient.is_neg() or gradient.is_conj()):
         return gradient
-    made = torch.empty_strided(gradient.shape, strides, dtype=gradient.dtype, device=gradient.device)
-    return made.copy_(gradient)
+    return strided_copy(gradient, strides)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from litz.devices import GPU
+from litz_ir.device import STORAGE_ALIGNMENT
 
 _MAX_HEAP_BLOCK = (32 << 20) - (64 << 10)
 """Largest block that glibc allocates on its heap instead of by ``mmap``, in bytes, approximately."""
@@ -124,8 +125,19 @@ def empty_at(
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy with the same strides."""
-    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-    return made.copy_(tensor)
+    return strided_copy(tensor, tensor.stride())
+
+
+def strided_copy(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
+    """Return a copy with other strides, in a storage as a plan has it.
+
+    Its bytes are rounded up, since a value with padding behind its last row may take the place of one without.
+    """
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, strides, strict=True))
+    nbytes = (last + 1) * tensor.itemsize if tensor.numel() else 0
+    count = -(-nbytes // STORAGE_ALIGNMENT) * STORAGE_ALIGNMENT // tensor.itemsize
+    whole = torch.empty(count, dtype=tensor.dtype, device=tensor.device)
+    return whole.as_strided(tensor.shape, strides).copy_(tensor)
 
 
 def view(
