@@ -32,6 +32,7 @@ from litz_scheduler.graph_partition import PartitionGraph, Routines
 from litz_scheduler.legality.device_support import DeviceSupport, KernelSupport
 from litz_scheduler.library import (
     AlignMatmuls,
+    DepthwiseConvolutions,
     FreezeParameterLoops,
     FuseAttention,
     FuseConvolutionRelu,
@@ -96,6 +97,7 @@ def graph_passes(
         FreezeParameterLoops(),
         PrepackConvolutions(options),
         PropagateChannelsLast(options),
+        DepthwiseConvolutions(),
         PrepackMatmuls(options),
         RowMajorActivations(),
         FuseConvolutionRelu(options),

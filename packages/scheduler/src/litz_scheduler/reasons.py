@@ -154,6 +154,9 @@ LIBRARY_RELU = Reason(
     "library.relu", "the library adds the shift of each channel and what is added to it, and applies ReLU"
 )
 LIBRARY_ACTIVATION = Reason("library.activation", "the convolution's routine applies it")
+LIBRARY_DEPTHWISE = Reason(
+    "library.depthwise", "the library's kernel of this depthwise convolution, or of a gradient, is slow"
+)
 LIBRARY_NO_TEMPLATE = Reason(
     "library.no_template", "the target cannot generate this contraction, so a library routine runs it"
 )

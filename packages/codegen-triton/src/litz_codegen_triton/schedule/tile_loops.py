@@ -69,6 +69,9 @@ in a cluster, whose loops have several tiles in flight."""
 _LIGHT_STATES = 3
 """Accumulators of an element of a tile that leave registers for ``_COLUMN_TILE``."""
 
+_ACCUMULATORS = 128
+"""Most registers of a thread for the accumulators of a loop down columns, of 255 for everything."""
+
 _CHUNKED_ROW, _CHUNKED_TILE = 8192, 2048
 """Most elements of a row that is summed in one kernel with columns, and elements of its tile if it has fewer."""
 
@@ -227,7 +230,7 @@ class _Chooser:
         elif traits.reduces_pairs():
             wanted = at(_PAIRED_ELEMENTS)
         elif columns and not persistent and self.has_small_column_tiles():
-            wanted = at(_TILE_ELEMENTS // 2)
+            wanted = at(self.column_elements())
         elif columns or (not persistent and x > 1):
             wanted = at(_TILE_ELEMENTS)
         elif persistent:
@@ -297,6 +300,13 @@ class _Chooser:
     def has_small_column_tiles(self) -> bool:
         """True where loops down columns have a quarter of ``_COLUMN_TILE``."""
         return self.cluster > 1 or self.traits.accumulated_values() > _LIGHT_STATES
+
+    def column_elements(self) -> int:
+        """Return the elements of a thread in a small tile of columns."""
+        elements = _TILE_ELEMENTS // 2
+        while elements > 1 and elements * self.traits.accumulated_values() > _ACCUMULATORS:
+            elements //= 2
+        return elements
 
     def stages(self, outer: Sequence[Tile], inner: Sequence[InnerTile | None]) -> int:
         """Return the software pipelining stages of loops that only accumulate, 1 where a load has an indirect index."""

@@ -5,6 +5,7 @@ from litz_scheduler.library.attention.composed_attention import FuseAttention
 from litz_scheduler.library.attention.generated_attention import GeneratedAttention
 from litz_scheduler.library.constants.freeze import FreezeParameterLoops
 from litz_scheduler.library.convolution.convolution_bias import UnfuseConvolutionBias
+from litz_scheduler.library.convolution.depthwise_convolutions import DepthwiseConvolutions
 from litz_scheduler.library.convolution.fused_relu import FuseConvolutionRelu
 from litz_scheduler.library.convolution.generated_convolutions import GeneratedConvolutions
 from litz_scheduler.library.convolution.padded_groups import PadConvolutionGroups
@@ -21,6 +22,7 @@ __all__ = [
     "ATTENTIONS",
     "GRADIENTS",
     "FuseAttention",
+    "DepthwiseConvolutions",
     "FuseConvolutionRelu",
     "AlignMatmuls",
     "UnfuseBias",

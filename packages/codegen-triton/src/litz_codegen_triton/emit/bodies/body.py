@@ -138,7 +138,7 @@ class TileEmitter:
         body = expr.body
         with self.memory.under(expr.cond, cond):
             filled = (
-                isinstance(body, Load) and other.literal and body.dtype.is_float and body.dtype.bits >= 32
+                isinstance(body, Load) and other.literal and body.dtype.is_float and body.dtype.bits >= 16
             )
             if filled and self.cache.known(body) is None:
                 assert isinstance(body, Load)

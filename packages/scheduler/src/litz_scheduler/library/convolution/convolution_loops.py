@@ -12,10 +12,21 @@ from math import gcd
 
 from litz_ir.contraction import Convolution
 from litz_ir.dtypes import DType, f32, i64
-from litz_ir.loops import Axis, Layout, TensorType, Value, stride_order
+from litz_ir.loops import (
+    Axis,
+    Layout,
+    NamedCombiner,
+    Operation,
+    Pointwise,
+    Reduction,
+    TensorType,
+    Value,
+    stride_order,
+)
+from litz_ir.origin import Origin
 from litz_ir.scalar import Expr, Load, cast, const, index, logical_and, masked, op
 from litz_ir.symbols import Size, SymbolTable, add, floordiv, mod, mul, simplify, symbol
-from litz_scheduler.analysis.graph_facts import axis_ranges
+from litz_scheduler.analysis.graph_facts import axis_ranges, element_axes
 from litz_scheduler.library.layout.convolution_layouts import RANKS, is_channels_last
 
 
@@ -80,10 +91,10 @@ def _output_sum(convolution: Convolution, multiply: str) -> ConvolutionSum:
     groups = _Groups.of(convolution)
     batch, points, taps = _batch(convolution), _spatial_axes(convolution.output), _filter_axes(convolution)
     channel = Axis("c", groups.input_channels)
-    at, tests = _input_points(convolution, points, taps)
-    a = _read(source, (symbol(batch.name), groups.number(channel), *at), tests)
+    at, tests = input_points(convolution, points, taps)
+    a = read(source, (symbol(batch.name), groups.number(channel), *at), tests)
     own = Axis("i1", groups.output_channels)
-    b = _read(weight, (groups.number(own), symbol(channel.name), *(symbol(axis.name) for axis in taps)))
+    b = read(weight, (groups.number(own), symbol(channel.name), *(symbol(axis.name) for axis in taps)))
     last = len(source.type.shape) in RANKS and is_channels_last(source.type)
     summed = (*taps, channel) if last else (channel, *taps)
     dimension_axes = ((batch,), groups.axes(own), *((axis,) for axis in points))
@@ -110,10 +121,10 @@ def _input_sum(convolution: Convolution, multiply: str) -> ConvolutionSum:
     dimensions = [_input_dimension(convolution, k) for k in range(len(convolution.kernel_size))]
     output_tests = [test for each in dimensions for test in each.output_tests]
     output_points = (each.output_point for each in dimensions)
-    a = _read(output, (symbol(batch.name), groups.number(channel), *output_points), output_tests)
+    a = read(output, (symbol(batch.name), groups.number(channel), *output_points), output_tests)
     filter_points = (each.filter_point for each in dimensions)
     filter_tests = [test for each in dimensions for test in each.filter_tests]
-    b = _read(weight, (groups.number(channel), symbol(own.name), *filter_points), filter_tests)
+    b = read(weight, (groups.number(channel), symbol(own.name), *filter_points), filter_tests)
     last = len(output.type.shape) in RANKS and is_channels_last(output.type)
     taps = tuple(each.summed for each in dimensions)
     return ConvolutionSum(
@@ -134,9 +145,9 @@ def _weight_sum(convolution: Convolution, multiply: str) -> ConvolutionSum:
     taps = tuple(Axis(f"i{k + 2}", size) for k, size in enumerate(convolution.kernel_size))
     batch = Axis("n", output.type.shape[0])
     points = tuple(Axis(f"y{k}", size) for k, size in enumerate(output.type.shape[2:]))
-    a = _read(output, (symbol(batch.name), groups.number(row), *(symbol(axis.name) for axis in points)))
-    at, tests = _input_points(convolution, points, taps)
-    b = _read(source, (symbol(batch.name), groups.number(column), *at), tests)
+    a = read(output, (symbol(batch.name), groups.number(row), *(symbol(axis.name) for axis in points)))
+    at, tests = input_points(convolution, points, taps)
+    b = read(source, (symbol(batch.name), groups.number(column), *at), tests)
     dimension_axes = (groups.axes(row), (column,), *((axis,) for axis in taps))
     own = tuple(symbol(axis.name) for axis in (column, *taps))
     return ConvolutionSum(
@@ -263,19 +274,24 @@ def _input_dimension(convolution: Convolution, k: int) -> _InputDimension:
     )
 
 
-def _input_points(
-    convolution: Convolution, outputs: tuple[Axis, ...], taps: tuple[Axis, ...]
+def input_points(
+    convolution: Convolution, outputs: tuple[Axis, ...], taps: tuple[Axis | int, ...]
 ) -> tuple[tuple[Size, ...], list[Expr]]:
-    """Return the input point that each output point reads for a filter point, and the tests that it exists."""
+    """Return the input point that each output point reads for a filter point, and the tests that it exists.
+
+    A dimension of the filter is an axis, or one point of it.
+    """
     sizes = convolution.input.type.shape[2:]
     points: list[Size] = []
     tests: list[Expr] = []
     for k, (output, tap) in enumerate(zip(outputs, taps, strict=True)):
         stride, dilation, padding = convolution.stride[k], convolution.dilation[k], convolution.padding[k]
-        at = add(mul(symbol(output.name), stride), mul(symbol(tap.name), dilation), -padding)
-        reach = (_size(output) - 1) * stride + (_size(tap) - 1) * dilation
+        first, last = (tap, tap) if isinstance(tap, int) else (0, _size(tap) - 1)
+        moved: Size = tap if isinstance(tap, int) else symbol(tap.name)
+        at = add(mul(symbol(output.name), stride), mul(moved, dilation), -padding)
+        least, reach = first * dilation - padding, (_size(output) - 1) * stride + last * dilation
         points.append(at)
-        tests.extend(_bounds_tests(at, sizes[k], -padding, reach - padding))
+        tests.extend(_bounds_tests(at, sizes[k], least, reach - padding))
     return tuple(points), tests
 
 
@@ -286,7 +302,7 @@ def _bounds_tests(at: Size, size: Size, least: int, greatest: int) -> tuple[Expr
     return low if greatest < size else (*low, op("lt", index(at), index(size)))
 
 
-def _read(value: Value, at: tuple[Size, ...], tests: Sequence[Expr] = ()) -> Expr:
+def read(value: Value, at: tuple[Size, ...], tests: Sequence[Expr] = ()) -> Expr:
     """Return an element in f32; zero where a test does not hold."""
     dtype = value.type.dtype
     return cast(masked(logical_and(*tests), Load(value.name, at, dtype), const(0.0, dtype)), f32)
@@ -307,3 +323,51 @@ def _filter_axes(convolution: Convolution) -> tuple[Axis, ...]:
 def _size(axis: Axis) -> int:
     assert isinstance(axis.size, int)
     return axis.size
+
+
+def sum_loops(
+    sum_: ConvolutionSum, result: Value, bias: Value | None, origin: Origin
+) -> tuple[Operation, ...]:
+    """Return the f32 sum, and the loops that add the bias, round it once and write the result.
+
+    The rounding runs over the axes of the sum where these differ from the elements of the result.
+    """
+    type_, points = result.type, tuple(symbol(axis.name) for axis in sum_.axes)
+    axes = element_axes(type_)
+    own = tuple(symbol(axis.name) for axis in axes)
+    unchanged = bias is None and type_.dtype == f32
+    total = Value(f"{result.name}.sum", sum_.type_of(type_, f32))
+    if unchanged and sum_.exact and sum_.index == own:
+        total = result
+    operations: list[Operation] = [
+        Reduction(
+            results=(total,),
+            axes=sum_.axes,
+            reduce_axes=sum_.summed,
+            combiner=NamedCombiner("sum"),
+            bodies=(sum_.body,),
+            origin=origin,
+        )
+    ]
+    if total is result:
+        return tuple(operations)
+    if sum_.exact or unchanged:
+        body = _rounded(Load(total.name, sum_.index, f32), bias, own[1], type_)
+        empty: Expr = const(0.0, type_.dtype)
+    else:
+        value = Value(f"{result.name}.rounded", sum_.type_of(type_, type_.dtype))
+        body = _rounded(Load(total.name, points, f32), bias, sum_.channel, type_)
+        operations.append(Pointwise(results=(value,), axes=sum_.axes, bodies=(body,), origin=origin))
+        body = Load(value.name, sum_.index, type_.dtype)
+        empty = _rounded(const(0.0, f32), bias, own[1], type_)
+    operations.append(
+        Pointwise(results=(result,), axes=axes, bodies=(masked(sum_.in_bounds, body, empty),), origin=origin)
+    )
+    return tuple(operations)
+
+
+def _rounded(total: Expr, bias: Value | None, channel: Size, type_: TensorType) -> Expr:
+    """Return a sum plus the bias of its channel, rounded to the dtype of ``type_``."""
+    if bias is not None:
+        total = op("add", total, cast(Load(bias.name, (channel,), bias.type.dtype), f32))
+    return cast(total, type_.dtype)

@@ -7,16 +7,13 @@ from dataclasses import dataclass, field
 from litz_ir.contraction import Convolution, ConvolutionCall, convolution_call
 from litz_ir.dtypes import bf16, f16, f32
 from litz_ir.fused import Decision
-from litz_ir.loops import LoopGraph, NamedCombiner, Operation, Pointwise, Reduction, TensorType, Value
+from litz_ir.loops import LoopGraph, Operation
 from litz_ir.origin import Origin
 from litz_ir.passes import PassContext
-from litz_ir.scalar import Expr, Load, cast, const, masked, op
-from litz_ir.symbols import Size, symbol
 from litz_scheduler import reasons
-from litz_scheduler.analysis.graph_facts import element_axes
 from litz_scheduler.legality.matmul import gpu_kinds
 from litz_scheduler.library.convolution.convolution_bias import channel_sums
-from litz_scheduler.library.convolution.convolution_loops import ConvolutionSum, convolution_sum
+from litz_scheduler.library.convolution.convolution_loops import convolution_sum, sum_loops
 from litz_scheduler.options import SchedulerOptions
 
 _OPERAND_DTYPES = (bf16, f16, f32)
@@ -61,7 +58,7 @@ class GeneratedConvolutions:
         for each in call.convolutions:
             rounded = each.input.type.dtype == f32 and self.options.convolution_precision == "tf32"
             sum_ = convolution_sum(each, "mul_tf32" if rounded else "mul")
-            operations.extend(_sum_loops(sum_, each.result, call.bias, origin))
+            operations.extend(sum_loops(sum_, each.result, call.bias, origin))
         if call.bias_gradient is not None:
             operations.extend(channel_sums(*call.bias_gradient, origin))
         return tuple(operations)
@@ -79,51 +76,3 @@ def _is_matmul(convolution: Convolution) -> bool:
         return False
     rows, columns, *_ = types[-1].shape
     return convolution.groups == 1 or (columns != 1 and rows != convolution.groups)
-
-
-def _sum_loops(
-    sum_: ConvolutionSum, result: Value, bias: Value | None, origin: Origin
-) -> tuple[Operation, ...]:
-    """Return the f32 sum, and the loops that add the bias, round it once and write the result.
-
-    The rounding runs over the axes of the sum where these differ from the elements of the result.
-    """
-    type_, points = result.type, tuple(symbol(axis.name) for axis in sum_.axes)
-    axes = element_axes(type_)
-    own = tuple(symbol(axis.name) for axis in axes)
-    unchanged = bias is None and type_.dtype == f32
-    total = Value(f"{result.name}.sum", sum_.type_of(type_, f32))
-    if unchanged and sum_.exact and sum_.index == own:
-        total = result
-    operations: list[Operation] = [
-        Reduction(
-            results=(total,),
-            axes=sum_.axes,
-            reduce_axes=sum_.summed,
-            combiner=NamedCombiner("sum"),
-            bodies=(sum_.body,),
-            origin=origin,
-        )
-    ]
-    if total is result:
-        return tuple(operations)
-    if sum_.exact or unchanged:
-        body = _rounded(Load(total.name, sum_.index, f32), bias, own[1], type_)
-        empty: Expr = const(0.0, type_.dtype)
-    else:
-        value = Value(f"{result.name}.rounded", sum_.type_of(type_, type_.dtype))
-        body = _rounded(Load(total.name, points, f32), bias, sum_.channel, type_)
-        operations.append(Pointwise(results=(value,), axes=sum_.axes, bodies=(body,), origin=origin))
-        body = Load(value.name, sum_.index, type_.dtype)
-        empty = _rounded(const(0.0, f32), bias, own[1], type_)
-    operations.append(
-        Pointwise(results=(result,), axes=axes, bodies=(masked(sum_.in_bounds, body, empty),), origin=origin)
-    )
-    return tuple(operations)
-
-
-def _rounded(total: Expr, bias: Value | None, channel: Size, type_: TensorType) -> Expr:
-    """Return a sum plus the bias of its channel, rounded to the dtype of ``type_``."""
-    if bias is not None:
-        total = op("add", total, cast(Load(bias.name, (channel,), bias.type.dtype), f32))
-    return cast(total, type_.dtype)

@@ -1,0 +1,242 @@
+"""Depthwise convolutions on a GPU and their gradients: as loops, or as other convolutions of the library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Literal
+
+from litz_ir.contraction import CONVOLUTION, Convolution, ConvolutionCall, convolution_call
+from litz_ir.dtypes import bf16, f16, f32, i64
+from litz_ir.fused import Decision
+from litz_ir.loops import (
+    Axis,
+    ContractionCall,
+    Layout,
+    LoopGraph,
+    NamedCombiner,
+    Operation,
+    Pointwise,
+    Reduction,
+    Ref,
+    TensorType,
+    Value,
+)
+from litz_ir.passes import PassContext
+from litz_ir.scalar import Expr, Load, cast, const, index, loads, logical_and, op, where
+from litz_ir.symbols import Size, add, floordiv, mul, symbol
+from litz_scheduler import reasons
+from litz_scheduler.analysis.graph_facts import element_axes, is_identity, output_names, readers_by_value
+from litz_scheduler.legality.matmul import gpu_kinds
+from litz_scheduler.library.convolution.convolution_loops import (
+    convolution_sum,
+    input_points,
+    read,
+    sum_loops,
+)
+from litz_scheduler.library.layout.convolution_layouts import RANKS, is_channels_last
+
+Form = Literal["call", "loops", "flipped", "sums"]
+"""How a depthwise convolution or a gradient of one is computed: by the library's own call, by a loop over the filter,
+by the library's convolution with the flipped filter, or by a sum for each point of the filter."""
+
+_DTYPES = (bf16, f16)
+
+_MOST_TAPS = 25
+"""Most filter points, of those that reach one element, of a convolution as a loop."""
+
+_FUSED_TAPS = 9
+"""Most filter points of a convolution of stride 1 as a loop, which saves a pass over the result for its reader."""
+
+_SUMMED_TAPS, _SUMMED_POINTS = 10, 49
+"""Least filter points, and most output points of an image, of a gradient of the weight that is computed by sums."""
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwiseConvolutions:
+    """Replace depthwise convolutions in low precision and in channels-last where the library's kernels are slow.
+
+    On an H200 the library's gradient of the input takes up to twice its convolution, and up to four times where there
+    is a stride, though both move the same bytes. Without a stride, the gradient is the convolution of the output's
+    gradient with the flipped filter; with one, it is a loop over the filter points that reach an element. Convolutions
+    with a stride are such loops too, and small ones whose reader is fused with them. The gradient of the weight is a
+    call, except for wide filters that move by a stride over few points, for which the library has a slow kernel.
+    """
+
+    name: str = "depthwise-convolutions"
+    """The name of the pass."""
+    ulp: int = 64
+    """The bound on changed results, in ULP."""
+
+    def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
+        kinds, values = gpu_kinds(context), data.values()
+        readers, returned = readers_by_value(data), output_names(data)
+        operations: list[Operation] = []
+        for operation in data.operations:
+            call = convolution_call(operation, values)
+            if call is None or not isinstance(operation, ContractionCall) or not _suits(call, kinds):
+                operations.append(operation)
+                continue
+            result = call.convolutions[0].result
+            fused = result.name not in returned and _is_read_pointwise(result, readers.get(result.name, ()))
+            forms = [_form(each, fused) for each in call.convolutions]
+            if set(forms) == {"call"}:
+                operations.append(operation)
+                continue
+            operations.extend(_rewritten(operation, call, forms))
+            context.decide(Decision("library", operation.name, "generate", reasons.LIBRARY_DEPTHWISE))
+        return data.with_operations(tuple(operations))
+
+
+def _suits(call: ConvolutionCall, kinds: frozenset[str]) -> bool:
+    """Return whether all that a call computes are depthwise convolutions whose other forms have been timed."""
+    plain = call.bias is None and call.bias_gradient is None and bool(call.convolutions)
+    return plain and all(_is_depthwise(each, kinds) for each in call.convolutions)
+
+
+def _is_depthwise(convolution: Convolution, kinds: frozenset[str]) -> bool:
+    types = (convolution.input.type, convolution.output.type, convolution.weight.type)
+    rows, columns, *_ = types[-1].shape
+    if {type_.dtype for type_ in types} not in ({dtype} for dtype in _DTYPES):
+        return False
+    if any(type_.device.kind not in kinds for type_ in types) or len(types[0].shape) not in RANKS:
+        return False
+    one_each = rows == convolution.groups and columns == 1 and convolution.groups > 1
+    return one_each and all(is_channels_last(type_) for type_ in types[:2])
+
+
+def _is_read_pointwise(value: Value, readers: Sequence[Operation]) -> bool:
+    """Return whether the only reader of a value is a loop that can be computed where the value is."""
+    loop = readers[0] if len(readers) == 1 else None
+    if not isinstance(loop, Pointwise):
+        return False
+    sizes = tuple(axis.size for axis in loop.axes)
+    read_ = [load for body in loop.bodies for load in loads(body) if load.buffer == value.name]
+    return sizes == value.type.shape and all(is_identity(load.index, loop.axes) for load in read_)
+
+
+def _form(convolution: Convolution, fused: bool) -> Form:
+    """Return the form that took the least time; ``fused`` says that a loop saves a pass over the result."""
+    strides, taps = convolution.stride, convolution.kernel_size
+    strided = max(strides) > 1
+    match convolution.computed:
+        case "weight":
+            points = prod(size for size in convolution.output.type.shape[2:] if isinstance(size, int))
+            wide = strided and prod(taps) >= _SUMMED_TAPS and points <= _SUMMED_POINTS
+            return "sums" if wide else "call"
+        case "input" if not strided:
+            plain = max(convolution.dilation) == 1
+            return "flipped" if plain and all(p < k for p, k in zip(convolution.padding, taps)) else "call"
+        case "input":
+            reaching = prod(-(-size // stride) for size, stride in zip(taps, strides))
+            return "loops" if reaching <= _MOST_TAPS else "call"
+        case "output":
+            most = _MOST_TAPS if strided else _FUSED_TAPS if fused else 0
+            return "loops" if prod(taps) <= most else "call"
+
+
+def _rewritten(operation: ContractionCall, call: ConvolutionCall, forms: Sequence[Form]) -> list[Operation]:
+    """Return the operations that replace a call: those of each form, and the call for what it still computes."""
+    operations: list[Operation] = []
+    flops = floordiv(operation.flops, len(forms))
+    left: set[str] = set()
+    for each, form in zip(call.convolutions, forms):
+        if form == "call":
+            left.add(each.result.name)
+        elif form == "flipped":
+            operations.extend(_flipped(replace(operation, flops=flops), each))
+        elif form == "sums":
+            operations.extend(_weight_sums(operation, each))
+        else:
+            weight = _with_channels_last(each.weight, f"{each.result.name}.filter")
+            operations.append(_copy(each.weight, weight, operation))
+            sum_ = convolution_sum(replace(each, weight=weight), "mul")
+            operations.extend(sum_loops(sum_, each.result, None, operation.origin))
+    if left:
+        mask = tuple(value.name in left for value in operation.results)
+        results = tuple(
+            value if kept or not isinstance(value, Value) else replace(value, name=f"{value.name}.unread")
+            for value, kept in zip(operation.results, mask)
+        )
+        arguments = (*operation.arguments[:-1], mask)
+        operations.append(replace(operation, results=results, arguments=arguments, flops=flops))
+    return operations
+
+
+def _flipped(operation: ContractionCall, gradient: Convolution) -> tuple[Operation, ...]:
+    """Return the gradient of an input as the convolution of the output's gradient with the flipped filter."""
+    weight = Value(f"{gradient.result.name}.filter", _fixed(gradient.weight.type))
+    sizes = gradient.kernel_size
+    padding = tuple(size - 1 - pad for size, pad in zip(sizes, gradient.padding))
+    given = (Ref(gradient.output.name), Ref(weight.name), None, gradient.stride, padding, gradient.dilation)
+    arguments = (*given, False, (0,) * len(sizes), gradient.groups)
+    call = replace(operation, target=CONVOLUTION, results=(gradient.result,), arguments=arguments)
+    return _copy(gradient.weight, weight, operation, flipped=True), call
+
+
+def _weight_sums(operation: ContractionCall, gradient: Convolution) -> list[Operation]:
+    """Return the gradient of a weight as a sum for each filter point, and the loop that gathers them.
+
+    The sums have the same axes, so that one kernel computes them, which reads the output's gradient once.
+    """
+    output, result = gradient.output, gradient.result
+    channel, batch = Axis("i0", output.type.shape[1]), Axis("n", output.type.shape[0])
+    points = tuple(Axis(f"y{k}", size) for k, size in enumerate(output.type.shape[2:]))
+    row = (symbol(batch.name), symbol(channel.name))
+    b = read(output, (*row, *(symbol(axis.name) for axis in points)))
+    axes = element_axes(result.type)
+    operations: list[Operation] = []
+    body: Expr = const(0.0, f32)
+    for tap in _points(gradient.kernel_size):
+        at, tests = input_points(gradient, points, tap)
+        total = Value(
+            f"{result.name}.sum_{'_'.join(map(str, tap))}",
+            TensorType(f32, (channel.size,), Layout((1,)), result.type.device),
+        )
+        product = op("mul", read(gradient.input, (*row, *at), tests), b)
+        operations.append(
+            Reduction(
+                results=(total,), axes=(channel,), reduce_axes=(batch, *points), combiner=NamedCombiner("sum"),
+                bodies=(product,), origin=operation.origin,
+            )
+        )  # fmt: skip
+        here = (op("eq", index(symbol(axis.name)), const(k, i64)) for axis, k in zip(axes[2:], tap))
+        body = where(logical_and(*here), Load(total.name, (symbol(axes[0].name),), f32), body)
+    rounded = cast(body, result.type.dtype)
+    operations.append(Pointwise(results=(result,), axes=axes, bodies=(rounded,), origin=operation.origin))
+    return operations
+
+
+def _points(sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return all points of a filter."""
+    found: list[tuple[int, ...]] = [()]
+    for size in sizes:
+        found = [(*point, k) for point in found for k in range(size)]
+    return found
+
+
+def _with_channels_last(weight: Value, name: str) -> Value:
+    """Return a filter whose channels are contiguous, so that threads read those of the elements that they compute."""
+    rows, _, *taps = weight.type.shape
+    strides: list[Size] = []
+    step: Size = rows
+    for size in reversed(taps):
+        strides.append(step)
+        step = mul(step, size)
+    layout = Layout((1, step, *reversed(strides)), fixed=True)
+    return Value(name, replace(weight.type, layout=layout))
+
+
+def _fixed(type_: TensorType) -> TensorType:
+    return replace(type_, layout=replace(type_.layout, fixed=True))
+
+
+def _copy(weight: Value, result: Value, operation: ContractionCall, flipped: bool = False) -> Pointwise:
+    """Return the loop that copies a filter to another layout, or flips it."""
+    axes = element_axes(result.type)
+    at: list[Size] = [symbol(axis.name) for axis in axes]
+    if flipped:
+        at[2:] = [add(axis.size, -1, mul(symbol(axis.name), -1)) for axis in axes[2:]]
+    body = Load(weight.name, tuple(at), weight.type.dtype)
+    return Pointwise(results=(result,), axes=axes, bodies=(body,), origin=operation.origin)
