@@ -137,9 +137,7 @@ class TileEmitter:
         other = self.value(expr.other)
         body = expr.body
         with self.memory.under(expr.cond, cond):
-            filled = (
-                isinstance(body, Load) and other.literal and body.dtype.is_float and body.dtype.bits >= 16
-            )
+            filled = isinstance(body, Load) and other.literal and _is_stored_alike(expr.other)
             if filled and self.cache.known(body) is None:
                 assert isinstance(body, Load)
                 return self.memory.load(body, other.text)
@@ -227,6 +225,13 @@ class TileEmitter:
         condition = holds.text if mask is None else f"{holds.text} | ({mask.text} == 0)"
         self.writer.line(f'tl.device_assert({condition}, "fault {fault.code}: {fault.message}")', depth)
         self.asserts = True
+
+
+def _is_stored_alike(other: Expr) -> bool:
+    """Return whether a float literal has one value in memory and in registers: any wide one, and zero."""
+    if not other.dtype.is_float:
+        return False
+    return other.dtype.bits >= 32 or other == Const(0.0, other.dtype)
 
 
 def _operand(value: EmittedValue, dtype: DType) -> str:
