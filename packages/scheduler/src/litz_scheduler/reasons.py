@@ -155,7 +155,12 @@ LIBRARY_RELU = Reason(
 )
 LIBRARY_ACTIVATION = Reason("library.activation", "the convolution's routine applies it")
 LIBRARY_DEPTHWISE = Reason(
-    "library.depthwise", "the library's kernel of this depthwise convolution, or of a gradient, is slow"
+    "library.depthwise",
+    "it is depthwise, moves by a stride or is fused with its reader: loops are faster than the library",
+)
+LIBRARY_FLIPPED = Reason(
+    "library.flipped",
+    "it is the depthwise convolution of a gradient with the flipped filter, which the library computes faster",
 )
 LIBRARY_NO_TEMPLATE = Reason(
     "library.no_template", "the target cannot generate this contraction, so a library routine runs it"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, prod
 
 from litz_ir.contraction import Convolution
 from litz_ir.dtypes import DType, f32, i64
@@ -228,7 +228,7 @@ def _input_dimension(convolution: Convolution, k: int) -> _InputDimension:
     assert isinstance(length, int) and isinstance(count, int)
     divisor = gcd(stride, dilation)
     period = stride // divisor
-    residues, taps = min(size, period), -(-size // period)
+    residues, taps = min(size, period), _taps_of_residue(convolution, k)
     summed, residue = Axis(f"r{k}", taps), Axis(f"p{k}", residues)
     quotient = Axis(f"i{k + 2}", -(-length // stride))
     exact = residues == stride and length % stride == 0
@@ -272,6 +272,17 @@ def _input_dimension(convolution: Convolution, k: int) -> _InputDimension:
         output_point=output_point,
         output_tests=(*filter_tests, *_bounds_tests(output_point, count, least, greatest)),
     )
+
+
+def _taps_of_residue(convolution: Convolution, k: int) -> int:
+    """Return the most filter points along a dimension that reach one input point."""
+    size, stride, dilation = convolution.kernel_size[k], convolution.stride[k], convolution.dilation[k]
+    return -(-size // (stride // gcd(stride, dilation)))
+
+
+def reaching_taps(convolution: Convolution) -> int:
+    """Return the most filter points that reach one input point."""
+    return prod(_taps_of_residue(convolution, k) for k in range(len(convolution.kernel_size)))
 
 
 def input_points(

@@ -22,6 +22,7 @@ from litz_ir.loops import (
     Ref,
     TensorType,
     Value,
+    contiguous,
 )
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, cast, const, index, loads, logical_and, op, where
@@ -32,10 +33,12 @@ from litz_scheduler.legality.matmul import gpu_kinds
 from litz_scheduler.library.convolution.convolution_loops import (
     convolution_sum,
     input_points,
+    reaching_taps,
     read,
     sum_loops,
 )
-from litz_scheduler.library.layout.convolution_layouts import RANKS, is_channels_last
+from litz_scheduler.library.layout.channels_last_values import channels_last
+from litz_scheduler.library.layout.convolution_layouts import is_channels_last
 
 Form = Literal["call", "loops", "flipped", "sums"]
 """How a depthwise convolution or a gradient of one is computed: by the library's own call, by a loop over the filter,
@@ -43,25 +46,29 @@ by the library's convolution with the flipped filter, or by a sum for each point
 
 _DTYPES = (bf16, f16)
 
+_RANK = 4
+"""Rank of images. Volumes have not been timed, and rows have no channels-last."""
+
 _MOST_TAPS = 25
 """Most filter points, of those that reach one element, of a convolution as a loop."""
 
 _FUSED_TAPS = 9
 """Most filter points of a convolution of stride 1 as a loop, which saves a pass over the result for its reader."""
 
-_SUMMED_TAPS, _SUMMED_POINTS = 10, 49
-"""Least filter points, and most output points of an image, of a gradient of the weight that is computed by sums."""
+_SUMMED_TAPS, _SUMMED_POINTS = range(10, _MOST_TAPS + 1), 49
+"""Filter points, and most output points of an image, of a gradient of the weight that is computed by sums."""
 
 
 @dataclass(frozen=True, slots=True)
 class DepthwiseConvolutions:
-    """Replace depthwise convolutions in low precision and in channels-last where the library's kernels are slow.
+    """Replace depthwise convolutions of images in low precision and channels-last where the library's kernel is slow.
 
     On an H200 the library's gradient of the input takes up to twice its convolution, and up to four times where there
     is a stride, though both move the same bytes. Without a stride, the gradient is the convolution of the output's
     gradient with the flipped filter; with one, it is a loop over the filter points that reach an element. Convolutions
     with a stride are such loops too, and small ones whose reader is fused with them. The gradient of the weight is a
     call, except for wide filters that move by a stride over few points, for which the library has a slow kernel.
+    Transposed convolutions and their gradients are the same three computations.
     """
 
     name: str = "depthwise-convolutions"
@@ -85,7 +92,13 @@ class DepthwiseConvolutions:
                 operations.append(operation)
                 continue
             operations.extend(_rewritten(operation, call, forms))
-            context.decide(Decision("library", operation.name, "generate", reasons.LIBRARY_DEPTHWISE))
+            for each, form in zip(call.convolutions, forms):
+                if form == "flipped":
+                    context.decide(Decision("library", each.result.name, "call", reasons.LIBRARY_FLIPPED))
+                elif form != "call":
+                    context.decide(
+                        Decision("library", each.result.name, "generate", reasons.LIBRARY_DEPTHWISE)
+                    )
         return data.with_operations(tuple(operations))
 
 
@@ -100,7 +113,7 @@ def _is_depthwise(convolution: Convolution, kinds: frozenset[str]) -> bool:
     rows, columns, *_ = types[-1].shape
     if {type_.dtype for type_ in types} not in ({dtype} for dtype in _DTYPES):
         return False
-    if any(type_.device.kind not in kinds for type_ in types) or len(types[0].shape) not in RANKS:
+    if any(type_.device.kind not in kinds for type_ in types) or len(types[0].shape) != _RANK:
         return False
     one_each = rows == convolution.groups and columns == 1 and convolution.groups > 1
     return one_each and all(is_channels_last(type_) for type_ in types[:2])
@@ -123,14 +136,13 @@ def _form(convolution: Convolution, fused: bool) -> Form:
     match convolution.computed:
         case "weight":
             points = prod(size for size in convolution.output.type.shape[2:] if isinstance(size, int))
-            wide = strided and prod(taps) >= _SUMMED_TAPS and points <= _SUMMED_POINTS
+            wide = strided and prod(taps) in _SUMMED_TAPS and points <= _SUMMED_POINTS
             return "sums" if wide else "call"
         case "input" if not strided:
             plain = max(convolution.dilation) == 1
             return "flipped" if plain and all(p < k for p, k in zip(convolution.padding, taps)) else "call"
         case "input":
-            reaching = prod(-(-size // stride) for size, stride in zip(taps, strides))
-            return "loops" if reaching <= _MOST_TAPS else "call"
+            return "loops" if reaching_taps(convolution) <= _MOST_TAPS else "call"
         case "output":
             most = _MOST_TAPS if strided else _FUSED_TAPS if fused else 0
             return "loops" if prod(taps) <= most else "call"
@@ -140,33 +152,39 @@ def _rewritten(operation: ContractionCall, call: ConvolutionCall, forms: Sequenc
     """Return the operations that replace a call: those of each form, and the call for what it still computes."""
     operations: list[Operation] = []
     flops = floordiv(operation.flops, len(forms))
-    left: set[str] = set()
+    left = {each.result.name for each, form in zip(call.convolutions, forms) if form == "call"}
+    made = {each.result.name for each in call.convolutions} - left
     for each, form in zip(call.convolutions, forms):
-        if form == "call":
-            left.add(each.result.name)
-        elif form == "flipped":
-            operations.extend(_flipped(replace(operation, flops=flops), each))
-        elif form == "sums":
-            operations.extend(_weight_sums(operation, each))
-        else:
-            weight = _with_channels_last(each.weight, f"{each.result.name}.filter")
-            operations.append(_copy(each.weight, weight, operation))
-            sum_ = convolution_sum(replace(each, weight=weight), "mul")
-            operations.extend(sum_loops(sum_, each.result, None, operation.origin))
+        match form:
+            case "flipped":
+                operations.extend(_flipped(replace(operation, flops=flops), each))
+            case "sums":
+                operations.extend(_weight_sums(operation, each))
+            case "loops":
+                weight = Value(f"{each.result.name}.filter", _by_channels(each.weight.type))
+                operations.append(_copy(each.weight, weight, operation))
+                sum_ = convolution_sum(replace(each, weight=weight), "mul")
+                operations.extend(sum_loops(sum_, each.result, None, operation.origin))
     if left:
-        mask = tuple(value.name in left for value in operation.results)
         results = tuple(
-            value if kept or not isinstance(value, Value) else replace(value, name=f"{value.name}.unread")
-            for value, kept in zip(operation.results, mask)
+            replace(value, name=f"{value.name}.unread") if value.name in made else value
+            for value in operation.results
         )
+        mask = tuple(value.name in left for value in operation.results)
         arguments = (*operation.arguments[:-1], mask)
         operations.append(replace(operation, results=results, arguments=arguments, flops=flops))
     return operations
 
 
 def _flipped(operation: ContractionCall, gradient: Convolution) -> tuple[Operation, ...]:
-    """Return the gradient of an input as the convolution of the output's gradient with the flipped filter."""
-    weight = Value(f"{gradient.result.name}.filter", _fixed(gradient.weight.type))
+    """Return the gradient of an input as the convolution of the output's gradient with the flipped filter.
+
+    The filter has the strides of channels-last, from which ATen concludes that the result has them even if the output
+    is a single point, whose strides do not say so.
+    """
+    given_type = gradient.weight.type
+    layout = replace(contiguous(given_type.shape), fixed=True)
+    weight = Value(f"{gradient.result.name}.filter", channels_last(replace(given_type, layout=layout)))
     sizes = gradient.kernel_size
     padding = tuple(size - 1 - pad for size, pad in zip(sizes, gradient.padding))
     given = (Ref(gradient.output.name), Ref(weight.name), None, gradient.stride, padding, gradient.dilation)
@@ -216,20 +234,15 @@ def _points(sizes: Sequence[int]) -> list[tuple[int, ...]]:
     return found
 
 
-def _with_channels_last(weight: Value, name: str) -> Value:
-    """Return a filter whose channels are contiguous, so that threads read those of the elements that they compute."""
-    rows, _, *taps = weight.type.shape
+def _by_channels(type_: TensorType) -> TensorType:
+    """Return the type of a filter whose channels are contiguous, so that neighbouring threads read neighbours."""
+    rows, one, *taps = type_.shape
     strides: list[Size] = []
     step: Size = rows
-    for size in reversed(taps):
-        strides.append(step)
+    for size in reversed((one, *taps)):
+        strides.insert(0, step)
         step = mul(step, size)
-    layout = Layout((1, step, *reversed(strides)), fixed=True)
-    return Value(name, replace(weight.type, layout=layout))
-
-
-def _fixed(type_: TensorType) -> TensorType:
-    return replace(type_, layout=replace(type_.layout, fixed=True))
+    return replace(type_, layout=Layout((1, *strides), fixed=True))
 
 
 def _copy(weight: Value, result: Value, operation: ContractionCall, flipped: bool = False) -> Pointwise:
