@@ -44,7 +44,8 @@ OPTIONS = SchedulerOptions(generated_matmuls=frozenset({"all"}))
 @dataclass(frozen=True)
 class Case:
     """A function and its arguments; the number of kernels with `tl.dot`, and of all; ``precision`` is that of f32
-    matmuls, ``chips`` the first compute capability whose tensor cores take the operands' dtypes."""
+    matmuls, ``chips`` the first compute capability whose tensor cores take the operands' dtypes, ``calls`` the targets
+    of the calls that remain."""
 
     call: Callable[..., Any]
     arguments: tuple[torch.Tensor, ...]
@@ -54,6 +55,7 @@ class Case:
     gradients: bool = False
     precision: Precision = "ieee"
     chips: Sequence[str] = ("sm_80", "sm_90", "sm_100")
+    calls: Sequence[str] = ()
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:

@@ -189,7 +189,9 @@ def _flipped(operation: ContractionCall, gradient: Convolution) -> tuple[Operati
     padding = tuple(size - 1 - pad for size, pad in zip(sizes, gradient.padding))
     given = (Ref(gradient.output.name), Ref(weight.name), None, gradient.stride, padding, gradient.dilation)
     arguments = (*given, False, (0,) * len(sizes), gradient.groups)
-    call = replace(operation, target=CONVOLUTION, results=(gradient.result,), arguments=arguments)
+    call = replace(
+        operation, target=CONVOLUTION, results=(gradient.result,), arguments=arguments, unpack=False
+    )
     return _copy(gradient.weight, weight, operation, flipped=True), call
 
 

@@ -25,7 +25,7 @@ class GeneratedConvolutions:
     """Replace convolutions on a GPU, transposed ones and gradients included, by f32 sums and their epilogues.
 
     The sums run over channels, filter points or output points; padding counts as zero. All requested gradients of one
-    call are replaced together. Depthwise convolutions remain calls, because they are not matmuls.
+    call are replaced together. Depthwise convolutions, which are no matmuls, are left to ``DepthwiseConvolutions``.
     """
 
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
