@@ -67,10 +67,11 @@ CASES: Mapping[str, Case] = {
     "read": Case(partial(activated, padding=1), (IMAGE, SMALL, BIAS), 0, 2),
     "read_wide": Case(partial(activated, padding=2), (IMAGE, MIDDLE, BIAS), 0, 1, calls=(CONVOLUTION,)),
     "returned": Case(partial(depthwise, padding=1), (IMAGE, SMALL), 0, 0, calls=(CONVOLUTION,)),
-    "used_twice": Case(shared, (IMAGE, SMALL), 0, 4),
+    "used_twice": Case(shared, (IMAGE, SMALL), 0, 3),
     "transposed": Case(partial(transposed, padding=1, stride=2, output_padding=1), (IMAGE, SMALL, BIAS), 0, 2),
     "transposed_odd": Case(partial(transposed, padding=2, stride=2), (IMAGE, MIDDLE, BIAS), 0, 3),
-    "transposed_gaps": Case(partial(transposed, stride=3, output_padding=(1, 0)), (POINT, normal(24, 1, 2, 2)), 0, 4),
+    "transposed_gaps": Case(partial(transposed, stride=3, output_padding=(1, 0)), (POINT, normal(24, 1, 2, 2)), 0, 3),
+    "transposed_patches": Case(partial(transposed, stride=2), (IMAGE, normal(16, 1, 2, 2), BIAS), 0, 2),
     "transposed_plain": Case(partial(transposed, padding=1), (IMAGE, MIDDLE), 0, 1, calls=(CONVOLUTION,)),
     "gradients": Case(
         partial(depthwise, padding=1), (IMAGE, SMALL, BIAS), 0, 4, gradients=True, calls=(CONVOLUTION, GRADIENTS)
@@ -98,7 +99,7 @@ CASES: Mapping[str, Case] = {
         partial(depthwise, padding=1, stride=2), (IMAGE, SMALL), 0, 5, gradients=True, calls=(GRADIENTS,)
     ),
     "gradients_strided_by_three": Case(
-        partial(depthwise, stride=3), (IMAGE, normal(16, 1, 2, 2), BIAS), 0, 7, gradients=True, calls=(GRADIENTS,)
+        partial(depthwise, stride=3), (IMAGE, normal(16, 1, 2, 2), BIAS), 0, 6, gradients=True, calls=(GRADIENTS,)
     ),
     "gradients_summed": Case(
         partial(depthwise, padding=2, stride=2), (EVEN, MIDDLE), 0, 5, gradients=True

@@ -195,7 +195,7 @@ def test_gradients_of_any_window(moved: Moved, wanted: list[bool], seed: int) ->
     results = {"gx": last(found[0]), "gw": found[1].half().contiguous()}
     arguments = text_of(["%g", "%x", "%w", [0], *moved.arguments, mask])
     types = ", ".join(typed("", each) for each in (*results.values(), torch.empty(moved.x.shape[1])))
-    call = f"  %gx, %gw, %gb = contraction.convolution {GRADIENTS}({arguments}) -> {types} need exact"
+    call = f"  %gx, %gw, %gb = contraction.convolution {GRADIENTS}({arguments}) -> {types} need exact unpack"
     given = {"g": last(gradient), "x": last(moved.x), "w": moved.weight.half()}
     asked = {name: each for (name, each), is_asked in zip(results.items(), wanted) if is_asked}
     assert_exact(given, call, asked)

@@ -24,7 +24,7 @@ from litz_ir.loops import (
     stride_order,
 )
 from litz_ir.origin import Origin
-from litz_ir.scalar import Expr, Load, cast, const, index, logical_and, masked, op
+from litz_ir.scalar import Expr, Load, cast, const, index, logical_and, masked, op, substitute_expr
 from litz_ir.symbols import Size, SymbolTable, add, floordiv, mod, mul, simplify, symbol
 from litz_scheduler.analysis.graph_facts import axis_ranges, element_axes
 from litz_scheduler.library.layout.convolution_layouts import RANKS, is_channels_last
@@ -350,16 +350,7 @@ def sum_loops(
     total = Value(f"{result.name}.sum", sum_.type_of(type_, f32))
     if unchanged and sum_.exact and sum_.index == own:
         total = result
-    operations: list[Operation] = [
-        Reduction(
-            results=(total,),
-            axes=sum_.axes,
-            reduce_axes=sum_.summed,
-            combiner=NamedCombiner("sum"),
-            bodies=(sum_.body,),
-            origin=origin,
-        )
-    ]
+    operations = [_summed(sum_, total, origin)]
     if total is result:
         return tuple(operations)
     if sum_.exact or unchanged:
@@ -375,6 +366,19 @@ def sum_loops(
         Pointwise(results=(result,), axes=axes, bodies=(masked(sum_.in_bounds, body, empty),), origin=origin)
     )
     return tuple(operations)
+
+
+def _summed(sum_: ConvolutionSum, total: Value, origin: Origin) -> Operation:
+    """Return the loop of a sum; where it has one term, a loop that is fused with more than a reduction is."""
+    if any(axis.size != 1 for axis in sum_.summed):
+        return Reduction(
+            results=(total,), axes=sum_.axes, reduce_axes=sum_.summed, combiner=NamedCombiner("sum"),
+            bodies=(sum_.body,), origin=origin,
+        )  # fmt: skip
+    term = substitute_expr(sum_.body, {axis.name: 0 for axis in sum_.summed})
+    # A sum is never a negative zero.
+    body = op("add", term, const(0.0, f32))
+    return Pointwise(results=(total,), axes=sum_.axes, bodies=(body,), origin=origin)
 
 
 def _rounded(total: Expr, bias: Value | None, channel: Size, type_: TensorType) -> Expr:
