@@ -268,3 +268,24 @@ def test_rows_of_a_transposed_operand_fill_sectors(dtype: str, row: str, column:
     schedule = scheduled(parse_kernel(TRANSPOSED.format(dtype=dtype, row=row, column=column))).schedule
     assert isinstance(schedule, TileLoops)
     assert [tile.block for tile in schedule.outer] == [rows]
+
+
+@pytest.mark.parametrize(("sums", "warps"), [(4, 4), (16, 4), (25, 8), (40, 16)])
+def test_loops_down_columns_leave_registers_for_their_accumulators(sums: int, warps: int) -> None:
+    lines = [
+        f"    $s{k}: f32 = reduce.sum {{ %x[i0 + r0*512] * %y[i0 + r0*512 + {k}] }};" for k in range(sums)
+    ]
+    stores = [f"    %o[i0*{sums} + {k}] = $s{k};" for k in range(sums)]
+    text = (
+        "kernel columns(in %x: f32, in %y: f32, out %o: f32) {\n  schedule tile_request\n  outer [i0: 512]\n"
+    )
+    text += (
+        "  phase [r0: 4096] {\n"
+        + "\n".join(lines)
+        + "\n  }\n  phase [] {\n"
+        + "\n".join(stores)
+        + "\n  }\n}\n"
+    )
+    schedule = scheduled(parse_kernel(text)).schedule
+    assert isinstance(schedule, TileLoops)
+    assert schedule.warps == warps
