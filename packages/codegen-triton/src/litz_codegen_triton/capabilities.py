@@ -8,10 +8,11 @@ from types import MappingProxyType
 
 from litz_codegen_triton.dtypes import SUPPORTED
 from litz_ir.device import Device
+from litz_ir.dtypes import DType, bf16, f16, f32
 from litz_ir.errors import TargetError
 from litz_ir.target import Capabilities, DeviceModel
 
-__all__ = ["CUDA", "NVIDIA", "chip_capabilities", "chip_model"]
+__all__ = ["COPY_KINDS", "CUDA", "NVIDIA", "chip_capabilities", "chip_model"]
 
 CUDA = Device("cuda")
 """NVIDIA GPUs, as torch names them."""
@@ -84,6 +85,14 @@ def chip_model(chip: str) -> DeviceModel:
     return found
 
 
+COPY_KINDS: Mapping[tuple[DType, DType], int] = MappingProxyType(
+    {
+        (bf16, bf16): 0, (f16, f16): 0, (f32, f32): 1, (f32, bf16): 2, (f32, f16): 3,
+    }
+)  # fmt: skip
+"""Number that the kernel ``litz_copy_again`` has for each pair of dtypes that it copies."""
+
+
 def chip_capabilities(chip: str) -> Capabilities:
     """Return the capabilities of a chip, such as ``sm_90``. Raises ``TargetError`` naming the known chips.
 
@@ -107,4 +116,5 @@ def chip_capabilities(chip: str) -> Capabilities:
         nested_reductions=True,
         max_sorted_row=SORTED_ROW,
         max_subkernels=_MAX_SUBKERNELS,
+        copies=frozenset(COPY_KINDS),
     )

@@ -12,6 +12,7 @@ from litz_codegen_triton import emit, runtime, schedule, tune
 from litz_codegen_triton.capabilities import DEFAULT_CHIP, chip_capabilities
 from litz_codegen_triton.emit.source.ops_table import spelled_operations
 from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
+from litz_codegen_triton.runtime.kept_copies import COMPARE, COPY, copying_sources
 from litz_codegen_triton.runtime.launch import LaunchModule, current_chip
 from litz_ir.errors import ToolchainError
 from litz_ir.plan import Kernel, Matmul, Plan
@@ -66,6 +67,11 @@ class CudaTarget:
         """Emit one source unit for each kernel of a scheduled plan. Raises ``CodegenError``."""
         return tuple(self._unit(source) for source in runtime.plan_sources(plan))
 
+    def copying_units(self) -> tuple[SourceUnit, ...]:
+        """Return the kernels that keep copies of memory; no plan has them."""
+        sources = copying_sources(emit.KernelSource)
+        return tuple(replace(self._unit(source), kernels=()) for source in sources)
+
     def _unit(self, source: KernelSource) -> SourceUnit:
         flags = (
             f"chip={self.chip}",
@@ -115,7 +121,8 @@ class CudaTarget:
                 return runtime.compile_source(source, chip, Path(folder), aligned=False)
 
         by_name = {kernel.name: kernel for kernel in compiled}
-        return LaunchModule(by_name, kernels, unaligned)
+        keeping = {name: by_name.pop(name) for name in (COMPARE, COPY) if name in by_name}
+        return LaunchModule(by_name, kernels, unaligned, keeping)
 
 
 def _source(unit: SourceUnit) -> tuple[KernelSource, str]:

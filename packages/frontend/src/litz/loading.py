@@ -21,6 +21,7 @@ from litz.host.runtime.externs import NO_ROUTINES
 from litz.host.runtime.frozen_results import FrozenResults
 from litz.host.runtime.gpus import ONE_GPU, Gpus
 from litz.host.runtime.graph_devices import on_current_device
+from litz.host.runtime.kept_copies import KeptCopies
 from litz.host.runtime.load import (
     NO_PARTITIONS,
     CallWatch,
@@ -144,13 +145,13 @@ class Loader:
         bind = segment_binder(artifact.plan, tuple(built), self.targets, self.gpus, watch, report)
         file = f"<litz {self.name} {artifact.key[:12]}>"
         keep_freed_memory()
-        stored: dict[str, FrozenResults] = {}
+        stored: dict[str, FrozenResults | KeptCopies] = {}
 
         def load(form: HostProgram, observer: Observer | None = None) -> HostFunction:
             return load_program(
                 form, bind, self.constants, file, self.routines, self.gpus, frozen=self.config.freezing,
                 instead=instead, report=report, watch=watch_calls, stored=stored, observer=observer,
-                compare=bind.comparison,
+                compare=bind.comparison, copies=bind.copies,
             )  # fmt: skip
 
         call = load(program) if watch is not None else self._observable(plan, program, load)

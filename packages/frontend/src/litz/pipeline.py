@@ -22,6 +22,7 @@ from litz.artifact import Artifact, AtenFallback
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.libraries import expected_libraries, libraries_of
 from litz.debug import NO_INSTRUMENTS, Instruments, hooks_for
+from litz.host.emit.kept_copies import keeps_copies
 from litz.host.runtime.externs import NO_ROUTINES
 from litz.host.runtime.gpus import ONE_GPU, Gpus
 from litz.loading import NO_CONSTANTS, Compiled, loader_of, not_loaded
@@ -35,7 +36,7 @@ from litz_ir.fused import Decision
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext, Timings
 from litz_ir.plan import Plan, launches_on
-from litz_ir.target import PreparedTarget, SourceUnit, Target
+from litz_ir.target import CopyingTarget, PreparedTarget, SourceUnit, Target
 from litz_scheduler import SchedulerOptions
 
 if TYPE_CHECKING:
@@ -241,6 +242,8 @@ class Stages:
             own = launches_on(kind, plan)
             if own.kernels:
                 units = self.timed("emit", partial(target.emit, own))
+                if isinstance(target, CopyingTarget) and keeps_copies(plan, kind):
+                    units += target.copying_units()
                 jobs += [(unit, target) for unit in units]
         return tuple(jobs)
 

@@ -50,8 +50,11 @@ def expected_libraries(graph: LoopGraph, flags: tuple[str, ...]) -> tuple[Source
 
 
 def _is_tiled(operation: Operation, graph: LoopGraph) -> bool:
-    """Return whether an operation is a convolution of whole channels in f32 with a frozen weight."""
-    if not isinstance(operation, ContractionCall) or operation.results[0].type.dtype != f32:
+    """Return whether an operation is a convolution of whole channels in f32 on the CPU with a frozen weight."""
+    if not isinstance(operation, ContractionCall):
+        return False
+    type_ = operation.results[0].type
+    if type_.dtype != f32 or type_.device.kind != "cpu":
         return False
     given = convolution_arguments(operation.target, operation.arguments, operation.attributes)
     return (

@@ -12,7 +12,7 @@ from functools import reduce
 from itertools import accumulate
 from operator import or_
 from struct import Struct
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from litz_codegen_triton.capabilities import NVIDIA
@@ -20,10 +20,14 @@ from litz_codegen_triton.emit.indexing.grid import grid_size
 from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_codegen_triton.runtime.copies import ALIGNED, AlignedCopies
 from litz_codegen_triton.runtime.driver import INVALID_CONTEXT, OUT_OF_MEMORY, Driver, cuda_library
+from litz_codegen_triton.runtime.kept_copies import CopyKeeper
 from litz_ir.errors import KernelError, OutOfMemory, ToolchainError
 from litz_ir.plan import WORD_BYTES, Kernel, cluster_size, scan_segment, zeroed_words
 from litz_ir.symbols import evaluate, mul
-from litz_ir.target import ByteRange, FailureCallback, LaunchFunction, raise_failure
+from litz_ir.target import ByteRange, FailureCallback, LaunchFunction, MemoryCopy, raise_failure
+
+NO_KERNELS: Mapping[str, CompiledKernel] = MappingProxyType({})
+"""No kernels."""
 
 torch: ModuleType | None
 try:
@@ -87,7 +91,9 @@ class LaunchModule:
         compiled: Mapping[str, CompiledKernel],
         kernels: Mapping[str, Kernel],
         unaligned: Callable[[str], CompiledKernel],
+        keeping: Mapping[str, CompiledKernel] = NO_KERNELS,
     ) -> None:
+        """``keeping`` are the kernels of ``CopyKeeper``, or none."""
         if torch is None:
             raise ToolchainError(
                 "kernels are launched on torch's stream, and torch is not installed",
@@ -101,6 +107,7 @@ class LaunchModule:
         self._any_alignment: dict[str, _Function | None] = {}
         self._on_failure: FailureCallback = raise_failure
         self._functions = {name: self._loaded(found) for name, found in compiled.items()}
+        self._keeping = keeping
 
     def function(self, kernel: str) -> LaunchFunction:
         """Return the launcher of one kernel. Raises ``KeyError``."""
@@ -115,6 +122,18 @@ class LaunchModule:
         """Return the launcher of consecutive kernels. ``waits`` is ignored: on one stream each kernel waits for those
         before it. ``extents`` are the byte ranges of all buffers, kernel by kernel. Raises ``KeyError``."""
         return NativeLaunches(self, [self._functions[name] for name in names], extents)
+
+    def copies(self, words: Sequence[int], copies: Sequence[MemoryCopy]) -> Callable[[], None] | None:
+        """Return a function that keeps copies up to date, as ``CopyingModule`` says; ``None`` without its kernels."""
+        if not self._keeping:
+            return None
+        keeper = CopyKeeper(self._keeping, self.driver, _stream_of(self.device))
+        return keeper.keep(words, copies, self._numbers)
+
+    def _numbers(self, values: list[int]) -> Any:
+        """Return a tensor of ``i64`` numbers on the device."""
+        assert torch is not None
+        return torch.tensor(values, dtype=torch.int64).to(f"cuda:{self.device}")
 
     def on_failure(self, told: FailureCallback) -> None:
         """Register the callback for kernels that cannot be compiled for unaligned buffers; by default it raises."""

@@ -21,6 +21,9 @@ from torch._functorch._aot_autograd.descriptors import (
 )
 from torch.fx import GraphModule, Node
 
+_COMPARED = ("cpu", "cuda")
+"""Kinds of devices whose memory is compared between calls."""
+
 
 def parameter_positions(captured: GraphModule, inputs: Sequence[Any], *, unwritten: bool) -> frozenset[int]:
     """Return the positions of parameters and buffers of modules among the ``inputs`` of a graph that Dynamo
@@ -46,7 +49,7 @@ def parameter_positions(captured: GraphModule, inputs: Sequence[Any], *, unwritt
 def parameter_inputs(gm: GraphModule, positions: frozenset[int]) -> frozenset[str]:
     """Return the placeholders of an AOT graph for its own parameters and for the inputs at these ``positions``.
 
-    Only those on the CPU: a write through ``.data`` cannot be detected on other devices. Memory shared by several
+    Only those on the CPU and on GPUs, where a write through ``.data`` is detected. Memory shared by several
     inputs of which one is overwritten is no parameter; neither are the tensors inside a subclass, whose versions do
     not change when the subclass is written, and what the graph itself overwrites, which changes in every call.
     """
@@ -57,7 +60,7 @@ def parameter_inputs(gm: GraphModule, positions: frozenset[int]) -> frozenset[st
         if node.op == "placeholder"
         and node not in overwritten
         and _describes_parameter(node.meta.get("desc"), positions)
-        and _is_on_cpu(node.meta.get("val"))
+        and _is_compared(node.meta.get("val"))
     )
 
 
@@ -97,9 +100,9 @@ def _describes_parameter(descriptor: object, positions: frozenset[int]) -> bool:
     return isinstance(descriptor, ParamAOTInput)
 
 
-def _is_on_cpu(value: object) -> bool:
-    """Report whether a value is a CPU tensor."""
-    return isinstance(value, torch.Tensor) and value.device.type == "cpu"
+def _is_compared(value: object) -> bool:
+    """Report whether a value is a tensor whose memory is compared between calls."""
+    return isinstance(value, torch.Tensor) and value.device.type in _COMPARED
 
 
 def _is_static(node: Node) -> bool:

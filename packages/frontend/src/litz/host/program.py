@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from litz_ir.device import Device
+from litz_ir.dtypes import DType
 from litz_ir.loops import TensorType
 from litz_ir.plan import CallStep, Launch
 from litz_ir.symbols import Size
@@ -94,6 +95,29 @@ class Computed:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptCopy:
+    """A result of a frozen region on a GPU that has the elements of an argument, in another dtype or order."""
+
+    argument: int
+    """Position of the argument."""
+
+    result: int
+    """Position of the result. Elements that are not copied are zero."""
+
+    dtypes: tuple[DType, DType]
+    """Dtypes of the argument and of the result."""
+
+    starts: tuple[int, int]
+    """First element of the argument and of the result that is copied."""
+
+    sizes: tuple[int, ...]
+    """Elements along each dimension."""
+
+    strides: tuple[tuple[int, ...], tuple[int, ...]]
+    """Strides of the argument and of the result, in elements."""
+
+
+@dataclass(frozen=True, slots=True)
 class HostProgram:
     """A generated Python function with the globals that it needs."""
 
@@ -127,6 +151,10 @@ class HostProgram:
 
     computed: tuple[Computed, ...] = ()
     """Tensors that are shown; empty but for the detail ``values``."""
+
+    copies: tuple[KeptCopy, ...] | None = None
+    """All results of a frozen region on a GPU as copies of its arguments, empty where one is none; ``None`` for any
+    other program."""
 
     @property
     def listing(self) -> str:

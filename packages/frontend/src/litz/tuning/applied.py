@@ -26,7 +26,7 @@ def applied(
     plan = _scheduled(artifact.plan, changed)
     launches = launches_on(plan.device.kind, plan)
     own = {kernel.name for kernel in launches.kernels}
-    if all(len(unit.kernels) == 1 for unit in artifact.units if own.issuperset(unit.kernels)):
+    if all(len(unit.kernels) <= 1 for unit in artifact.units if own.issuperset(unit.kernels)):
         launches = replace(launches, kernels=tuple(k for k in launches.kernels if k.name in changed))
     built = {unit.name: (unit, cache.binary(unit, target)) for unit in target.emit(launches)}
     pairs = zip(artifact.units, artifact.binaries, strict=True)

@@ -77,6 +77,9 @@ class Capabilities:
     blocked_attention: bool = False
     """True where sums over scores that :func:`litz_ir.plan.blocked_attention` matches run in blocks of rows and keys.
     Attention then becomes such sums; scores of what is not matched are stored."""
+    copies: frozenset[tuple[DType, DType]] = frozenset()
+    """Pairs of dtypes, of source and target, in which modules of the device keep copies of memory up to date
+    (:class:`litz_ir.target.CopyingModule`)."""
 
     def __post_init__(self) -> None:
         check_fields(self, _CHECKS)
@@ -106,6 +109,16 @@ _DTYPES = accepts(
     lambda value: isinstance(value, frozenset) and all(isinstance(each, DType) for each in value),
     "a frozenset of dtypes",
 )
+_PAIRS = accepts(
+    lambda value: (
+        isinstance(value, frozenset)
+        and all(
+            isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(each, DType) for each in pair)
+            for pair in value
+        )
+    ),
+    "a frozenset of pairs of dtypes",
+)
 _CHECKS: Mapping[str, Check] = MappingProxyType(
     {
         "name": nonempty_text(),
@@ -131,6 +144,7 @@ _CHECKS: Mapping[str, Check] = MappingProxyType(
         "blocked_attention": flag(),
         "max_sorted_row": at_least(0),
         "panel_columns": at_least(0),
+        "copies": _PAIRS,
     }
 )
 """The check of each field."""

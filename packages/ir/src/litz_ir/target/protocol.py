@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from litz_ir.dtypes import DType
 from litz_ir.errors import TargetError
 from litz_ir.host.launch import Launcher
 from litz_ir.plan.kernel import Kernel
@@ -116,6 +117,42 @@ class ComparingModule(KernelModule, Protocol):
 
         ``None`` where the module's binaries cannot, such as those of an earlier version.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryCopy:
+    """Memory of a device that holds elements of other memory, in another dtype or order."""
+
+    source: int
+    """Address of the first element that is copied."""
+    target: int
+    """Address that it is copied to."""
+    dtypes: tuple[DType, DType]
+    """Dtype of the source and of the target."""
+    sizes: tuple[int, ...]
+    """Elements along each of at most four dimensions."""
+    strides: tuple[tuple[int, ...], tuple[int, ...]]
+    """Strides of the source and of the target, in elements."""
+
+
+@runtime_checkable
+class CopyingModule(KernelModule, Protocol):
+    """A module that keeps copies of memory on its device up to date."""
+
+    def copies(self, words: Sequence[int], copies: Sequence[MemoryCopy]) -> Callable[[], None] | None:
+        """A function that makes all copies again if a word has changed since its last call, in stream order.
+
+        ``words`` are the addresses of words of four bytes. The first call takes their values and copies nothing. The
+        host does not wait. ``None`` where the module's binaries cannot, such as those of an earlier version.
+        """
+
+
+@runtime_checkable
+class CopyingTarget(Protocol):
+    """A target whose modules keep copies (:class:`CopyingModule`), of the dtypes that ``Capabilities.copies`` has."""
+
+    def copying_units(self) -> tuple[SourceUnit, ...]:
+        """Source units without kernels of a plan, which modules that keep copies need."""
 
 
 @runtime_checkable

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from litz.devices import is_gpu
 from litz.host.emit.arguments import argument_code, output_code
 from litz.host.emit.code import Code, assigned, code, joined, listed, tuple_of, with_drops
+from litz.host.emit.kept_copies import kept_copies
 from litz.host.emit.names import Names
 from litz.host.emit.scalars import scalar_code
 from litz.host.emit.segments import Segments
@@ -87,6 +89,15 @@ class _Writer:
         for subplan in plan.subplans:
             function = self.names.function(subplan.name)
             self.branches[subplan.name] = host_program(subplan, function, inner=True, detail=detail)
+        for step in plan.steps:
+            if isinstance(step, RegionStep) and step.kind == "frozen" and is_gpu(plan.device.kind):
+                (name,) = step.plans
+                copies = kept_copies(plan.subplan(name)) if self._is_on_gpu(step) else None
+                self.branches[name] = replace(self.branches[name], copies=copies)
+
+    def _is_on_gpu(self, step: RegionStep) -> bool:
+        """Report whether all results of a region are on a GPU."""
+        return all(is_gpu(self.plan.placement(name).type.device.kind) for name in step.results)
 
     def write(self) -> HostProgram:
         """Return the host program."""

@@ -70,7 +70,7 @@ class FrozenResults:
         self._frozen = frozen
         self._report = report
         self._compare = _compared_by_numpy if compare is None else compare
-        self._entries: dict[tuple[int, ...], _Entry] = {}
+        self._entries: dict[tuple[int, ...], StoredResults] = {}
 
     def computed_by(self, function: Callable[[list[Any]], Sequence[Any]]) -> FrozenResults:
         """Return these stored results for another form of the same function, which computes them where they changed."""
@@ -87,7 +87,7 @@ class FrozenResults:
                 args.clear()
                 return entry.results
             compare = None if self._frozen else self._compare
-            entry = _Entry(args, lambda: self._entries.pop(key, None), compare)
+            entry = StoredResults(args, lambda: self._entries.pop(key, None), compare)
         except Exception as error:
             self._report(error, NOT_FROZEN)
             return self._function(args)
@@ -99,7 +99,7 @@ class FrozenResults:
         return entry.results
 
 
-class _Entry:
+class StoredResults:
     """Results, and the state of their tensors when they were computed."""
 
     def __init__(
@@ -109,8 +109,8 @@ class _Entry:
         self.results: Sequence[Any] = ()
         self._references = [weakref.ref(tensor, lambda _: forget()) for tensor in tensors]
         self._versions = [None if tensor.is_inference() else tensor._version for tensor in tensors]
-        self._versioned = None not in self._versions
-        if compare is None or not self._versioned:
+        self.versioned = None not in self._versions
+        if compare is None or not self.versioned:
             return
         self._addresses = list(map(_address, tensors))
         self._storages = [tensor.untyped_storage() for tensor in tensors]
@@ -126,7 +126,7 @@ class _Entry:
     def holds(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Report whether the tensors, the same objects, are unchanged."""
         return (
-            self._versioned
+            self.versioned
             and list(map(_version, tensors)) == self._versions
             and list(map(_address, tensors)) == self._addresses
             and list(map(_is_private, self._storages)) == self._private
@@ -151,6 +151,12 @@ def _compared_part(tensor: torch.Tensor, *, whole: bool) -> MemoryPart | None:
     if width > word:
         positions = numpy.concatenate([2 * positions, 2 * positions + 1])
     return MemoryPart(address, word, positions.tobytes(), _taken(address, word, positions))
+
+
+def compared_positions(tensor: torch.Tensor) -> Any:
+    """Return the positions that are compared of a tensor, in elements from the first: all of a small one."""
+    small = tensor.numel() * tensor.element_size() <= _WHOLE
+    return _all_positions(tensor) if small else _sampled_positions(tensor)
 
 
 def _taken(address: int, width: int, positions: Any) -> bytes:

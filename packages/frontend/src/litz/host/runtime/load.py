@@ -19,6 +19,7 @@ from litz.host.runtime import torch_memory
 from litz.host.runtime.externs import NO_ROUTINES, resolve
 from litz.host.runtime.frozen_results import Comparison, FrozenResults
 from litz.host.runtime.gpus import ONE_GPU, Gpus
+from litz.host.runtime.kept_copies import Copies, KeptCopies
 from litz_ir.target import FailureCallback, raise_failure
 
 if TYPE_CHECKING:
@@ -69,10 +70,11 @@ def load_program(
     instead: Replacements = NO_PARTITIONS,
     report: FailureCallback = raise_failure,
     watch: CallWatch | None = None,
-    stored: dict[str, FrozenResults] | None = None,
+    stored: dict[str, FrozenResults | KeptCopies] | None = None,
     observer: Observer | None = None,
     lasting: bool = False,
     compare: Comparison | None = None,
+    copies: Copies | None = None,
 ) -> HostFunction:
     """Compile a host program; ``bind`` makes each segment callable.
 
@@ -81,7 +83,8 @@ def load_program(
     ``report`` receives failures inside calls that have a fallback. ``watch`` gets each routine that the program calls.
     ``stored`` are the results of frozen regions, which all forms of one program share. ``observer`` sees the steps of a
     program that has them. ``lasting``: its results live from call to call.
-    ``compare`` compares the memory of parameters. Raises ``ExternNotFound`` for an operator
+    ``compare`` compares the memory of parameters, ``copies`` keeps copies of a GPU's.
+    Raises ``ExternNotFound`` for an operator
     that is not registered.
     """
     stored = {} if stored is None else stored
@@ -120,17 +123,32 @@ def load_program(
         where = f"{file}.{position}"
         function = load_program(
             branch, bind, constants, where, routines, gpus, frozen=frozen, report=report, watch=watch, stored=stored,
-            observer=observer, lasting=branch.name in program.frozen, compare=compare,
+            observer=observer, lasting=branch.name in program.frozen, compare=compare, copies=copies,
         )  # fmt: skip
         if branch.name in program.frozen:
-            own = stored.get(where) or FrozenResults(function, frozen, report, compare)
-            function = stored[where] = own.computed_by(function)
+            own = stored.get(where) or _stored(branch, function, frozen, report, compare, copies)
+            if own is not None:
+                function = stored[where] = own.computed_by(function)
         scope[branch.name] = instead[branch.name](function) if branch.name in instead else function
     shown = file if observer is None else f"{file} observed"
     exec(compile(program.text, shown, "exec"), scope)
     linecache.cache[shown] = (len(program.text), None, program.text.splitlines(keepends=True), shown)
     found: HostFunction = scope[program.name]
     return found
+
+
+def _stored(
+    branch: HostProgram,
+    function: HostFunction,
+    frozen: bool,
+    report: FailureCallback,
+    compare: Comparison | None,
+    copies: Copies | None,
+) -> FrozenResults | KeptCopies | None:
+    """Return the results of a frozen region as they are stored; ``None`` where they are computed in every call."""
+    if branch.copies is None:
+        return FrozenResults(function, frozen, report, compare)
+    return KeptCopies(function, branch.copies, copies, report, frozen) if branch.copies and copies else None
 
 
 def unless_profiled(call: HostFunction, made: Callable[[], HostFunction]) -> HostFunction:

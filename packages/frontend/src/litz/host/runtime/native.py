@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from litz.devices import is_gpu
 from litz.host.program import Segment
 from litz.host.runtime.extents import extents
 from litz.host.runtime.frozen_results import Comparison
 from litz.host.runtime.gpus import ONE_GPU, Gpus, SegmentCall
+from litz.host.runtime.kept_copies import Copies
 from litz.targets import TargetSet, devices_of
 from litz_ir.device import Device
 from litz_ir.errors import CodegenError
@@ -17,6 +19,7 @@ from litz_ir.plan import Kernel, Plan, kernels_in
 from litz_ir.target import (
     ByteRange,
     ComparingModule,
+    CopyingModule,
     FailureCallback,
     KernelModule,
     LaunchFunction,
@@ -67,6 +70,12 @@ class NativeBinder:
         found = (each.comparison for each in self.modules.values() if isinstance(each, ComparingModule))
         return next(found, None)
 
+    @property
+    def copies(self) -> Copies | None:
+        """The function that keeps copies of a GPU's memory; ``None`` where no module offers one."""
+        found = (each.copies for each in self.modules.values() if isinstance(each, CopyingModule))
+        return next(found, None)
+
 
 def segment_binder(
     plan: Plan,
@@ -98,12 +107,15 @@ def _modules(
 ) -> dict[Device, KernelModule]:
     """Return the kernels of each device, loaded there."""
     own: dict[Device, list[tuple[SourceUnit, Path]]] = {}
+    helpers: list[tuple[SourceUnit, Path]] = []
     for each, devices in zip(built, devices_of([unit for unit, _ in built], plan), strict=True):
+        if not each[0].kernels:
+            helpers.append(each)
         for device in devices:
             own.setdefault(device, []).append(each)
     modules: dict[Device, KernelModule] = {}
     for device, pairs in own.items():
-        units, binaries = zip(*pairs, strict=True)
+        units, binaries = zip(*pairs, *(helpers if is_gpu(device.kind) else ()), strict=True)
         with gpus.current(device):
             modules[device] = targets[device].load(units, binaries, kernels)
     return modules

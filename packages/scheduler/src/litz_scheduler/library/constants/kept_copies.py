@@ -1,0 +1,135 @@
+"""Copies of parameters on a GPU that are kept from call to call: weights in another dtype or layout."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from litz_ir.device import Device
+from litz_ir.dtypes import DType
+from litz_ir.fused import Decision
+from litz_ir.loops import LoopGraph, Operation, Pointwise, is_dense
+from litz_ir.passes import PassContext
+from litz_ir.scalar import Const, Expr, Load, Masked, Op, substitute_expr, transform
+from litz_ir.symbols import Size, Symbol
+from litz_scheduler import reasons
+from litz_scheduler.analysis.graph_facts import output_names
+from litz_scheduler.library.constants.frozen_region import FrozenRegion
+
+_RANK = 4
+"""Most dimensions of a copy."""
+
+_LEAST_BYTES = 4 << 20
+"""Least bytes of parameters whose copies are worth two launches in each call."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepParameterCopies:
+    """Move copies of parameters on a GPU into the frozen region, whose results are reused from call to call.
+
+    Under autocast these are the weights that a library reads: cast, padded or laid out in another way, unless the
+    graph returns them. The host has them made again, in stream order, where a parameter has changed.
+    """
+
+    name: str = "keep-parameter-copies"
+    """The name of the pass."""
+    ulp: int = 0
+    """The bound on changed results, in ULP."""
+
+    def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
+        pairs = {device: known.copies for device, known in context.capabilities.items() if known.copies}
+        if not data.frozen or not pairs:
+            return data
+        region = FrozenRegion(data)
+        if region.frozen != set(data.frozen):
+            return data  # it has operations of a CPU, of which it is computed whole
+        found = _Copies(data, pairs)
+        copies = [each for each in region.others if found.visit(each)]
+        devices = {each.results[0].type.device for each in copies}
+        kept = [
+            found.composed[each.name]
+            for each in copies
+            if each.results[0].type.device == min(devices, key=str)
+        ]
+        if sum(map(found.read_bytes, kept)) < _LEAST_BYTES:
+            return data
+        names = {each.name for each in kept}
+        for each in kept:
+            region.compute(each)
+            region.result(each.name, each.results[0].type)
+            context.decide(Decision("library", each.name, "freeze", reasons.LIBRARY_FROZEN))
+        others = (each for each in region.others if each.name not in names)
+        return data.with_operations((*region.region(), *others))
+
+
+class _Copies:
+    """The loops of a graph that copy parameters."""
+
+    def __init__(self, graph: LoopGraph, pairs: Mapping[Device, Collection[tuple[DType, DType]]]) -> None:
+        self._values = graph.values()
+        self._frozen = frozenset(graph.frozen)
+        self._returned = output_names(graph)
+        self._pairs = pairs
+        self.composed: dict[str, Pointwise] = {}
+        """The loops by result, each reading its parameter itself."""
+
+    def visit(self, operation: Operation) -> bool:
+        """Return whether an operation copies a parameter, or such a copy, and may be kept."""
+        if not isinstance(operation, Pointwise) or operation.token or len(operation.results) != 1:
+            return False
+        (result,), (body,) = operation.results, operation.bodies
+        layout, shape = result.type.layout, result.type.shape
+        if result.replaces is not None or result.name in self._returned or len(shape) > _RANK:
+            return False
+        if not all(isinstance(axis.size, int) and axis.size for axis in operation.axes) or not is_dense(
+            shape, layout
+        ):
+            return False
+        body = transform(body, self._from_parameter)
+        load = copied(body)
+        if load is None or load.buffer not in self._frozen:
+            return False
+        source = self._values[load.buffer].type
+        device = result.type.device
+        if source.device != device or (source.dtype, result.type.dtype) not in self._pairs.get(device, ()):
+            return False
+        if any(not isinstance(size, int) for size in (*source.shape, *source.layout.strides)):
+            return False
+        self.composed[operation.name] = replace(operation, bodies=(body,))
+        return True
+
+    def read_bytes(self, loop: Pointwise) -> int:
+        """Return the bytes of the parameter that a loop copies."""
+        load = copied(loop.bodies[0])
+        assert load is not None, "a copy was found before"
+        type_ = self._values[load.buffer].type
+        return prod(size for size in type_.shape if isinstance(size, int)) * type_.dtype.itemsize
+
+    def _from_parameter(self, node: Expr) -> Expr:
+        """Return what a load reads, where that is a copy of a parameter."""
+        loop = self.composed.get(node.buffer) if isinstance(node, Load) else None
+        if loop is None or not isinstance(node, Load):
+            return node
+        point: dict[str, Size] = {axis.name: at for axis, at in zip(loop.axes, node.index, strict=True)}
+        return substitute_expr(loop.bodies[0], point)
+
+
+def copied(body: Expr) -> Load | None:
+    """Return the load whose element a body has, perhaps in another dtype, or zero; ``None`` for other bodies.
+
+    Each index is that of another axis, or 0.
+    """
+    dtypes = {body.dtype}
+    node = body
+    while not isinstance(node, Load):
+        if isinstance(node, Op) and node.name == "cast":
+            (node,) = node.args
+        elif isinstance(node, Masked) and isinstance(node.other, Const) and node.other.value == 0:
+            node = node.body
+        else:
+            return None
+        dtypes.add(node.dtype)
+    varying = [term for term in node.index if term != 0]
+    distinct = len(set(varying)) == len(varying) and all(isinstance(term, Symbol) for term in varying)
+    return node if distinct and len(dtypes) <= 2 else None
