@@ -199,6 +199,8 @@ def one(name: str, mode: str, options: argparse.Namespace) -> None:
     """Measure a model; wait between compilation and timing until the driver says so."""
     row: Row = {"model": name, "mode": mode}
     torch._dynamo.config.recompile_limit = 64  # each backend and mode is an entry of the same code
+    # Strides of one backend's results would become symbols in the graphs that the next one compiles.
+    torch._dynamo.config.automatic_dynamic_shapes = False
     case = Case(name, mode)
     contenders = prepared(case, options, row)
     torch.cuda.empty_cache()
