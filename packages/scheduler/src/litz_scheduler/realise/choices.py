@@ -93,6 +93,7 @@ class InlineDecisions:
                 self.sums.add(view.name)
         self.producers = {o.name: o for o in graph.operations if isinstance(o, Pointwise | View)}
         self.readers = Counter(name for each in graph.operations for name in each.reads)
+        self.given = {each.name for each in (*graph.inputs, *graph.constants)}
         limit = min((c.max_statements for c in context.capabilities.values()), default=512)
         self.limit = limit // _BODY_SHARE
 
@@ -198,7 +199,8 @@ class InlineDecisions:
             if self._is_light(operation, uses):
                 self.weight.update(heavier)
                 return "inline", reasons.INLINE_OPERAND
-        if uses.loop_invariant and len(uses.readers) == 1:
+        hoisted = cheap or not self._is_computed_by_lanes(operation)
+        if uses.loop_invariant and len(uses.readers) == 1 and hoisted:
             self.weight.update(heavier)
             return "inline", reasons.INLINE_LOOP_INVARIANT
         single = uses.count <= 1 and (cheap or not self._expands(operation, uses))
@@ -212,6 +214,14 @@ class InlineDecisions:
             return "realise", reasons.REALISE_NARROW
         self.weight.update(heavier)
         return "inline", reasons.INLINE_SINGLE if single else reasons.INLINE_CHEAP
+
+    def _is_computed_by_lanes(self, operation: Pointwise) -> bool:
+        """Return True for a value of the graph's inputs on a GPU, where each element of a tile would compute it, such as
+        the scale of a batch norm's channel. Values of reductions are computed once a row, in the kernel that reduces."""
+        machine = self.context.machine(operation.results[0].type.device)
+        if machine is None or not machine.is_gpu:
+            return False
+        return self.given.issuperset(operation.reads)
 
     def _has_few_rows(self, operation: Operation) -> bool:
         """Return True for a matmul of few rows with a large matrix."""
