@@ -15,6 +15,7 @@ from scheduler_builder import CPU_LIKE, GPU_LIKE, verify_stage, with_numbers
 from text_tests import Case, Command, cases, titles
 
 from litz_ir.device import CPU, Device
+from litz_ir.dtypes import bf16, f32
 from litz_ir.passes import PassContext, run_passes
 from litz_ir.text import parse_graph, to_text
 from litz_scheduler import SchedulerOptions, fusion_passes, graph_passes, plan_passes, schedule
@@ -32,6 +33,7 @@ MACHINES = {
     "sums_alone": {CPU: replace(CPU_LIKE, combiners=frozenset({"sum", "user"}))},
     "narrow": {CPU: replace(CPU_LIKE, index_bits=32)},
     "panels": {CPU: replace(CPU_LIKE, panel_columns=32)},
+    "copies": {CPU: replace(GPU_LIKE, copies=frozenset({(f32, bf16)}))},
     "mixed": {CPU: CPU_LIKE, GPU: replace(GPU_LIKE, device=GPU)},
 }
 DEFAULT = SchedulerOptions()

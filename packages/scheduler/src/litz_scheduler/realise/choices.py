@@ -216,8 +216,10 @@ class InlineDecisions:
         return "inline", reasons.INLINE_SINGLE if single else reasons.INLINE_CHEAP
 
     def _is_computed_by_lanes(self, operation: Pointwise) -> bool:
-        """Return True for a value of the graph's inputs on a GPU, where each element of a tile would compute it, such as
-        the scale of a batch norm's channel. Values of reductions are computed once a row, in the kernel that reduces."""
+        """Return True for a value of the graph's inputs on a GPU, where each element of a tile would compute it.
+
+        The scale of a batch norm's channel is one. Values of reductions are computed once a row, where it is reduced.
+        """
         machine = self.context.machine(operation.results[0].type.device)
         if machine is None or not machine.is_gpu:
             return False

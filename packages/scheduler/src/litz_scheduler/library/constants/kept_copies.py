@@ -45,21 +45,18 @@ class KeepParameterCopies:
         if region.frozen != set(data.frozen):
             return data  # it has operations of a CPU, of which it is computed whole
         found = _Copies(data, pairs)
-        copies = [each for each in region.others if found.visit(each)]
-        devices = {each.results[0].type.device for each in copies}
-        kept = [
-            found.composed[each.name]
-            for each in copies
-            if each.results[0].type.device == min(devices, key=str)
-        ]
+        copies = {each.name: each for each in region.others if found.visit(each)}
+        first = min((each.results[0].type.device for each in copies.values()), key=str, default=None)
+        own = {name for name, each in copies.items() if each.results[0].type.device == first}
+        read = {name for each in region.others if each.name not in own for name in each.reads}
+        kept = [found.composed[name] for name in copies if name in own & read]
         if sum(map(found.read_bytes, kept)) < _LEAST_BYTES:
             return data
-        names = {each.name for each in kept}
         for each in kept:
             region.compute(each)
             region.result(each.name, each.results[0].type)
             context.decide(Decision("library", each.name, "freeze", reasons.LIBRARY_FROZEN))
-        others = (each for each in region.others if each.name not in names)
+        others = (each for each in region.others if each.name not in own)
         return data.with_operations((*region.region(), *others))
 
 
