@@ -21,7 +21,9 @@ from torch._functorch._aot_autograd.descriptors import (
 )
 from torch.fx import GraphModule, Node
 
-_COMPARED = ("cpu", "cuda")
+from litz.devices import CPU_KIND, GPU
+
+_COMPARED = (CPU_KIND, GPU)
 """Kinds of devices whose memory is compared between calls."""
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 import torch
 
+from litz.devices import gpu
 from litz.host.program import KeptCopy
 from litz.host.runtime.frozen_results import NOT_FROZEN, StoredResults, compared_positions
 from litz_ir.target import FailureCallback, MemoryCopy
@@ -52,10 +53,10 @@ class KeptCopies:
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         """Return the results for ``args``, which is emptied."""
-        if torch.cuda.is_current_stream_capturing():
+        if gpu.is_current_stream_capturing():
             return self._function(args)
         key = tuple(map(id, args))
-        stream = torch.cuda.current_stream(args[0].device).cuda_stream
+        stream = gpu.current_stream(args[0].device).cuda_stream
         entry = self._entries.get(key)
         if entry is not None and entry.stream != stream:
             return self._function(args)
