@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from interpreted import lines_by_case, sources_of
 
+from litz_codegen_triton.emit import emit_kernel
+from litz_codegen_triton.schedule import schedule_plan
 from litz_ir.device import CPU
 from litz_ir.host import Executor
 from litz_ir.passes import PassContext
@@ -70,6 +72,40 @@ def test_kernels_compile_and_spill_nothing(
         assert (outcome.refused, outcome.spilled) == ("", 0)
 
 
+LARGE = """
+graph g(%g: bf16[{n}, {c}, {y}, {y}] strides({a}, 1, {d}, {c}) fixed,
+  %x: bf16[{n}, {c}, {x}, {x}] strides({b}, 1, {e}, {c}) fixed, %w: bf16[{c}, 1, {k}, {k}] fixed
+) -> (%y, %gx, %gw) {{
+  %y = contraction.convolution aten.convolution.default(%x, %w, none, [2, 2], [{p}, {p}], [1, 1], false, [0, 0], {c})
+    -> bf16[{n}, {c}, {y}, {y}] strides({a}, 1, {d}, {c}) fixed need exact
+  %gx, %gw, %gb = contraction.convolution aten.convolution_backward.default(%g, %x, %w, [0], [2, 2], [{p}, {p}], [1, 1],
+      false, [0, 0], {c}, [true, true, false])
+    -> bf16[{n}, {c}, {x}, {x}] strides({b}, 1, {e}, {c}) fixed, bf16[{c}, 1, {k}, {k}] fixed,
+       bf16[{c}] fixed need exact unpack
+}}
+"""
+"""A convolution of stride 2 and its gradients: batch n, c channels, images of x by x points, a filter of k by k."""
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize(
+    ("n", "c", "x", "k"), [(128, 672, 14, 5), (64, 144, 56, 5), (128, 64, 112, 3), (8, 40, 57, 3)]
+)
+def test_kernels_of_large_images_spill_nothing(
+    n: int, c: int, x: int, k: int, chip: str, tmp_path: Path
+) -> None:
+    y = (x - 1) // 2 + 1
+    steps = {"a": c * y * y, "b": c * x * x, "d": c * y, "e": c * x}
+    text = LARGE.format(n=n, c=c, x=x, y=y, k=k, p=k // 2, **steps)
+    machine = replace(MACHINE, name=chip)
+    plan = schedule_plan(
+        schedule(parse_graph(text), PassContext({CPU: machine}), SchedulerOptions()), machine
+    )
+    for kernel in plan.kernels:
+        outcome = triton_assembly.compiled(emit_kernel(kernel), chip, tmp_path)
+        assert (outcome.refused, outcome.spilled) == ("", 0)
+
+
 @dataclass(frozen=True)
 class Moved:
     """An input, a filter for each channel, and the parameters of a convolution, as ATen takes them."""
@@ -85,7 +121,7 @@ class Moved:
 
 
 def small_integers(seed: int, *shape: int) -> torch.Tensor:
-    """Return integers whose sums of products f16 represents, so that any order of them has the same result."""
+    """Return integers whose convolutions f16 represents, in whatever order a sum is computed."""
     return torch.randint(-2, 3, shape, generator=torch.Generator().manual_seed(seed)).float()
 
 

@@ -137,7 +137,7 @@ class TileEmitter:
         other = self.value(expr.other)
         body = expr.body
         with self.memory.under(expr.cond, cond):
-            filled = isinstance(body, Load) and other.literal and _is_stored_alike(expr.other)
+            filled = isinstance(body, Load) and other.literal and _fills_masked_load(expr.other)
             if filled and self.cache.known(body) is None:
                 assert isinstance(body, Load)
                 return self.memory.load(body, other.text)
@@ -227,7 +227,7 @@ class TileEmitter:
         self.asserts = True
 
 
-def _is_stored_alike(other: Expr) -> bool:
+def _fills_masked_load(other: Expr) -> bool:
     """Return whether a float literal has one value in memory and in registers: any wide one, and zero."""
     if not other.dtype.is_float:
         return False

@@ -41,13 +41,13 @@ from litz_scheduler.library.layout.channels_last_values import channels_last
 from litz_scheduler.library.layout.convolution_layouts import is_channels_last
 
 Form = Literal["call", "loops", "flipped", "sums"]
-"""How a depthwise convolution or a gradient of one is computed: by the library's own call, by a loop over the filter,
+"""Form of a depthwise convolution or of a gradient of one: by the library's own call, by a loop over the filter,
 by the library's convolution with the flipped filter, or by a sum for each point of the filter."""
 
 _DTYPES = (bf16, f16)
 
 _RANK = 4
-"""Rank of images. Volumes have not been timed, and rows have no channels-last."""
+"""Rank of 2-d activations. Others have not been timed, or have no channels-last."""
 
 _MOST_TAPS = 25
 """Most filter points, of those that reach one element, of a convolution as a loop."""
@@ -56,12 +56,12 @@ _FUSED_TAPS = 9
 """Most filter points of a convolution of stride 1 as a loop, which saves a pass over the result for its reader."""
 
 _SUMMED_TAPS, _SUMMED_POINTS = range(10, _MOST_TAPS + 1), 49
-"""Filter points, and most output points of an image, of a gradient of the weight that is computed by sums."""
+"""Filter points, and most output points of a batch element, of a gradient of the weight that is computed by sums."""
 
 
 @dataclass(frozen=True, slots=True)
 class DepthwiseConvolutions:
-    """Replace depthwise convolutions of images in low precision and channels-last where the library's kernel is slow.
+    """Replace 2-d depthwise convolutions in low precision and channels-last where the library's kernel is slow.
 
     On an H200 the library's gradient of the input takes up to twice its convolution, and up to four times where there
     is a stride, though both move the same bytes. Without a stride, the gradient is the convolution of the output's
@@ -144,16 +144,16 @@ def _form(convolution: Convolution, fused: bool) -> Form:
         case "input":
             return "loops" if reaching_taps(convolution) <= _MOST_TAPS else "call"
         case "output":
-            most = _MOST_TAPS if strided else _FUSED_TAPS if fused else 0
-            return "loops" if prod(taps) <= most else "call"
+            limit = _MOST_TAPS if strided else _FUSED_TAPS if fused else 0
+            return "loops" if prod(taps) <= limit else "call"
 
 
 def _rewritten(operation: ContractionCall, call: ConvolutionCall, forms: Sequence[Form]) -> list[Operation]:
     """Return the operations that replace a call: those of each form, and the call for what it still computes."""
     operations: list[Operation] = []
     flops = floordiv(operation.flops, len(forms))
-    left = {each.result.name for each, form in zip(call.convolutions, forms) if form == "call"}
-    made = {each.result.name for each in call.convolutions} - left
+    called = {each.result.name for each, form in zip(call.convolutions, forms) if form == "call"}
+    made = {each.result.name for each in call.convolutions} - called
     for each, form in zip(call.convolutions, forms):
         match form:
             case "flipped":
@@ -165,12 +165,12 @@ def _rewritten(operation: ContractionCall, call: ConvolutionCall, forms: Sequenc
                 operations.append(_copy(each.weight, weight, operation))
                 sum_ = convolution_sum(replace(each, weight=weight), "mul")
                 operations.extend(sum_loops(sum_, each.result, None, operation.origin))
-    if left:
+    if called:
         results = tuple(
             replace(value, name=f"{value.name}.unread") if value.name in made else value
             for value in operation.results
         )
-        mask = tuple(value.name in left for value in operation.results)
+        mask = tuple(value.name in called for value in operation.results)
         arguments = (*operation.arguments[:-1], mask)
         operations.append(replace(operation, results=results, arguments=arguments, flops=flops))
     return operations
@@ -179,8 +179,8 @@ def _rewritten(operation: ContractionCall, call: ConvolutionCall, forms: Sequenc
 def _flipped(operation: ContractionCall, gradient: Convolution) -> tuple[Operation, ...]:
     """Return the gradient of an input as the convolution of the output's gradient with the flipped filter.
 
-    The filter has the strides of channels-last, from which ATen concludes that the result has them even if the output
-    is a single point, whose strides do not say so.
+    The filter has the strides of channels-last, from which ATen concludes that the result has them, also where the
+    output has one point, and strides that do not say so.
     """
     given_type = gradient.weight.type
     layout = replace(contiguous(given_type.shape), fixed=True)
@@ -214,11 +214,11 @@ def _weight_sums(operation: ContractionCall, gradient: Convolution) -> list[Oper
             f"{result.name}.sum_{'_'.join(map(str, tap))}",
             TensorType(f32, (channel.size,), Layout((1,)), result.type.device),
         )
-        product = op("mul", read(gradient.input, (*row, *at), tests), b)
+        term = op("mul", read(gradient.input, (*row, *at), tests), b)
         operations.append(
             Reduction(
                 results=(total,), axes=(channel,), reduce_axes=(batch, *points), combiner=NamedCombiner("sum"),
-                bodies=(product,), origin=operation.origin,
+                bodies=(term,), origin=operation.origin,
             )
         )  # fmt: skip
         here = (op("eq", index(symbol(axis.name)), const(k, i64)) for axis, k in zip(axes[2:], tap))
