@@ -1,8 +1,8 @@
 """Matmuls and convolutions as generated kernels on the NVIDIA GPU at hand, compiled by `torch.compile`.
 
-``python tests/generated_on_device.py [NAME …]`` prints a line of JSON for each case of ``generated_matmuls.py`` and
-``generated_convolutions.py``; ``eager`` is the error of eager for a case that it refuses on a GPU. Exit code 1 when
-one is wrong.
+``python tests/generated_on_device.py [NAME …]`` prints a line of JSON for each case of ``generated_matmuls.py``,
+``generated_convolutions.py`` and ``depthwise_convolutions.py``; ``eager`` is the error of eager for a case that it
+refuses on a GPU. Exit code 1 when one is wrong.
 
 A result is right when it is about as near to an f64 run of eager as eager's own; where a function takes no f64, within
 two roundings of eager's.
@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import depthwise_convolutions
 import generated_convolutions
 import generated_matmuls
 import torch
@@ -29,6 +30,7 @@ from litz.loading import Compiled
 CASES = {
     **generated_matmuls.CASES,
     **{f"convolution {k}": v for k, v in generated_convolutions.CASES.items()},
+    **{f"depthwise {k}": v for k, v in depthwise_convolutions.CASES.items()},
 }
 
 
