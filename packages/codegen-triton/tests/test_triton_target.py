@@ -85,7 +85,7 @@ def test_chips_with_tma_have_candidates_with_descriptors(chip: str, grid: int) -
 
 def test_unaligned_operands_are_loaded_by_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     target, made = CudaTarget("sm_90"), []
-    monkeypatch.setattr(litz_codegen_triton.target, "LaunchModule", lambda *args: made.append(args[-1]))
+    monkeypatch.setattr(litz_codegen_triton.target, "LaunchModule", lambda *args: made.append(args[2]))
     found = target.candidates(scheduled(LARGE))
     kernel = next(k for k in found if isinstance(k.schedule, Matmul) and k.schedule.descriptors)
     (unit,) = target.emit(replace(plan_of("softmax"), kernels=(kernel,)))
