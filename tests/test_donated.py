@@ -170,7 +170,7 @@ def test_returned_tensors_are_not_reused_in_place(
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.complex64], ids=str)
-def test_a_copy_has_room_for_the_padding_of_its_last_row(dtype: torch.dtype) -> None:
+def test_a_copy_includes_the_padding_of_its_last_row(dtype: torch.dtype) -> None:
     rows = torch.randn(32, 40).to(dtype)
     saved = rows[:, :37]
     for made in (copied(saved), as_traced(saved.contiguous(), (40, 1))):

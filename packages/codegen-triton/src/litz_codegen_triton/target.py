@@ -12,7 +12,7 @@ from litz_codegen_triton import emit, runtime, schedule, tune
 from litz_codegen_triton.capabilities import DEFAULT_CHIP, chip_capabilities
 from litz_codegen_triton.emit.source.ops_table import spelled_operations
 from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
-from litz_codegen_triton.runtime.kept_copies import COMPARE, COPY, copying_sources
+from litz_codegen_triton.runtime.frozen_copies import COMPARE, COPY, copying_sources
 from litz_codegen_triton.runtime.launch import LaunchModule, current_chip
 from litz_ir.errors import ToolchainError
 from litz_ir.plan import Kernel, Matmul, Plan
@@ -121,8 +121,8 @@ class CudaTarget:
                 return runtime.compile_source(source, chip, Path(folder), aligned=False)
 
         by_name = {kernel.name: kernel for kernel in compiled}
-        keeping = {name: by_name.pop(name) for name in (COMPARE, COPY) if name in by_name}
-        return LaunchModule(by_name, kernels, unaligned, keeping)
+        copying = {name: by_name.pop(name) for name in (COMPARE, COPY) if name in by_name}
+        return LaunchModule(by_name, kernels, unaligned, copying)
 
 
 def _source(unit: SourceUnit) -> tuple[KernelSource, str]:

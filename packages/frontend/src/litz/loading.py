@@ -18,10 +18,10 @@ from litz.devices import gpu, is_gpu
 from litz.host.emit.source import host_program
 from litz.host.program import Detail, HostProgram, InputAsserts
 from litz.host.runtime.externs import NO_ROUTINES
+from litz.host.runtime.frozen_copies import FrozenCopies
 from litz.host.runtime.frozen_results import FrozenResults
 from litz.host.runtime.gpus import ONE_GPU, Gpus
 from litz.host.runtime.graph_devices import on_current_device
-from litz.host.runtime.kept_copies import KeptCopies
 from litz.host.runtime.load import (
     NO_PARTITIONS,
     CallWatch,
@@ -145,7 +145,7 @@ class Loader:
         bind = segment_binder(artifact.plan, tuple(built), self.targets, self.gpus, watch, report)
         file = f"<litz {self.name} {artifact.key[:12]}>"
         keep_freed_memory()
-        stored: dict[str, FrozenResults | KeptCopies] = {}
+        stored: dict[str, FrozenResults | FrozenCopies] = {}
 
         def load(form: HostProgram, observer: Observer | None = None) -> HostFunction:
             return load_program(

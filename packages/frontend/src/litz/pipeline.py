@@ -22,7 +22,7 @@ from litz.artifact import Artifact, AtenFallback
 from litz.cache.artifacts import ArtifactCache
 from litz.cache.libraries import expected_libraries, libraries_of
 from litz.debug import NO_INSTRUMENTS, Instruments, hooks_for
-from litz.host.emit.kept_copies import keeps_copies
+from litz.host.emit.frozen_copies import has_frozen_copies
 from litz.host.runtime.externs import NO_ROUTINES
 from litz.host.runtime.gpus import ONE_GPU, Gpus
 from litz.loading import NO_CONSTANTS, Compiled, loader_of, not_loaded
@@ -242,7 +242,7 @@ class Stages:
             own = launches_on(kind, plan)
             if own.kernels:
                 units = self.timed("emit", partial(target.emit, own))
-                if isinstance(target, CopyingTarget) and keeps_copies(plan, kind):
+                if isinstance(target, CopyingTarget) and has_frozen_copies(plan, kind):
                     units += target.copying_units()
                 jobs += [(unit, target) for unit in units]
         return tuple(jobs)

@@ -20,7 +20,7 @@ from litz_codegen_triton.emit.indexing.grid import grid_size
 from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_codegen_triton.runtime.copies import ALIGNED, AlignedCopies
 from litz_codegen_triton.runtime.driver import INVALID_CONTEXT, OUT_OF_MEMORY, Driver, cuda_library
-from litz_codegen_triton.runtime.kept_copies import CopyKeeper
+from litz_codegen_triton.runtime.frozen_copies import CopyLauncher
 from litz_ir.errors import KernelError, OutOfMemory, ToolchainError
 from litz_ir.plan import WORD_BYTES, Kernel, cluster_size, scan_segment, zeroed_words
 from litz_ir.symbols import evaluate, mul
@@ -91,9 +91,9 @@ class LaunchModule:
         compiled: Mapping[str, CompiledKernel],
         kernels: Mapping[str, Kernel],
         unaligned: Callable[[str], CompiledKernel],
-        keeping: Mapping[str, CompiledKernel] = NO_KERNELS,
+        copying: Mapping[str, CompiledKernel] = NO_KERNELS,
     ) -> None:
-        """``keeping`` are the kernels of ``CopyKeeper``, or none."""
+        """``copying`` are the kernels of ``CopyLauncher``, or none."""
         if torch is None:
             raise ToolchainError(
                 "kernels are launched on torch's stream, and torch is not installed",
@@ -107,7 +107,7 @@ class LaunchModule:
         self._any_alignment: dict[str, _Function | None] = {}
         self._on_failure: FailureCallback = raise_failure
         self._functions = {name: self._loaded(found) for name, found in compiled.items()}
-        self._keeping = keeping
+        self._copying = copying
 
     def function(self, kernel: str) -> LaunchFunction:
         """Return the launcher of one kernel. Raises ``KeyError``."""
@@ -125,10 +125,10 @@ class LaunchModule:
 
     def copies(self, words: Sequence[int], copies: Sequence[MemoryCopy]) -> Callable[[], None] | None:
         """Return a function that keeps copies up to date, as ``CopyingModule`` says; ``None`` without its kernels."""
-        if not self._keeping:
+        if not self._copying:
             return None
-        keeper = CopyKeeper(self._keeping, self.driver, _stream_of(self.device))
-        return keeper.keep(words, copies, self._numbers)
+        launcher = CopyLauncher(self._copying, self.driver, _stream_of(self.device))
+        return launcher.copies(words, copies, self._numbers)
 
     def _numbers(self, values: list[int]) -> Any:
         """Return a tensor of ``i64`` numbers on the device."""

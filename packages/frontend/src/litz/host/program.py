@@ -95,7 +95,7 @@ class Computed:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptCopy:
+class FrozenCopy:
     """A result of a frozen region on a GPU that has the elements of an argument, in another dtype or order."""
 
     argument: int
@@ -152,7 +152,7 @@ class HostProgram:
     computed: tuple[Computed, ...] = ()
     """Tensors that are shown; empty but for the detail ``values``."""
 
-    copies: tuple[KeptCopy, ...] | None = None
+    copies: tuple[FrozenCopy, ...] | None = None
     """All results of a frozen region on a GPU as copies of its arguments, empty where one is none; ``None`` for any
     other program."""
 

@@ -4,7 +4,7 @@ from litz_scheduler.library.attention.attention_calls import ATTENTIONS, GRADIEN
 from litz_scheduler.library.attention.composed_attention import FuseAttention
 from litz_scheduler.library.attention.generated_attention import GeneratedAttention
 from litz_scheduler.library.constants.freeze import FreezeParameterLoops
-from litz_scheduler.library.constants.kept_copies import KeepParameterCopies
+from litz_scheduler.library.constants.frozen_copies import FreezeParameterCopies
 from litz_scheduler.library.convolution.convolution_bias import UnfuseConvolutionBias
 from litz_scheduler.library.convolution.depthwise_convolutions import DepthwiseConvolutions
 from litz_scheduler.library.convolution.fused_relu import FuseConvolutionRelu
@@ -37,6 +37,6 @@ __all__ = [
     "PropagateChannelsLast",
     "RowMajorActivations",
     "FreezeParameterLoops",
-    "KeepParameterCopies",
+    "FreezeParameterCopies",
     "LinearMatmuls",
 ]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from litz.devices import is_gpu
 from litz.host.emit.arguments import argument_code, output_code
 from litz.host.emit.code import Code, assigned, code, joined, listed, tuple_of, with_drops
-from litz.host.emit.kept_copies import kept_copies
+from litz.host.emit.frozen_copies import frozen_copies
 from litz.host.emit.names import Names
 from litz.host.emit.scalars import scalar_code
 from litz.host.emit.segments import Segments
@@ -92,7 +92,7 @@ class _Writer:
         for step in plan.steps:
             if isinstance(step, RegionStep) and step.kind == "frozen" and is_gpu(plan.device.kind):
                 (name,) = step.plans
-                copies = kept_copies(plan.subplan(name)) if self._is_on_gpu(step) else None
+                copies = frozen_copies(plan.subplan(name)) if self._is_on_gpu(step) else None
                 self.branches[name] = replace(self.branches[name], copies=copies)
 
     def _is_on_gpu(self, step: RegionStep) -> bool:

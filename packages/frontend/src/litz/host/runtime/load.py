@@ -17,9 +17,9 @@ import torch.autograd.profiler as torch_profiler
 from litz.host.program import Computed, HostProgram, ObservedStep, Segment
 from litz.host.runtime import torch_memory
 from litz.host.runtime.externs import NO_ROUTINES, resolve
+from litz.host.runtime.frozen_copies import Copies, FrozenCopies
 from litz.host.runtime.frozen_results import Comparison, FrozenResults
 from litz.host.runtime.gpus import ONE_GPU, Gpus
-from litz.host.runtime.kept_copies import Copies, KeptCopies
 from litz_ir.target import FailureCallback, raise_failure
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def load_program(
     instead: Replacements = NO_PARTITIONS,
     report: FailureCallback = raise_failure,
     watch: CallWatch | None = None,
-    stored: dict[str, FrozenResults | KeptCopies] | None = None,
+    stored: dict[str, FrozenResults | FrozenCopies] | None = None,
     observer: Observer | None = None,
     lasting: bool = False,
     compare: Comparison | None = None,
@@ -144,11 +144,11 @@ def _stored(
     report: FailureCallback,
     compare: Comparison | None,
     copies: Copies | None,
-) -> FrozenResults | KeptCopies | None:
+) -> FrozenResults | FrozenCopies | None:
     """Return the results of a frozen region as they are stored; ``None`` where they are computed in every call."""
     if branch.copies is None:
         return FrozenResults(function, frozen, report, compare)
-    return KeptCopies(function, branch.copies, copies, report, frozen) if branch.copies and copies else None
+    return FrozenCopies(function, branch.copies, copies, report, frozen) if branch.copies and copies else None
 
 
 def unless_profiled(call: HostFunction, made: Callable[[], HostFunction]) -> HostFunction:

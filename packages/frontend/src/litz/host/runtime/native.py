@@ -9,9 +9,9 @@ from pathlib import Path
 from litz.devices import is_gpu
 from litz.host.program import Segment
 from litz.host.runtime.extents import extents
+from litz.host.runtime.frozen_copies import Copies
 from litz.host.runtime.frozen_results import Comparison
 from litz.host.runtime.gpus import ONE_GPU, Gpus, SegmentCall
-from litz.host.runtime.kept_copies import Copies
 from litz.targets import TargetSet, devices_of
 from litz_ir.device import Device
 from litz_ir.errors import CodegenError

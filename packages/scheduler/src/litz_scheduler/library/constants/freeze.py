@@ -35,7 +35,7 @@ class FreezeParameterLoops:
             return data
         kinds = gpu_kinds(
             context
-        )  # whose copies of parameters KeepParameterCopies moves, after all layouts are chosen
+        )  # whose copies of parameters FreezeParameterCopies moves, after all layouts are chosen
         region, returned, values = FrozenRegion(data), output_names(data), data.values()
         remaining: list[Operation] = []
         for operation in region.others:

@@ -14,9 +14,9 @@ from torch._functorch.aot_autograd import aot_function
 from torch.fx import GraphModule
 from torch.nn import functional as F
 
-from litz.host.emit.kept_copies import keeps_copies, kept_copies
-from litz.host.program import KeptCopy
-from litz.host.runtime.kept_copies import KeptCopies
+from litz.host.emit.frozen_copies import frozen_copies, has_frozen_copies
+from litz.host.program import FrozenCopy
+from litz.host.runtime.frozen_copies import FrozenCopies
 from litz_codegen_triton.capabilities import chip_capabilities
 from litz_codegen_triton.schedule import schedule_plan
 from litz_ir.device import CPU
@@ -53,7 +53,7 @@ def frozen_plan(plan: Plan) -> Plan:
     return plan.subplan(step.plans[0])
 
 
-def copied(copy: KeptCopy, argument: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+def copied(copy: FrozenCopy, argument: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
     """Make a copy as the device does, element by element, and return the result."""
     flat, target = argument.as_strided((argument.numel(),), (1,)), result.as_strided((result.numel(),), (1,))
     source, at = (torch.full((), start).expand(copy.sizes).clone() for start in copy.starts)
@@ -83,7 +83,7 @@ def test_weights_that_a_library_reads_are_copies_of_parameters() -> None:
     given = [torch.randn(*shape) for shape in ((8, 1024), (2048, 1024), (2048,), (32, 32, 3, 3), (999, 2048))]
     plan = planned(layers, *given)
     frozen = frozen_plan(plan)
-    copies = kept_copies(frozen)
+    copies = frozen_copies(frozen)
     assert len(copies) == len(frozen.outputs) == 4
     assert {each.dtypes for each in copies} == {(f32, bf16)}
     arguments = {value.name: tensor for value, tensor in zip(plan.inputs, given, strict=True)}
@@ -97,21 +97,21 @@ def test_weights_that_a_library_reads_are_copies_of_parameters() -> None:
         assert torch.equal(made, expected)
 
 
-def test_a_plan_keeps_copies_on_its_gpu_alone() -> None:
+def test_a_plan_has_frozen_copies_on_its_gpu_alone() -> None:
     plan = planned(lambda x, w: narrow(x) @ narrow(w), torch.randn(8, 1024), torch.randn(1024, 1024))
-    assert kept_copies(frozen_plan(plan))
-    assert not keeps_copies(plan, "cpu"), "the graph is on a CPU in this test"
-    assert not keeps_copies(plan, "cuda")
+    assert frozen_copies(frozen_plan(plan))
+    assert not has_frozen_copies(plan, "cpu"), "the graph is on a CPU in this test"
+    assert not has_frozen_copies(plan, "cuda")
 
 
-def test_results_that_are_no_copies_are_not_kept() -> None:
+def test_results_that_are_no_copies_are_not_frozen() -> None:
     plan = planned(lambda x, w: narrow(x) @ narrow(w), torch.randn(8, 1024), torch.randn(1024, 1024))
     frozen = frozen_plan(plan)
     (kernel,) = frozen.kernels
     (phase,) = kernel.phases
     (store,) = phase.statements
     added = replace(store, mode="add")  # type: ignore[call-arg]
-    assert not kept_copies(
+    assert not frozen_copies(
         replace(frozen, kernels=(replace(kernel, phases=(replace(phase, statements=(added,)),)),))
     )
 
@@ -169,16 +169,16 @@ class Copier:
 
 
 SIZE = 3000
-COPY = KeptCopy(0, 0, (f32, f32), (0, 0), (SIZE,), ((1,), (1,)))
+COPY = FrozenCopy(0, 0, (f32, f32), (0, 0), (SIZE,), ((1,), (1,)))
 
 
-def kept(function: Copier, module: Module, **options: Any) -> KeptCopies:
-    return KeptCopies(function, (COPY,), module.copies, raise_failure, **options)
+def frozen_copies_of(function: Copier, module: Module, **options: Any) -> FrozenCopies:
+    return FrozenCopies(function, (COPY,), module.copies, raise_failure, **options)
 
 
-def test_copies_are_kept_until_the_host_or_the_device_sees_a_change(stream: Stream) -> None:
+def test_copies_are_reused_until_the_host_or_the_device_sees_a_change(stream: Stream) -> None:
     weight, function, module = torch.randn(SIZE), Copier(), Module()
-    copies = kept(function, module)
+    copies = frozen_copies_of(function, module)
     first = copies([weight])[0]
     assert copies([weight])[0] is first and function.calls == 1
     weight.data.mul_(2)
@@ -195,7 +195,7 @@ def test_copies_are_kept_until_the_host_or_the_device_sees_a_change(stream: Stre
 
 def test_small_tensors_are_compared_whole(stream: Stream) -> None:
     weight, function, module = torch.zeros(900), Copier(), Module()
-    copies = KeptCopies(function, (replace(COPY, sizes=(900,)),), module.copies, raise_failure)
+    copies = FrozenCopies(function, (replace(COPY, sizes=(900,)),), module.copies, raise_failure)
     copies([weight])
     weight.data[431] = 1.0
     assert torch.equal(copies([weight])[0], weight) and function.calls == 1
@@ -203,7 +203,7 @@ def test_small_tensors_are_compared_whole(stream: Stream) -> None:
 
 def test_other_streams_and_captures_make_their_own(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     weight, function, module = torch.randn(SIZE), Copier(), Module()
-    copies = kept(function, module)
+    copies = frozen_copies_of(function, module)
     first = copies([weight])[0]
     stream.cuda_stream = 2
     assert copies([weight])[0] is not first and copies([weight])[0] is not first and function.calls == 3
@@ -215,29 +215,29 @@ def test_other_streams_and_captures_make_their_own(stream: Stream, monkeypatch: 
 
 def test_copies_of_frozen_parameters_are_never_made_again(stream: Stream) -> None:
     weight, function, module = torch.randn(SIZE), Copier(), Module()
-    copies = kept(function, module, frozen=True)
+    copies = frozen_copies_of(function, module, frozen=True)
     first = copies([weight])[0]
     with torch.no_grad():
         weight.add_(1)
     assert copies([weight])[0] is first and (function.calls, module.calls) == (1, 0)
 
 
-def test_tensors_without_versions_and_modules_that_cannot_keep(stream: Stream) -> None:
+def test_tensors_without_versions_and_modules_that_cannot_copy(stream: Stream) -> None:
     function, module = Copier(), Module()
     with torch.inference_mode():
         weight = torch.randn(SIZE)
-    copies = kept(function, module)
+    copies = frozen_copies_of(function, module)
     copies([weight])
     copies([weight])
     assert (function.calls, module.calls) == (2, 0)
-    other = KeptCopies(function, (COPY,), lambda words, copies: None, raise_failure)
+    other = FrozenCopies(function, (COPY,), lambda words, copies: None, raise_failure)
     plain = torch.randn(SIZE)
     assert torch.equal(other([plain])[0], plain) and torch.equal(other([plain])[0], plain)
 
 
 def test_copies_live_no_longer_than_their_parameters(stream: Stream) -> None:
     weight, function, module = torch.randn(SIZE), Copier(), Module()
-    copies = kept(function, module)
+    copies = frozen_copies_of(function, module)
     copies([weight])
     assert len(copies._entries) == 1
     del weight
@@ -251,7 +251,7 @@ def test_a_failure_is_reported_and_the_region_computed(stream: Stream) -> None:
     def fails(words: Sequence[int], copies: Sequence[MemoryCopy]) -> Callable[[], None]:
         raise RuntimeError("no memory")
 
-    copies = KeptCopies(function, (COPY,), fails, lambda error, text: told.append(f"{error}: {text}"))
+    copies = FrozenCopies(function, (COPY,), fails, lambda error, text: told.append(f"{error}: {text}"))
     weight = torch.randn(SIZE)
     assert torch.equal(copies([weight])[0], weight)
     assert told == ["no memory: the frozen region is computed in every call"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from litz.devices import is_gpu
-from litz.host.program import KeptCopy
+from litz.host.program import FrozenCopy
 from litz_ir.dtypes import DType
 from litz_ir.loops import Axis, Ref, Value
 from litz_ir.plan import Allocate, Free, Kernel, Launch, Plan, RegionStep, Statement, Store, invocations_of
@@ -17,12 +17,12 @@ MAX_RANK = 4
 """Most dimensions of a copy."""
 
 
-def kept_copies(plan: Plan) -> tuple[KeptCopy, ...]:
+def frozen_copies(plan: Plan) -> tuple[FrozenCopy, ...]:
     """Return a plan's results as copies of its inputs; empty where one of them is computed in another way."""
     kernels = {kernel.name: kernel for kernel in plan.kernels}
     inputs = {each.name: number for number, each in enumerate(plan.inputs) if isinstance(each, Value)}
     outputs = {each.name: number for number, each in enumerate(plan.outputs) if isinstance(each, Ref)}
-    found: dict[int, KeptCopy] = {}
+    found: dict[int, FrozenCopy] = {}
     for step in plan.steps:
         if isinstance(step, Launch):
             for each in _launched(kernels[step.kernel], step.buffers):
@@ -36,13 +36,13 @@ def kept_copies(plan: Plan) -> tuple[KeptCopy, ...]:
     return tuple(found[number] for number in sorted(found)) if complete else ()
 
 
-def keeps_copies(plan: Plan, kind: str) -> bool:
+def has_frozen_copies(plan: Plan, kind: str) -> bool:
     """Report whether a plan has a frozen region on GPUs of a kind whose results are copies."""
     steps = (each for each in plan.steps if isinstance(each, RegionStep) and each.kind == "frozen")
     own = [
         each for each in steps if all(plan.placement(name).type.device.kind == kind for name in each.results)
     ]
-    return is_gpu(kind) and any(kept_copies(plan.subplan(name)) for each in own for name in each.plans)
+    return is_gpu(kind) and any(frozen_copies(plan.subplan(name)) for each in own for name in each.plans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class _Stored:
     dtypes: Mapping[str, DType]
     """Dtype of each parameter."""
 
-    def copy(self, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> KeptCopy | None:
+    def copy(self, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> FrozenCopy | None:
         """Return the statement as a copy; ``None`` for others."""
         store = self.statement
         if not isinstance(store, Store) or store.mode != "set":
@@ -81,7 +81,7 @@ class _Stored:
         if begin is None or end is None or any(0 in pair for pair in strides) or len(sizes) > MAX_RANK:
             return None
         sides = tuple(each for each, _ in strides), tuple(each for _, each in strides)
-        return KeptCopy(
+        return FrozenCopy(
             source, target, (load.dtype, self.dtypes[store.buffer]), (begin, end), tuple(sizes), sides
         )
 

@@ -135,7 +135,7 @@ class _Loaded:
     """Pointers that Triton adds after the arguments of the source."""
 
 
-class CopyKeeper:
+class CopyLauncher:
     """Both kernels, loaded on a device by its ``driver``. ``stream`` returns the handle of the current stream."""
 
     def __init__(
@@ -145,7 +145,7 @@ class CopyKeeper:
         self._stream = stream
         self._kernels = {name: self._loaded(compiled[name]) for name in (COMPARE, COPY)}
 
-    def keep(
+    def copies(
         self, words: Sequence[int], copies: Sequence[MemoryCopy], memory: Callable[[list[int]], Any]
     ) -> Callable[[], None]:
         """Return the function that ``CopyingModule.copies`` describes; ``memory`` makes a tensor of ``i64`` numbers.
@@ -154,10 +154,10 @@ class CopyKeeper:
         """
         addresses, table = memory(list(words)), memory([each for copy in copies for each in table_row(copy)])
         values, changed = memory([0] * -(-len(words) // 2)), memory([0])
-        held = (addresses, table, values, changed)
+        referenced = (addresses, table, values, changed)
         stamps, first = itertools.count(1), [True]
         compared = -(-len(words) // WORDS)
-        at, rows, before, flag = (each.data_ptr() for each in held)
+        at, rows, before, flag = (each.data_ptr() for each in referenced)
 
         def again() -> None:
             stamp = next(stamps)
@@ -167,7 +167,7 @@ class CopyKeeper:
                 return
             self._launch(COPY, COPYING_BLOCKS, (rows, flag, stamp, len(copies)))
 
-        again.memory = held  # type: ignore[attr-defined]  # lives as long as the function
+        again.memory = referenced  # type: ignore[attr-defined]  # lives as long as the function
         return again
 
     def _launch(self, name: str, count: int, values: Sequence[int]) -> None:

@@ -19,7 +19,7 @@ from litz_codegen_triton.capabilities import COPY_KINDS, chip_capabilities
 from litz_codegen_triton.emit import KernelSource
 from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_codegen_triton.runtime.driver import INVALID_CONTEXT
-from litz_codegen_triton.runtime.kept_copies import COMPARE, COPY, CopyKeeper, copying_sources, table_row
+from litz_codegen_triton.runtime.frozen_copies import COMPARE, COPY, CopyLauncher, copying_sources, table_row
 from litz_codegen_triton.target import CudaTarget
 from litz_ir.dtypes import bf16, f32, f64
 from litz_ir.errors import KernelError
@@ -30,7 +30,7 @@ WEIGHT = MemoryCopy(1000, 2000, (f32, bf16), (6, 4), ((4, 1), (1, 6)))
 
 @pytest.mark.timeout(120)
 def test_kernels_copy_again_what_changed_and_leave_the_rest(tmp_path: Path) -> None:
-    program = Path(__file__).with_name("triton_kept_copies.py")
+    program = Path(__file__).with_name("triton_frozen_copies.py")
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     run = subprocess.run(
         [sys.executable, str(program), str(tmp_path)],
@@ -92,18 +92,18 @@ class Driver:
         return f"error {code}"
 
 
-def keeper(driver: Driver) -> CopyKeeper:
-    """Return a keeper whose binaries have two hidden pointers each."""
+def launcher(driver: Driver) -> CopyLauncher:
+    """Return a launcher whose binaries have two hidden pointers each."""
     compiled = {
         name: CompiledKernel(name, b"", name, warps=4, shared_bytes=0, parameters=count + 2)
         for name, count in ((COMPARE, 5), (COPY, 4))
     }
-    return CopyKeeper(compiled, driver, lambda: 77)  # type: ignore[arg-type]  # a driver of tests
+    return CopyLauncher(compiled, driver, lambda: 77)  # type: ignore[arg-type]  # a driver of tests
 
 
 def test_the_first_call_compares_and_later_ones_copy_too() -> None:
     driver = Driver()
-    again = keeper(driver).keep(list(range(0, 8400, 4)), [WEIGHT, WEIGHT], torch.tensor)
+    again = launcher(driver).copies(list(range(0, 8400, 4)), [WEIGHT, WEIGHT], torch.tensor)
     again()
     again()
     (first, second, third) = driver.launches
@@ -117,7 +117,7 @@ def test_the_first_call_compares_and_later_ones_copy_too() -> None:
 
 def test_errors_of_the_driver() -> None:
     lost = Driver([INVALID_CONTEXT])
-    keeper(lost).keep([0], [WEIGHT], torch.tensor)()
+    launcher(lost).copies([0], [WEIGHT], torch.tensor)()
     assert (len(lost.launches), lost.made_current) == (2, 1)
     with pytest.raises(KernelError, match="launching litz_compare_words: error 9"):
-        keeper(Driver([9])).keep([0], [WEIGHT], torch.tensor)()
+        launcher(Driver([9])).copies([0], [WEIGHT], torch.tensor)()

@@ -1,4 +1,4 @@
-"""Copies of parameters on a GPU that are kept from call to call: weights in another dtype or layout."""
+"""Copies of parameters on a GPU that are reused from call to call: weights in another dtype or layout."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _LEAST_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class KeepParameterCopies:
+class FreezeParameterCopies:
     """Move copies of parameters on a GPU into the frozen region, whose results are reused from call to call.
 
     Under autocast these are the weights that a library reads: cast, padded or laid out in another way, unless the
     graph returns them. The host has them made again, in stream order, where a parameter has changed.
     """
 
-    name: str = "keep-parameter-copies"
+    name: str = "freeze-parameter-copies"
     """The name of the pass."""
     ulp: int = 0
     """The bound on changed results, in ULP."""
@@ -49,10 +49,10 @@ class KeepParameterCopies:
         first = min((each.results[0].type.device for each in copies.values()), key=str, default=None)
         own = {name for name, each in copies.items() if each.results[0].type.device == first}
         read = {name for each in region.others if each.name not in own for name in each.reads}
-        kept = [found.composed[name] for name in copies if name in own & read]
-        if sum(map(found.read_bytes, kept)) < _LEAST_BYTES:
+        chosen = [found.composed[name] for name in copies if name in own & read]
+        if sum(map(found.read_bytes, chosen)) < _LEAST_BYTES:
             return data
-        for each in kept:
+        for each in chosen:
             region.compute(each)
             region.result(each.name, each.results[0].type)
             context.decide(Decision("library", each.name, "freeze", reasons.LIBRARY_FROZEN))
@@ -72,7 +72,7 @@ class _Copies:
         """The loops by result, each reading its parameter itself."""
 
     def visit(self, operation: Operation) -> bool:
-        """Return whether an operation copies a parameter, or such a copy, and may be kept."""
+        """Return whether an operation copies a parameter, or such a copy, and may be frozen."""
         if not isinstance(operation, Pointwise) or operation.token or len(operation.results) != 1:
             return False
         (result,), (body,) = operation.results, operation.bodies

@@ -1,6 +1,6 @@
 """The kernels that keep copies of memory, in Triton's interpreter.
 
-``TRITON_INTERPRET=1 python triton_kept_copies.py FOLDER`` prints a line of JSON: after each call, whether copying was
+``TRITON_INTERPRET=1 python triton_frozen_copies.py FOLDER`` prints a line of JSON: after each call, whether copying was
 asked for, and whether each copy has the elements of its source.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from litz_codegen_triton.emit import KernelSource
-from litz_codegen_triton.runtime.kept_copies import COMPARE, COPY, WORDS, copying_sources, table_row
+from litz_codegen_triton.runtime.frozen_copies import COMPARE, COPY, WORDS, copying_sources, table_row
 from litz_codegen_triton.runtime.modules import load_function
 from litz_ir.dtypes import DType, bf16, f16, f32
 from litz_ir.target import MemoryCopy

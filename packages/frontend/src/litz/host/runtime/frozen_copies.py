@@ -9,7 +9,7 @@ import numpy
 import torch
 
 from litz.devices import gpu
-from litz.host.program import KeptCopy
+from litz.host.program import FrozenCopy
 from litz.host.runtime.frozen_results import NOT_FROZEN, StoredResults, compared_positions
 from litz_ir.target import FailureCallback, MemoryCopy
 
@@ -20,7 +20,7 @@ Copies = Callable[[Sequence[int], Sequence[MemoryCopy]], Callable[[], None] | No
 """``CopyingModule.copies`` of the device's module."""
 
 
-class KeptCopies:
+class FrozenCopies:
     """Copies of parameters on a GPU, which a function makes, and which are made again only where one changed.
 
     Another object, another address and a higher version counter are seen by the host, which calls the function. What
@@ -33,7 +33,7 @@ class KeptCopies:
     def __init__(
         self,
         function: Callable[[list[Any]], Sequence[Any]],
-        copies: Sequence[KeptCopy],
+        copies: Sequence[FrozenCopy],
         module: Copies,
         report: FailureCallback,
         frozen: bool = False,
@@ -45,9 +45,9 @@ class KeptCopies:
         self._frozen = frozen
         self._entries: dict[tuple[int, ...], _Entry] = {}
 
-    def computed_by(self, function: Callable[[list[Any]], Sequence[Any]]) -> KeptCopies:
+    def computed_by(self, function: Callable[[list[Any]], Sequence[Any]]) -> FrozenCopies:
         """Return these copies for another form of the same function, which makes them where they are missing."""
-        made = KeptCopies(function, self._copies, self._module, self._report, self._frozen)
+        made = FrozenCopies(function, self._copies, self._module, self._report, self._frozen)
         made._entries = self._entries
         return made
 
