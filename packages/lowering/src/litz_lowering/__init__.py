@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from litz_lowering.contexts.options import LoweringOptions
     from litz_lowering.contexts.origins import origin_of
     from litz_lowering.contexts.values import Declined, Tensor
+    from litz_lowering.decompose.whole_gradients import whole_gradients
     from litz_lowering.driver import lower
     from litz_lowering.fx_passes.aten_graph import AtenGraph
     from litz_lowering.fx_passes.pipeline import remove_no_ops
@@ -50,6 +51,7 @@ __all__ = [
     "remove_no_ops",
     "rule",
     "torch_dtype",
+    "whole_gradients",
 ]
 
 _MODULES: Mapping[str, str] = MappingProxyType(
@@ -73,6 +75,7 @@ _MODULES: Mapping[str, str] = MappingProxyType(
         "rule": "litz_lowering.tables",
         "Tensor": "litz_lowering.contexts.values",
         "torch_dtype": "litz_lowering.types.torch_types",
+        "whole_gradients": "litz_lowering.decompose.whole_gradients",
     }
 )
 """The module that defines each public name, imported when the name is first used: a graph from a cache is not lowered.

@@ -13,6 +13,7 @@ from torch._functorch.aot_autograd import aot_module_simplified
 from torch._logging._internal import trace_log
 from torch.fx import GraphModule
 
+import litz_lowering
 from litz.capture.aot import CompileSession
 from litz.capture.artifact_logs import forms_shown
 from litz.capture.attention_masks import select_rows
@@ -56,17 +57,18 @@ def _compile_flat(session: CompileSession, gm: GraphModule, inputs: Sequence[Any
     """Trace and divide a module of flat inputs, and compile the results in the session."""
     # The helper in torch._dynamo.backends.common imports debugging tools, which takes 0.1 seconds.
     counters["aot_autograd"]["total"] += 1
-    compiled = aot_module_simplified(
-        gm,
-        inputs,
-        fw_compiler=partial(session.compile, kind="forward"),
-        bw_compiler=partial(_compile_backward, session),
-        inference_compiler=partial(session.compile, kind="inference"),
-        decompositions=traced_decompositions(session.config, inputs),
-        partition_fn=session.partition,
-        keep_inference_input_mutations=True,
-        ignore_shape_env=session.specialised,
-    )
+    with litz_lowering.whole_gradients():
+        compiled = aot_module_simplified(
+            gm,
+            inputs,
+            fw_compiler=partial(session.compile, kind="forward"),
+            bw_compiler=partial(_compile_backward, session),
+            inference_compiler=partial(session.compile, kind="inference"),
+            decompositions=traced_decompositions(session.config, inputs),
+            partition_fn=session.partition,
+            keep_inference_input_mutations=True,
+            ignore_shape_env=session.specialised,
+        )
     counters["aot_autograd"]["ok"] += 1
     wrapped: Callable[..., Any] = disable(compiled, reason="it is compiled")
     plain = session.plain

@@ -28,8 +28,8 @@ POINTWISE = """
 LOSSES = """
     mse_loss mse_loss_backward smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward
     binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits soft_margin_loss
-    soft_margin_loss_backward multi_margin_loss multilabel_margin_loss_forward nll_loss_forward nll_loss_backward
-    nll_loss2d_forward nll_loss2d_backward
+    soft_margin_loss_backward multi_margin_loss nll_loss_forward nll_loss_backward nll_loss2d_forward
+    nll_loss2d_backward
 """.split()
 NORMS = """
     native_group_norm_backward _fused_rms_norm_backward renorm norm linalg_vector_norm _weight_norm_interface
