@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from litz_ir.device import CPU
 from litz_ir.dtypes import DType, b1, compute_dtype
 from litz_ir.scalar import Expr, build
 from litz_ir.symbols import Size
@@ -191,7 +192,10 @@ def embedding_dense_backward(
     padding_idx: Size,
     scale_grad_by_freq: bool,
 ) -> Tensor:
-    """Gradient of ``embedding``: each row of ``grad`` is added to the row that was read."""
+    """Gradient of ``embedding``: each row of ``grad`` is added to the row that was read.
+
+    A CPU rounds after each addition, as eager does there: a table of sums in ``f32`` is twice as large as the result.
+    """
     wide = compute_dtype(grad.dtype)
     frequencies = occurrences(ctx, indices, num_weights, wide) if scale_grad_by_freq else None
 
@@ -206,12 +210,15 @@ def embedding_dense_backward(
         counts = build.op("ne", indices.load(axes[: indices.rank]), padding)
         return build.masked(counts, value, build.const(0, wide))
 
+    rounds = grad.device == CPU and wide != grad.dtype
     blank = zeros(ctx, ctx.temporary(wide, ctx.output.shape))
     found = advanced(ctx, blank.shape, [indices], wrap=False)
     gathered = _gathered(ctx, blank, found, body, signed=False)
     if gathered is not None:
         return gathered
-    if wide == grad.dtype:
+    if rounds:
+        blank = zeros(ctx, ctx.temporary(grad.dtype, ctx.output.shape))
+    if blank.dtype == grad.dtype:
         return ctx.scatter(blank, grad.shape, found.index, body, mode="add")
     total = ctx.scatter(blank, grad.shape, found.index, body, mode="add", type=blank.type, name="total")
     return ctx.pointwise(total.load)

@@ -13,7 +13,7 @@ from litz_ir.device import CPU
 from litz_ir.dtypes import DType, compute_dtype, i64
 from litz_ir.loops import TensorType
 from litz_ir.scalar import Expr, build
-from litz_ir.symbols import Size, Term, add, mul, product, summands
+from litz_ir.symbols import Size, Term, add, floordiv, mod, mul, product, summands
 from litz_lowering.contexts.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.contexts.registry import rule
 from litz_lowering.expressions.index_maps import flatten
@@ -343,4 +343,40 @@ def unfold_backward(
     if windows.cover == 1:
         return ctx.pointwise(lambda point: body(point, (0,)))
     total = ctx.reduction("sum", body, (windows.cover,), (ctx.temporary(wide, kind.shape),), ("total",))[0]
+    return ctx.pointwise(total.load)
+
+
+@rule("aten.col2im.default")
+def col2im(
+    ctx: LoweringContext, x: Tensor, output_size: Sequence[Size], kernel_size: Sequence[int],
+    dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int],
+) -> Tensor | Declined:  # fmt: skip
+    """Sum of the columns' elements that windows have at each point."""
+    if any(isinstance(value, Term) for row in (kernel_size, dilation, padding, stride) for value in row):
+        return _SYMBOLIC
+    windows: list[Strided] = []
+    for size, k, d, p, s in zip(output_size, kernel_size, dilation, padding, stride, strict=True):
+        count = add(floordiv(add(size, 2 * p - d * (k - 1) - 1), s), 1)
+        windows.append(Strided(size, count, k, s, p, d))
+    wide, kind = compute_dtype(x.dtype), ctx.output
+
+    def body(point: Axes, numbers: Axes) -> Expr:
+        *lead, channel = point[:-2]
+        column: Size = channel
+        window: Size = 0
+        conditions: list[Expr] = []
+        for w, element, number in zip(windows, point[-2:], numbers, strict=True):
+            offset = add(mod(add(element, w.padding), w.stride), mul(number, w.stride))
+            column = add(mul(column, w.kernel), floordiv(offset, w.dilation))
+            window = add(mul(window, w.count), w.covering(element, number))
+            conditions += w.covers(element, number)
+            if w.dilation > 1:
+                conditions.append(build.op("eq", build.index(mod(offset, w.dilation)), build.index(0)))
+        value = build.cast(x.load((*lead, column, window)), wide)
+        return build.masked(build.logical_and(*conditions), value, build.const(0, wide))
+
+    over = [w.cover for w in windows]
+    if all(cover == 1 for cover in over):
+        return ctx.pointwise(lambda point: body(point, (0, 0)))
+    (total,) = ctx.reduction("sum", body, over, (ctx.temporary(wide, kind.shape),), ("total",))
     return ctx.pointwise(total.load)
