@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,6 +35,21 @@ _SYMBOLIC = Declined("antialiased resizing needs static sizes")
 
 
 @dataclass(frozen=True, slots=True)
+class _Tap:
+    """A term of a weighted sum along a dimension."""
+
+    index: Size
+    """Index of the element."""
+    weight: Num
+    inside: Num
+    """True where the element belongs to the sum."""
+
+
+_Taps = Callable[[Size, Size], _Tap]
+"""Function from an index of the sums and a step to the term."""
+
+
+@dataclass(frozen=True, slots=True)
 class _ResamplingWindow:
     """Window of elements along dimension ``d`` over which each result is a weighted mean."""
 
@@ -50,6 +65,8 @@ class _ResamplingWindow:
     mode: str
     dtype: DType
     """Dtype in which weights are computed."""
+    backward: bool
+    """True in the gradient, for which eager rounds differences to the dtype; both round where windows begin."""
 
     @property
     def support(self) -> float:
@@ -65,73 +82,74 @@ class _ResamplingWindow:
         """Centre of the window of result ``i``, rounded to the dtype as in eager."""
         return ((f.index(i).to(f64) + 0.5) * self.scale).to(self.dtype).to(f64)
 
+    def rounded(self, difference: Num) -> Num:
+        """A difference from a centre, as eager's gradient rounds it."""
+        return difference.to(self.dtype).to(f64) if self.backward else difference
+
     def first(self, i: Size) -> Num:
         """First element in the window of result ``i``."""
-        return f.maximum((self.centre(i) - self.support + 0.5).to(i64), 0)
+        return f.maximum((self.rounded(self.centre(i) - self.support) + 0.5).to(i64), 0)
 
-    def element(self, i: Size, step: Size) -> tuple[Size, Num]:
-        """Index of element ``step`` in the window of result ``i``, and its weight; the weight is zero outside the
-        window."""
+    def end(self, i: Size) -> Num:
+        """Element after the last one in the window of result ``i``."""
+        return f.minimum((self.rounded(self.centre(i) + self.support) + 0.5).to(i64), self.size)
+
+    def element(self, i: Size, step: Size) -> _Tap:
+        """Element ``step`` in the window of result ``i``."""
         here = self.first(i) + f.index(step)
-        end = f.minimum((self.centre(i) + self.support + 0.5).to(i64), self.size)
-        distance = (here.to(f64) - self.centre(i) + 0.5) / max(self.scale, 1.0)
-        weight = _KERNELS[self.mode][1](distance.to(self.dtype))
         index = self.ctx.indirect(here.expr, self.size, check="clamped")
-        return index, f.where(here < end, weight, 0)
+        return _Tap(index, self.weight(i, here), here < self.end(i))
 
-    def stored(self) -> tuple[Tensor, Tensor]:
-        """Store the elements of each window, as ``i32``, and their shares, by step and result."""
-        norms, ctx, shape = self.norms(), self.ctx, (self.reach, self.count)
-
-        def position(axes: Axes) -> Expr:
-            return f.minimum(self.first(axes[1]) + f.index(axes[0]), self.size - 1).to(i32).expr
-
-        def share(axes: Axes) -> Expr:
-            return (self.element(axes[1], axes[0])[1] / Num(norms.load((axes[1],)))).expr
-
-        positions = ctx.pointwise(position, ctx.temporary(i32, shape), f"position{self.d}")
-        return positions, ctx.pointwise(share, ctx.temporary(self.dtype, shape), f"share{self.d}")
+    def weight(self, i: Size, here: Num) -> Num:
+        """Weight of an element in the window of result ``i``, and some number outside the window."""
+        distance = (self.rounded(here.to(f64) - self.centre(i)) + 0.5) / max(self.scale, 1.0)
+        return _KERNELS[self.mode][1](distance.to(self.dtype))
 
     def norms(self) -> Tensor:
         """Sum of the weights of each result."""
         kind = self.ctx.temporary(self.dtype, (self.count,))
-        return self.ctx.reduction(
-            "sum", lambda i, r: self.element(i[0], r[0])[1].expr, (self.reach,), (kind,), (f"norm{self.d}",)
-        )[0]
+
+        def weight(outer: Axes, inner: Axes) -> Expr:
+            tap = self.element(outer[0], inner[0])
+            return f.where(tap.inside, tap.weight, 0).expr
+
+        return self.ctx.reduction("sum", weight, (self.reach,), (kind,), (f"norm{self.d}",))[0]
 
     def resized(self, x: Tensor) -> Tensor:
         """Resize this dimension of ``x``."""
-        shape = [*x.shape]
-        shape[self.d] = self.count
-        # A GPU computes weights faster than it starts a kernel for them.
-        stored = self.stored() if x.device == CPU else None
-        norms = self.norms() if stored is None else stored[1]
+        norms = self.norms()
 
-        def tap(i: Size, step: Size) -> tuple[Size, Num]:
-            if stored is None:
-                index, weight = self.element(i, step)
-                return index, weight / Num(norms.load((i,)))
-            position, share = stored[0].load((step, i)), Num(stored[1].load((step, i)))
-            return self.ctx.indirect(position, self.size, check="assumed"), share
+        def tap(i: Size, step: Size) -> _Tap:
+            found = self.element(i, step)
+            return replace(found, weight=found.weight / Num(norms.load((i,))))
 
-        def body(outer: Axes, inner: Axes) -> Expr:
-            index, share = tap(outer[self.d], inner[0])
-            element = x.load((*outer[: self.d], index, *outer[self.d + 1 :]))
-            return (Num(build.cast(element, self.dtype)) * share).expr
+        if x.device == CPU:  # a GPU computes weights faster than it starts a kernel for them
 
-        kind = self.ctx.temporary(self.dtype, shape)
-        return self.ctx.reduction("sum", body, (self.reach,), (kind,), (f"along{self.d}",))[0]
+            def number(axes: Axes) -> Expr:
+                return (self.end(axes[0]) - self.first(axes[0])).to(i32).expr
+
+            def position(axes: Axes) -> Expr:
+                return f.minimum(self.first(axes[1]) + f.index(axes[0]), self.size - 1).to(i32).expr
+
+            numbers = self.ctx.pointwise(number, self.ctx.temporary(i32, (self.count,)), f"number{self.d}")
+            tap = self.stored(numbers, position, tap, self.reach, self.size)
+        return self.summed(x, tap, self.reach, self.count, f"along{self.d}")
 
     def returned(self, grad: Tensor) -> Tensor:
         """Gradient of the input of :meth:`resized`."""
+        return self.gathered(grad) if grad.device == CPU else self.scattered(grad)
+
+    def scattered(self, grad: Tensor) -> Tensor:
+        """Add the shares of each result to the elements of its window."""
         norms, shape = self.norms(), [*grad.shape]
         shape[self.d] = self.size
 
         def index(axes: Axes) -> list[Size]:
-            return [*axes[: self.d], self.element(axes[self.d], axes[-1])[0], *axes[self.d + 1 : -1]]
+            return [*axes[: self.d], self.element(axes[self.d], axes[-1]).index, *axes[self.d + 1 : -1]]
 
         def body(axes: Axes) -> Expr:
-            share = self.element(axes[self.d], axes[-1])[1] / Num(norms.load((axes[self.d],)))
+            tap = self.element(axes[self.d], axes[-1])
+            share = f.where(tap.inside, tap.weight, 0) / Num(norms.load((axes[self.d],)))
             return (Num(build.cast(grad.load(axes[:-1]), self.dtype)) * share).expr
 
         kind = self.ctx.temporary(self.dtype, shape)
@@ -140,10 +158,90 @@ class _ResamplingWindow:
             zeros(self.ctx, kind), over, index, body, mode="add", type=kind, name=f"from{self.d}"
         )
 
+    def gathered(self, grad: Tensor) -> Tensor:
+        """Sum, at each element, the shares of the results whose windows have it, which are adjacent."""
+        norms, ctx = self.norms(), self.ctx
+        bounds = ctx.temporary(i32, (self.size,))
+
+        def below(bound: Callable[[Size], Num], reached: int, name: str) -> Tensor:
+            """Number of results whose windows begin or end up to an element."""
+
+            def counts(outer: Axes, inner: Axes) -> Expr:
+                return (bound(inner[0]) <= f.index(outer[0]) + reached).to(i32).expr
+
+            return ctx.reduction("sum", counts, (self.count,), (bounds,), (f"{name}{self.d}",))[0]
+
+        ended, begun = below(self.end, 0, "ended"), below(self.first, 0, "begun")
+        numbers = ctx.pointwise(
+            lambda axes: (Num(begun.load(axes)) - Num(ended.load(axes))).expr, bounds, f"number{self.d}"
+        )
+
+        def position(axes: Axes) -> Expr:
+            last = f.index(axes[0]) + Num(ended.load((axes[1],))).to(i64)
+            return f.minimum(last, self.count - 1).to(i32).expr
+
+        def tap(element: Size, step: Size) -> _Tap:
+            result = ctx.indirect(position((step, element)), self.count, check="assumed")
+            share = self.weight(result, f.index(element)) / Num(norms.load((result,)))
+            return _Tap(result, share, f.index(step) < Num(numbers.load((element,))).to(i64))
+
+        longest = self.longest()
+        return self.summed(
+            grad,
+            self.stored(numbers, position, tap, longest, self.count),
+            longest,
+            self.size,
+            f"from{self.d}",
+        )
+
+    def longest(self) -> int:
+        """Largest number of results whose windows have one element."""
+        wide = np.dtype(np.float64 if self.dtype == f64 else np.float32)
+        centre = ((np.arange(self.count) + 0.5) * self.scale).astype(wide).astype(np.float64)
+        low, high = ((centre + way * self.support).astype(wide).astype(np.float64) + 0.5 for way in (-1, 1))
+        first, end = np.maximum(low.astype(np.int64), 0), np.minimum(high.astype(np.int64), self.size)
+        elements = np.arange(self.size)
+        begun = np.searchsorted(first, elements, side="right")
+        return max(int((begun - np.searchsorted(end, elements, side="right")).max()), 1)
+
+    def stored(
+        self, numbers: Tensor, position: Callable[[Axes], Expr], tap: _Taps, reach: int, size: int
+    ) -> _Taps:
+        """Store the positions, as ``i32``, and the shares, by step and result, for all channels."""
+        ctx, shape = self.ctx, (reach, numbers.shape[0])
+        positions = ctx.pointwise(position, ctx.temporary(i32, shape), f"position{self.d}")
+
+        def share(axes: Axes) -> Expr:
+            found = tap(axes[1], axes[0])
+            return f.where(found.inside, found.weight, 0).expr
+
+        shares = ctx.pointwise(share, ctx.temporary(self.dtype, shape), f"share{self.d}")
+
+        def read(i: Size, step: Size) -> _Tap:
+            index = ctx.indirect(positions.load((step, i)), size, check="assumed")
+            inside = f.index(step).to(i32) < Num(numbers.load((i,)))
+            return _Tap(index, Num(shares.load((step, i))), inside)
+
+        return read
+
+    def summed(self, x: Tensor, tap: _Taps, reach: int, count: int, name: str) -> Tensor:
+        """Weighted sums along this dimension of ``x``, which do not read what is outside a window."""
+        shape = [*x.shape]
+        shape[self.d] = count
+
+        def body(outer: Axes, inner: Axes) -> Expr:
+            found = tap(outer[self.d], inner[0])
+            element = x.load((*outer[: self.d], found.index, *outer[self.d + 1 :]))
+            product = Num(build.cast(element, self.dtype)) * found.weight
+            return build.masked(found.inside.expr, product.expr, build.const(0, self.dtype))
+
+        kind = self.ctx.temporary(self.dtype, shape)
+        return self.ctx.reduction("sum", body, (reach,), (kind,), (name,))[0]
+
 
 def _windows(
     ctx: LoweringContext, sizes: Sequence[Size], counts: Sequence[Size], corners: bool,
-    scales: Sequence[float | None], dtype: DType,
+    scales: Sequence[float | None], dtype: DType, *, backward: bool = False,
 ) -> list[_ResamplingWindow] | None:  # fmt: skip
     """Windows over both spatial dimensions; None where a size is symbolic."""
     mode = ctx.origin.operation.partition("_upsample_")[2].partition("2d")[0]
@@ -156,7 +254,7 @@ def _windows(
             scale = (size - 1) / (count - 1) if count > 1 else 0.0
         else:
             scale = 1 / factor if factor is not None and factor > 0 else size / count
-        found.append(_ResamplingWindow(ctx, d, size, count, float(wide.type(scale)), mode, dtype))
+        found.append(_ResamplingWindow(ctx, d, size, count, float(wide.type(scale)), mode, dtype, backward))
     return found
 
 
@@ -182,7 +280,9 @@ def resize_backward(
 ) -> Tensor | Declined:  # fmt: skip
     """Gradient of the resized input."""
     dtype = compute_dtype(grad.dtype)
-    windows = _windows(ctx, input_size[2:], output_size, align_corners, (scales_h, scales_w), dtype)
+    windows = _windows(
+        ctx, input_size[2:], output_size, align_corners, (scales_h, scales_w), dtype, backward=True
+    )
     if windows is None:
         return _SYMBOLIC
     for window in windows:
