@@ -39,3 +39,13 @@ def test_rows_are_added_by_registers() -> None:
     at = torch.randint(0, 6, (9,), generator=torch.Generator().manual_seed(0))
     agrees(program, x, at, y)
     assert lanes(program, x, at, y) != [None]
+
+
+def test_columns_are_added_row_by_row() -> None:
+    def program(x: torch.Tensor, at: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.index_add(1, at, y)
+
+    x, y = values(64, 6), values(64, 9)
+    at = torch.randint(0, 6, (9,), generator=torch.Generator().manual_seed(0))
+    agrees(program, x, at, y)
+    assert lanes(program, x, at, y) == [None]

@@ -122,10 +122,19 @@ def _vector_axis(
 
 
 def _combines_one_by_one(statement: Statement, axis: str) -> bool:
-    """Return True for a store that adds to elements which memory decides along an axis: two lanes may have one."""
-    if not isinstance(statement, Store) or statement.mode == "set":
+    """Return True for a store that adds to elements which memory decides along an axis, or which are not adjacent.
+
+    Two lanes may have one element, or each has a cache line of its own.
+    """
+    if (
+        not isinstance(statement, Store)
+        or statement.mode == "set"
+        or axis not in free_symbols(statement.offset)
+    ):
         return False
-    return any(axis in free_symbols(atom) for atom in indirects_in(statement.offset))
+    if any(axis in free_symbols(atom) for atom in indirects_in(statement.offset)):
+        return True
+    return coefficient(statement.offset, axis) != 1
 
 
 def _summed_axes(nest: LoopNest) -> frozenset[str]:

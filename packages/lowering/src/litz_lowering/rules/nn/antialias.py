@@ -119,10 +119,11 @@ class _ResamplingWindow:
         """Resize this dimension of ``x``."""
         norms = self.norms()
 
-        def tap(i: Size, step: Size) -> _Tap:
+        def computed(i: Size, step: Size) -> _Tap:
             found = self.element(i, step)
             return replace(found, weight=found.weight / Num(norms.load((i,))))
 
+        tap: _Taps = computed
         if x.device == CPU:  # a GPU computes weights faster than it starts a kernel for them
 
             def number(axes: Axes) -> Expr:
@@ -132,7 +133,7 @@ class _ResamplingWindow:
                 return f.minimum(self.first(axes[1]) + f.index(axes[0]), self.size - 1).to(i32).expr
 
             numbers = self.ctx.pointwise(number, self.ctx.temporary(i32, (self.count,)), f"number{self.d}")
-            tap = self.stored(numbers, position, tap, self.reach, self.size)
+            tap = self.stored(numbers, position, computed, self.reach, self.size)
         return self.summed(x, tap, self.reach, self.count, f"along{self.d}")
 
     def returned(self, grad: Tensor) -> Tensor:
