@@ -18,7 +18,7 @@ from litz_ir.symbols import Range, Size, add, cdiv, extent, free_symbols, mul, p
 KEYS = 64
 """The most keys of a block."""
 
-_FIRST_KEY = "attention.key"
+FIRST_KEY = "attention.key"
 """The symbol of the first key of a block."""
 _ROWS, _QUERIES, _KEYS, _VALUES, _SCORES, _SUMS = (
     f"attention.{name}" for name in ("rows", "queries", "keys", "values", "scores", "sums")
@@ -91,7 +91,7 @@ class AttentionWriter:
         for name, width in (each.axis for each in form.dots):
             context.axis_names.setdefault(name, context.names.exact(name))
             context.ranges[name] = extent(width)
-        context.ranges.update({FIRST_QUERY: Range(0, None), _FIRST_KEY: Range(0, None)})
+        context.ranges.update({FIRST_QUERY: Range(0, None), FIRST_KEY: Range(0, None)})
 
     def _key_of(self, number: int) -> str:
         """Return the array of the values of a sum: that of a dot's keys where they are the same elements."""
@@ -131,6 +131,15 @@ class AttentionWriter:
 
     def _arrays(self) -> None:
         """Declare the scratch arrays, which are known by names that no buffer has."""
+        sizes = self._scratch_sizes()
+        for name, size in sizes.items():
+            pointer = self.context.names.fresh(name.partition(".")[2])
+            self.context.scopes.line(f"alignas(64) float {pointer}[{size}];")
+            self.context.buffers[name] = BufferPointer(pointer, f32)
+        self.context.written |= sizes.keys()
+
+    def _scratch_sizes(self) -> dict[str, int]:
+        """Return the elements of each scratch array."""
         form, block = self.form, self.form.block
         widths = [each.axis[1] for each in form.dots]
         sizes = {f"{_ROWS}{number}": block * self.columns for number in range(len(form.sums))}
@@ -145,11 +154,7 @@ class AttentionWriter:
         sizes |= {f"{_OF_ROWS}{number}": block for number in range(len(self.of_rows))}
         if form.softmax is not None:
             sizes |= dict.fromkeys((_GREATEST, _TOTAL, _FACTORS), block)
-        for name, size in sizes.items():
-            pointer = self.context.names.fresh(name.partition(".")[2])
-            self.context.scopes.line(f"alignas(64) float {pointer}[{size}];")
-            self.context.buffers[name] = BufferPointer(pointer, f32)
-        self.context.written |= sizes.keys()
+        return sizes
 
     def _pointer(self, name: str) -> str:
         return self.context.buffers[name].pointer
@@ -243,11 +248,11 @@ class AttentionWriter:
         with context.scopes.block(
             f"for (int64_t {key} = 0; {key} < {size}; {key} += {self.block}) {{"
         ) as scope:
-            scope.axes[_FIRST_KEY] = key
+            scope.axes[FIRST_KEY] = key
             scope.conditional = True
             context.scopes.line(f"const int64_t {end} = minimum<int64_t>({size}, {key} + {self.block});")
             context.scopes.line(f"const int64_t {count} = {end} - {key};")
-            own = add(symbol(self.keys.name), mul(symbol(_FIRST_KEY), -1))
+            own = add(symbol(self.keys.name), mul(symbol(FIRST_KEY), -1))
             copied = self._copied()
             if copied:
                 with self._storing(*copied), self._loop(self.keys, key, end):

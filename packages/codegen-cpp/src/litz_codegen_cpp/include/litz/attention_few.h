@@ -1,7 +1,8 @@
-// Attention of R rows, fewer than a vector has lanes, by a block of keys at a time: keys and values are read once and in
-// order, so that memory is the limit. Lanes are the elements of a head; scores of a row are contiguous, ATTENTION_KEYS apart.
+// Attention of R rows, fewer than a vector has lanes, by a block of keys at a time: keys and values are read where they
+// are, once and in order, so that memory is the limit. Lanes are the elements of a head; scores of a row are contiguous,
+// ATTENTION_KEYS apart.
 //
-// Keys and values are `row` elements apart.
+// Keys and values are `row` elements apart, of float, bf16 or f16.
 //
 //   void attention_few_scores<R, E>(scores, keys, row, queries, n)
 //        scores[r][k] = sum over e of keys[k][e] * queries[r][e], k < n
@@ -11,129 +12,227 @@
 #ifndef LITZ_ATTENTION_FEW_H
 #define LITZ_ATTENTION_FEW_H
 #include "attention.h"
+#include "reduce.h"
 
 namespace litz {
 
 constexpr int ATTENTION_KEYS = 64;
+// Keys and values that are prefetched: 16 KB ahead, by rows, since those of a head may lie apart.
+template <int E, class T>
+constexpr int64_t attention_ahead = (16 << 10) / (E * int64_t(sizeof(T)));
+#if defined(LITZ_AVX512) || defined(__aarch64__)  // 32 registers
+constexpr int ATTENTION_FEW_ROWS = 6, ATTENTION_FEW_KEYS = 4, ATTENTION_FEW_SUMS = 24;
+#else
+constexpr int ATTENTION_FEW_ROWS = 4, ATTENTION_FEW_KEYS = 2, ATTENTION_FEW_SUMS = 8;
+#endif
+// Rows of a tile: those of all tiles are nearly equal.
+template <int R>
+constexpr int attention_few_tiles = (R + ATTENTION_FEW_ROWS - 1) / ATTENTION_FEW_ROWS;
 
 // The lanes [at, E) of a vector, other lanes 0; all of them in vectors but the last.
-template <int E>
-LITZ_FN vec<float> attention_element(const float* from, int64_t at) {
+template <int E, class T>
+LITZ_FN vec<float> attention_element(const T* from, int64_t at) {
   if constexpr (E % LITZ_LANES == 0) return load(from + at);
   else return load_partial(from + at, E - at);
 }
+template <int E, class T>
+constexpr bool attention_in_pairs = false;
+template <int E>
+constexpr bool attention_in_pairs<E, bf16> = E % (2 * LITZ_LANES) == 0;
 
-template <int KEYS, int E>
-LITZ_FN void attention_few_products(float* parts, const float* keys, int64_t stride, const float* query) {
-  vec<float> sums[KEYS] = {};
-  for (int64_t e = 0; e < E; e += LITZ_LANES) {
-    const vec<float> row = attention_element<E>(query, e);
+// The products of keys and rows lane by lane: parts[r][k], LITZ_LANES keys of a row next to one another.
+template <int ROWS, int KEYS, int E, bool FETCH, class T>
+LITZ_FN void attention_few_products(float* parts, const T* keys, int64_t row, const float* queries) {
+  constexpr bool PAIRS = attention_in_pairs<E, T>;
+  vec<float> sums[ROWS][KEYS] = {};
+  for (int64_t e = 0; e < E; e += PAIRS ? 2 * LITZ_LANES : LITZ_LANES) {
+    vec<float> key[KEYS], more[KEYS];
 #pragma GCC unroll 4
-    for (int k = 0; k < KEYS; ++k) sums[k] = mul_add(attention_element<E>(keys + k * stride, e), row, sums[k]);
-  }
+    for (int k = 0; k < KEYS; ++k) {
+      if constexpr (PAIRS) {
+        const auto both = load_pair((const bf16*)keys + k * row + e);
+        key[k] = both.lo, more[k] = both.hi;
+      } else {
+        key[k] = attention_element<E>(keys + k * row, e);
+      }
+      if constexpr (FETCH) __builtin_prefetch(keys + (k + attention_ahead<E, T>) * row + e);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; ++r) {
+      const vec<float> query = attention_element<E>(queries + r * E, e);
 #pragma GCC unroll 4
-  for (int k = 0; k < KEYS; ++k) store(parts + k * LITZ_LANES, sums[k]);
-}
-template <int R, int E>
-static void attention_few_scores(float* scores, const float* keys, int64_t row, const float* queries, int64_t n) {
-  alignas(64) float parts[ATTENTION_KEYS * LITZ_LANES], lanes[LITZ_LANES * ATTENTION_KEYS];
-  for (int64_t r = 0; r < R; ++r) {
-    int64_t k = 0;
-    for (; k + 4 <= n; k += 4) attention_few_products<4, E>(parts + k * LITZ_LANES, keys + k * row, row, queries + r * E);
-    for (; k < n; ++k) attention_few_products<1, E>(parts + k * LITZ_LANES, keys + k * row, row, queries + r * E);
-    transpose_tile(lanes, ATTENTION_KEYS, parts, LITZ_LANES, n, LITZ_LANES);
-    for (k = 0; k < n; k += LITZ_LANES) {
-      vec<float> sum = load(lanes + k);
-      for (int64_t lane = 1; lane < LITZ_LANES; ++lane) sum = sum + load(lanes + lane * ATTENTION_KEYS + k);
-      store(scores + r * ATTENTION_KEYS + k, sum);
+      for (int k = 0; k < KEYS; ++k) sums[r][k] = mul_add(key[k], query, sums[r][k]);
+      if constexpr (PAIRS) {
+        const vec<float> next = load(queries + r * E + e + LITZ_LANES);
+#pragma GCC unroll 4
+        for (int k = 0; k < KEYS; ++k) sums[r][k] = mul_add(more[k], next, sums[r][k]);
+      }
     }
   }
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; ++r)
+#pragma GCC unroll 4
+    for (int k = 0; k < KEYS; ++k) store(parts + (r * LITZ_LANES + k) * LITZ_LANES, sums[r][k]);
 }
 
-template <int R, int D>
-static bool attention_few_weights(float* scores, int64_t n, const float* values, int64_t stride, float* greatest,
+// Sums of the lanes of each vector, of halves of blocks of 2 D lanes at a time; vectors keep their order.
+template <int D, class V, int... I>
+LITZ_FN V attention_fold(V a, V b, indices<I...>) {
+  constexpr int n = int(sizeof...(I));
+  return permute(a, b, indices<(I / D * 2 * D + I % D)...>()) + permute(a, b, indices<(I / D * 2 * D + I % D + D)...>());
+}
+template <int D, class V>
+LITZ_FN V attention_folded(const float* parts) {
+  constexpr int n = lane_count<V>;
+  if constexpr (D == n) return raw_load<V>(parts);
+  else
+    return attention_fold<D>(attention_folded<2 * D, V>(parts), attention_folded<2 * D, V>(parts + n / (2 * D) * n),
+                             indices_to<n>());
+}
+// The sums of LITZ_LANES vectors in memory, a lane each.
+LITZ_FN vec<float> attention_lane_sums(const float* parts) {
+  if constexpr (is_wide<vec<float>>) {
+    alignas(64) float lanes[LITZ_LANES];
+    for (int k = 0; k < LITZ_LANES; ++k) {
+      lanes[k] = 0;
+      for (int i = 0; i < LITZ_LANES; ++i) lanes[k] += parts[k * LITZ_LANES + i];
+    }
+    return load(lanes);
+  } else {
+    return attention_folded<1, vec<float>>(parts);
+  }
+}
+
+template <int ROWS, int E, bool FETCH, class T>
+static __attribute__((noinline)) void attention_few_dots(float* scores, const T* keys, int64_t row, const float* queries, int64_t n) {
+  alignas(64) float parts[ROWS * LITZ_LANES * LITZ_LANES];
+  for (int64_t first = 0; first < n; first += LITZ_LANES) {
+    const T* from = keys + first * row;
+    const int64_t count = minimum<int64_t>(LITZ_LANES, n - first);
+    int64_t k = 0;
+    for (; k + ATTENTION_FEW_KEYS <= count; k += ATTENTION_FEW_KEYS)
+      attention_few_products<ROWS, ATTENTION_FEW_KEYS, E, FETCH>(parts + k * LITZ_LANES, from + k * row, row, queries);
+    for (; k < count; ++k) attention_few_products<ROWS, 1, E, FETCH>(parts + k * LITZ_LANES, from + k * row, row, queries);
+    for (int64_t i = k * LITZ_LANES; k < LITZ_LANES && i < LITZ_LANES * LITZ_LANES; ++i)
+      for (int r = 0; r < ROWS; ++r) parts[r * LITZ_LANES * LITZ_LANES + i] = 0;
+    for (int r = 0; r < ROWS; ++r) store(scores + r * ATTENTION_KEYS + first, attention_lane_sums(parts + r * LITZ_LANES * LITZ_LANES));
+  }
+}
+template <int R, int E, class T>
+LITZ_FN void attention_few_scores(float* scores, const T* keys, int64_t row, const float* queries, int64_t n) {
+  constexpr int TILES = attention_few_tiles<R>, ROWS = R / TILES, TALL = R % TILES;  // the first ones have a row more
+  if constexpr (TALL > 0) attention_few_dots<ROWS + 1, E, true>(scores, keys, row, queries, n);
+  else attention_few_dots<ROWS, E, true>(scores, keys, row, queries, n);
+  for (int tile = 1; tile < TALL; ++tile)
+    attention_few_dots<ROWS + 1, E, false>(scores + tile * (ROWS + 1) * ATTENTION_KEYS, keys, row, queries + tile * (ROWS + 1) * E, n);
+  for (int tile = TALL ? TALL : 1; tile < TILES; ++tile)
+    attention_few_dots<ROWS, E, false>(scores + (tile * ROWS + TALL) * ATTENTION_KEYS, keys, row, queries + (tile * ROWS + TALL) * E, n);
+}
+template <int D, class T>
+static bool attention_few_finite(const T* values, int64_t row, int64_t n) {
+  vec<float> products = broadcast<float>(0);  // those with 0, NaN for infinity
+  for (int64_t k = 0; k < n; ++k)
+    for (int64_t d = 0; d < D; d += LITZ_LANES)
+      products = mul_add(attention_element<D>(values + k * row, d), broadcast<float>(0), products);
+  return !any_true(ne(products, products));
+}
+template <int R, int D, class T>
+static bool attention_few_weights(float* scores, int64_t n, const T* values, int64_t stride, float* greatest,
                                   float* total, float* factors) {
   const float least = -__builtin_inff();
   const int64_t whole = (n + LITZ_LANES - 1) / LITZ_LANES * LITZ_LANES;
-  alignas(64) float lanes[LITZ_LANES];
-  float tops[R];
+  float tops[R], sums[R];
   bool any = false;
   for (int64_t r = 0; r < R; ++r) {
     float* row = scores + r * ATTENTION_KEYS;
     for (int64_t k = n; k < whole; ++k) row[k] = least;
-    vec<float> top = broadcast<float>(least);
-    for (int64_t k = 0; k < whole; k += LITZ_LANES) top = maximum(top, load(row + k));
-    store(lanes, top);
-    tops[r] = least;
-    for (int64_t lane = 0; lane < LITZ_LANES; ++lane) tops[r] = maximum(tops[r], lanes[lane]);
+    vec<float> top = load(row);
+    for (int64_t k = LITZ_LANES; k < whole; k += LITZ_LANES) top = maximum(top, load(row + k));
+    tops[r] = max_lanes(top);
     any |= !(tops[r] == least);
   }
-  if (!any) {
-    int64_t k = 0;
-    while (k < n && attention_finite(values + k * stride, D)) ++k;
-    if (k == n) return false;
-  }
+  if (!any && attention_few_finite<D>(values, stride, n)) return false;
   for (int64_t r = 0; r < R; ++r) {
     float* row = scores + r * ATTENTION_KEYS;
-    const float before = greatest[r], top = maximum(before, tops[r]), base = top == least ? 0 : top;
-    vec<float> sums = broadcast<float>(0);
+    tops[r] = maximum(greatest[r], tops[r]);
+    const vec<float> base = broadcast<float>(tops[r] == least ? 0 : tops[r]);
+    vec<float> sum = broadcast<float>(0);
     for (int64_t k = 0; k < whole; k += LITZ_LANES) {
-      const vec<float> weight = exp(load(row + k) - broadcast<float>(base));
+      const vec<float> weight = exp(load(row + k) - base);
       store(row + k, weight);
-      sums = sums + weight;
+      sum = sum + weight;
     }
-    store(lanes, sums);
-    float sum = 0;
-    for (int64_t lane = 0; lane < LITZ_LANES; ++lane) sum += lanes[lane];
-    factors[r] = exp(before - base);
-    greatest[r] = top;
-    total[r] = total[r] * factors[r] + sum;
+    sums[r] = sum_lanes(sum);
+  }
+  for (int64_t r = 0; r < R; r += LITZ_LANES) {
+    const vec<float> top = load_partial(tops + r, R - r), base = select(eq(top, broadcast<float>(least)), broadcast<float>(0), top);
+    const vec<float> factor = exp(load_partial(greatest + r, R - r) - base);
+    store_partial(factors + r, R - r, factor);
+    store_partial(greatest + r, R - r, top);
+    store_partial(total + r, R - r, mul_add(load_partial(total + r, R - r), factor, load_partial(sums + r, R - r)));
   }
   return true;
 }
 
 // Rows [0, ROWS) of V vectors; the vectors of the last elements are partial.
-template <int ROWS, int V, int D>
-LITZ_FN void attention_few_tile(float* sums, const float* values, int64_t row, const float* weights, int64_t n, const float* factors, int64_t d) {
+template <int ROWS, int V, int D, bool FETCH, class T>
+LITZ_FN void attention_few_tile(float* sums, const T* values, int64_t row, const float* weights, int64_t n, const float* factors, int64_t d) {
+  constexpr bool PAIRS = V % 2 == 0 && attention_in_pairs<D, T>;
   vec<float> tile[ROWS][V];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < V; ++v)
       tile[i][v] = attention_element<D>(sums + i * D, d + v * LITZ_LANES) * broadcast<float>(factors[i]);
   for (int64_t k = 0; k < n; ++k) {
     vec<float> value[V];
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) value[v] = attention_element<D>(values + k * row, d + v * LITZ_LANES);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v += PAIRS ? 2 : 1) {
+      const T* at = values + k * row + d + v * LITZ_LANES;
+      if constexpr (PAIRS) {
+        const auto both = load_pair((const bf16*)at);
+        value[v] = both.lo, value[v + 1] = both.hi;
+      } else {
+        value[v] = attention_element<D>(values + k * row, d + v * LITZ_LANES);
+      }
+      if constexpr (FETCH) __builtin_prefetch(at + attention_ahead<D, T> * row);
+    }
+#pragma GCC unroll 8
     for (int i = 0; i < ROWS; ++i) {
       const vec<float> weight = broadcast<float>(weights[i * ATTENTION_KEYS + k]);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int v = 0; v < V; ++v) tile[i][v] = mul_add(value[v], weight, tile[i][v]);
     }
   }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < V; ++v) {
       const int64_t at = d + v * LITZ_LANES;
       if constexpr (D % LITZ_LANES == 0) store(sums + i * D + at, tile[i][v]);
       else store_partial(sums + i * D + at, D - at, tile[i][v]);
     }
 }
-template <int ROWS, int D>
-LITZ_FN void attention_few_rows(float* sums, const float* values, int64_t row, const float* weights, int64_t n, const float* factors) {
+template <int ROWS, int D, bool FETCH, class T>
+static __attribute__((noinline)) void attention_few_rows(float* sums, const T* values, int64_t row, const float* weights, int64_t n, const float* factors) {
+  constexpr int V = ROWS * 8 <= ATTENTION_FEW_SUMS ? 8 : ROWS * 4 <= ATTENTION_FEW_SUMS ? 4 : 2;
   int64_t d = 0;
-  for (; d + 4 * LITZ_LANES <= D; d += 4 * LITZ_LANES) attention_few_tile<ROWS, 4, D>(sums, values, row, weights, n, factors, d);
-  for (; d < D; d += LITZ_LANES) attention_few_tile<ROWS, 1, D>(sums, values, row, weights, n, factors, d);
+  for (; d + V * LITZ_LANES <= D; d += V * LITZ_LANES) attention_few_tile<ROWS, V, D, FETCH>(sums, values, row, weights, n, factors, d);
+  if constexpr (V > 4)
+    for (; d + 4 * LITZ_LANES <= D; d += 4 * LITZ_LANES) attention_few_tile<ROWS, 4, D, FETCH>(sums, values, row, weights, n, factors, d);
+  for (; d < D; d += LITZ_LANES) attention_few_tile<ROWS, 1, D, FETCH>(sums, values, row, weights, n, factors, d);
 }
-template <int R, int D>
-static void attention_few_sums(float* sums, const float* values, int64_t row, const float* weights, int64_t n, const float* factors) {
-  constexpr int WHOLE = R / 4 * 4;
-  for (int64_t r = 0; r < WHOLE; r += 4)
-    attention_few_rows<4, D>(sums + r * D, values, row, weights + r * ATTENTION_KEYS, n, factors + r);
-  if constexpr (R > WHOLE)
-    attention_few_rows<R - WHOLE, D>(sums + WHOLE * D, values, row, weights + WHOLE * ATTENTION_KEYS, n, factors + WHOLE);
+template <int R, int D, class T>
+LITZ_FN void attention_few_sums(float* sums, const T* values, int64_t row, const float* weights, int64_t n, const float* factors) {
+  constexpr int TILES = attention_few_tiles<R>, ROWS = R / TILES, TALL = R % TILES;
+  for (int tile = 0; tile < TALL; ++tile) {
+    const int64_t first = tile * (ROWS + 1);
+    attention_few_rows<ROWS + 1, D, true>(sums + first * D, values, row, weights + first * ATTENTION_KEYS, n, factors + first);
+  }
+  for (int tile = TALL; tile < TILES; ++tile) {
+    const int64_t first = tile * ROWS + TALL;
+    attention_few_rows<ROWS, D, true>(sums + first * D, values, row, weights + first * ATTENTION_KEYS, n, factors + first);
+  }
 }
 
 }  // namespace litz
