@@ -60,7 +60,7 @@ def test_a_softmax_is_matched_with_its_rows_keys_and_columns() -> None:
     assert [each.result for each in found.sums] == ["s"]
 
 
-@pytest.mark.parametrize(("queries", "block"), [(5, 5), (16, 16), (17, 32), (32, 32), (33, 64)])
+@pytest.mark.parametrize(("queries", "block"), [(5, 5), (16, 16), (17, 17), (32, 32), (33, 64)])
 def test_blocks_have_no_more_rows_than_are_needed(queries: int, block: int) -> None:
     found = softmax(queries=queries)
     assert found is not None
@@ -72,6 +72,21 @@ def test_a_row_with_keys_of_its_own_is_a_block() -> None:
     assert found is not None
     assert found.is_few
     assert [axis.name for axis in found.batch] == ["i0", "i1"]
+
+
+GROUPED = "nested_reduce(e0: 32 | %q[e0 + i0*3200 + i1*32] * %k[e0 + i0//2*3200 + r0*32])"
+
+
+@pytest.mark.parametrize(("queries", "rows"), [(1, 2), (8, 16), (16, 32), (17, 17), (100, 64)])
+def test_heads_of_a_group_share_keys_where_they_are_few(queries: int, rows: int) -> None:
+    score = GROUPED if queries > 1 else GROUPED.replace(" + i1*32", "")
+    found = softmax(score, "%v[i0//2*3200 + i2 + r0*32]", queries=queries)
+    assert found is not None
+    assert found.block == rows
+    assert found.is_few == (rows <= 32)
+    shared = rows == 2 * queries
+    sizes = [axis.size for axis in found.batch if axis.size != 1]
+    assert sizes == ([2] if shared else [4])
 
 
 def test_sums_share_the_dots_of_their_weights() -> None:

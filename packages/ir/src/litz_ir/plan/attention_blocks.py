@@ -13,10 +13,12 @@ from math import gcd
 
 from litz_ir.dtypes import f32
 from litz_ir.loops import Axis, NamedCombiner
+from litz_ir.plan.attention_rows import with_shared_rows
 from litz_ir.plan.kernel import Accumulate, Kernel, Store
 from litz_ir.scalar import (
     Const,
     Expr,
+    Index,
     Masked,
     NestedReduction,
     Op,
@@ -30,7 +32,7 @@ from litz_ir.scalar import (
     transform,
     walk,
 )
-from litz_ir.symbols import FloorDiv, Size, Symbol, Term, symbol
+from litz_ir.symbols import FloorDiv, Size, Symbol, Term, add, coefficient, minimum, mul, substitute, symbol
 
 FIRST_QUERY = "attention.query"
 """The symbol of the first row of a block."""
@@ -38,6 +40,10 @@ FIRST_QUERY = "attention.query"
 _QUERIES, _LEAST_BLOCK = 64, 16
 """Rows of a block, a multiple of the lanes of all vectors (their scores with 64 keys fill 16 KB), and the fewest: those
 of the widest vector."""
+
+_FEW = 32
+"""The most rows of a softmax whose lanes are the elements of a head. That takes 2.5 ns for a row and a key of 128
+elements from 8 rows on (Zen 5), blocks of 64 rows 2.6, and of 32 rows 4.6: these copy keys and values."""
 
 _ONE_ROW = Axis("attention.row", 1)
 """The axis of a single row, where each point of the other axes has keys of its own."""
@@ -91,6 +97,8 @@ class BlockedAttention:
     """Rows of a block: keys and values are the same for all of them."""
     summed: tuple[Axis, ...]
     """The axes of the keys; the last is divided into blocks."""
+    count: Size
+    """The keys along the last of these axes, over :data:`FIRST_QUERY`; others of its size have no weight."""
     dots: tuple[AttentionDot, ...]
     """The dots that weights are computed from."""
     sums: tuple[AttentionSum, ...]
@@ -105,12 +113,23 @@ class BlockedAttention:
 
     @property
     def is_few(self) -> bool:
-        """True for a softmax of fewer rows than the widest vector has lanes, whose lanes are the elements of a head."""
-        return _is_few(self.queries, self.softmax)
+        """True for a softmax of few rows, all in one block, whose lanes are the elements of a head."""
+        return self.softmax is not None and self.block == self.queries.size and self.block <= _FEW
 
 
 def blocked_attention(kernel: Kernel) -> BlockedAttention | None:
-    """Match a kernel whose first phase is weighted sums over nested reductions and whose others are plain stores."""
+    """Match a kernel whose first phase is weighted sums over nested reductions and whose others are plain stores.
+
+    Rows that share keys are one axis where they are few.
+    """
+    if not kernel.phases or not any(isinstance(each, Accumulate) for each in kernel.phases[0].statements):
+        return None
+    shared = with_shared_rows(kernel)
+    found = None if shared is None else _matched(shared)
+    return _matched(kernel) if found is None else found
+
+
+def _matched(kernel: Kernel) -> BlockedAttention | None:
     if not kernel.phases or kernel.scratch or any(phase.axes for phase in kernel.phases[1:]):
         return None
     first, *rest = kernel.phases
@@ -200,26 +219,29 @@ class _Matcher:
         )
 
     def _block(self, queries: Axis, common: Iterable[Expr]) -> int:
-        """Return the rows of a block in which ``common`` are the same; 0 where there is none."""
-        few = queries.size if _is_few(queries, self.softmax) and isinstance(queries.size, int) else 0
-        length = few or _rows(queries.size)
-        for term in _terms(common):
-            if isinstance(term, FloorDiv) and term.dividend == symbol(queries.name):
-                if not isinstance(term.divisor, int) or term.divisor < few:
-                    return 0
-                length = few or gcd(length, term.divisor)
-        if length < (few or _LEAST_BLOCK) or any(_is_loose(term, queries.name) for term in _terms(common)):
+        """Return the rows of a block in which ``common`` are the same: all if they are few; 0 where there is none."""
+        terms = tuple(_terms(common))
+        divisors = {
+            term.divisor
+            for term in terms
+            if isinstance(term, FloorDiv) and term.dividend == symbol(queries.name)
+        }
+        known = [each for each in divisors if isinstance(each, int)]
+        if len(known) < len(divisors) or any(_is_loose(term, queries.name) for term in terms):
             return 0
-        return length
+        size = queries.size
+        if self.softmax is not None and isinstance(size, int) and size <= min((_FEW, *known)):
+            return size
+        length = gcd(_rows(size), *known)
+        return length if length >= _LEAST_BLOCK else 0
 
     def _form(self, queries: Axis, columns: Axis, stores: tuple[Store, ...]) -> BlockedAttention | None:
-        sums, seen = self.sums, self._seen(queries, columns)
+        sums, seen = self.sums, self._seen(self.sums, queries, columns)
         if seen is not None:
-            shown = partial(_holding, seen)
-            sums = tuple(
-                AttentionSum(transform(each.weight, shown), transform(each.value, shown), each.result)
-                for each in sums
-            )
+            sums = _without(sums, seen)
+        within = self._within(sums, queries, columns)
+        if within is not None:
+            sums = _without(sums, within)
         dots = self._dots(tuple(each.weight for each in sums))
         if dots is None:
             return None
@@ -230,10 +252,11 @@ class _Matcher:
         elif any(queries.name not in each.row.free_symbols for each in dots.values()):
             return None
         common = [each.value for each in sums] + [each.key for each in dots.values()]
-        block = self._block(queries, common if seen is None else (*common, seen))
+        block = self._block(queries, (*common, *(each for each in (seen, within) if each is not None)))
         if not block:
             return None
         first = {queries.name: symbol(FIRST_QUERY)}
+        count = self.summed[-1].size if within is None else _keys_within(within, self.summed[-1])
 
         def of_dots(weight: Expr) -> Expr:
             weight = transform(weight, lambda node: dots[node].result if node in dots else node)
@@ -241,7 +264,7 @@ class _Matcher:
 
         return BlockedAttention(
             tuple(axis for axis in self.kernel.outer if axis not in (queries, columns)),
-            queries, columns, block, self.summed,
+            queries, columns, block, self.summed, substitute(count, first),
             tuple(
                 AttentionDot(each.result, each.axis, each.row, substitute_expr(each.key, first))
                 for each in dots.values()
@@ -270,11 +293,11 @@ class _Matcher:
             return node
         return substitute_expr(node, {queries.name: symbol(FIRST_QUERY)})
 
-    def _seen(self, queries: Axis, columns: Axis) -> Expr | None:
-        """Return the condition without which the weights of whole blocks of keys are those of hidden keys."""
+    def _condition(self, sums: tuple[AttentionSum, ...]) -> Expr | None:
+        """Return the one condition without which all weights are those of hidden keys, and all values zero."""
         hidden = 0.0 if self.softmax is None else float("-inf")
         conditions: set[Expr] = set()
-        for each in self.sums:
+        for each in sums:
             for part, other in ((each.weight, hidden), (each.value, 0.0)):
                 if (
                     not isinstance(part, Masked)
@@ -283,15 +306,42 @@ class _Matcher:
                 ):
                     return None
                 conditions.add(part.cond)
-        condition = conditions.pop()
+        return conditions.pop() if len(conditions) == 1 else None
+
+    def _seen(self, sums: tuple[AttentionSum, ...], queries: Axis, columns: Axis) -> Expr | None:
+        """Return the condition without which the weights of whole blocks of keys are those of hidden keys."""
+        condition = self._condition(sums)
         varying = {self.summed[-1].name, columns.name}
-        if conditions or condition.free_symbols & varying or not self._block(queries, (condition,)):
+        if condition is None or condition.free_symbols & varying or not self._block(queries, (condition,)):
             return None
         return condition
 
+    def _within(self, sums: tuple[AttentionSum, ...], queries: Axis, columns: Axis) -> Expr | None:
+        """Return the condition that a position, which grows with the last axis of the keys, is below a number."""
+        condition, keys = self._condition(sums), self.summed[-1].name
+        if not isinstance(condition, Op) or condition.name != "lt" or columns.name in condition.free_symbols:
+            return None
+        at, end = condition.args
+        if not isinstance(at, Index) or coefficient(at.term, keys) != 1 or keys in end.free_symbols:
+            return None
+        return condition if isinstance(end, Index | Const) and self._block(queries, (condition,)) else None
 
-def _is_few(rows: Axis, softmax: tuple[str, str] | None) -> bool:
-    return softmax is not None and isinstance(rows.size, int) and rows.size < _LEAST_BLOCK
+
+def _keys_within(condition: Expr, keys: Axis) -> Size:
+    """Return the number of keys at which such a condition holds; none where it is negative."""
+    at, end = condition.children
+    assert isinstance(at, Index) and isinstance(end, Index | Const), "the form has so"
+    limit = end.term if isinstance(end, Index) else int(end.value)
+    return minimum(keys.size, add(limit, mul(substitute(at.term, {keys.name: 0}), -1)))
+
+
+def _without(sums: Iterable[AttentionSum], condition: Expr) -> tuple[AttentionSum, ...]:
+    """Return sums where a condition holds."""
+    shown = partial(_holding, condition)
+    return tuple(
+        AttentionSum(transform(each.weight, shown), transform(each.value, shown), each.result)
+        for each in sums
+    )
 
 
 def _rows(size: Size) -> int:

@@ -28,10 +28,12 @@ from litz_ir.scalar import (
     index,
     loads,
     masked,
+    nested_reductions,
     op,
     substitute_expr,
 )
 from litz_ir.symbols import Size, add, floordiv, mod, mul, product, symbol
+from litz_ir.target import Capabilities
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import body_cost, estimate, load_count, points
 from litz_scheduler.analysis.cost_model import CostModel, ReductionWork, ThresholdCosts
@@ -45,6 +47,9 @@ of a row."""
 MIN_MATMUL_TILE, MIN_SPLIT, MIN_SCORED_SPLIT = 64, 1024, 256
 """Split-K: the smallest M and N of an efficient tile, the fewest elements of K in a split, and the fewest where each
 element is itself a nested reduction, as in attention."""
+
+BLOCK = 64
+"""The rows, and the keys, of a block of attention on a CPU."""
 
 _SPLIT_K_RATIO = 4
 """The least ratio of K to the larger of M and N for split-K; below it the second step costs more than is gained."""
@@ -82,6 +87,8 @@ class SplitReductions:
         if matmul is not None and matmul.nested:
             limit = _split_k(matmul, graph, machine.model.sm_count)
             return _split_nested(operation, limit) if limit > 1 else ()
+        if matmul is None and nested_reductions(*operation.bodies):
+            return _split_keys(operation, graph, machine, self.costs)
         if not isinstance(points(operation.reduce_axes), int):
             return ()
         if matmul is not None:
@@ -233,6 +240,38 @@ def _split_nested(operation: Reduction, limit: int) -> tuple[Reduction, ...]:
     ):
         division = _divide_flattened(axes, limit)
     return in_two_steps(operation, division, True) if division is not None and division.splits > 1 else ()
+
+
+def _split_keys(
+    operation: Reduction, graph: LoopGraph, machine: Capabilities, costs: CostModel
+) -> tuple[Reduction, ...]:
+    """Return the two steps of attention with fewer heads than threads, whose keys are divided; empty for others."""
+    if (
+        machine.is_gpu
+        or operation.combiner != NamedCombiner("softmax_sum")
+        or len(operation.reduce_axes) != 1
+        or any(isinstance(body, Masked) for body in operation.bodies)
+    ):
+        return ()
+    score, value = (body.free_symbols for body in operation.bodies)
+    shared = [axis for axis in operation.axes if axis.name in score & value]
+    rows = [axis for axis in operation.axes if axis.name in score - value]
+    blocks = estimate(points(shared), graph.symbols) * -(-estimate(points(rows), graph.symbols) // BLOCK)
+    keys = estimate(points(operation.reduce_axes), graph.symbols)
+    width = sum(value.type.dtype.itemsize for value in operation.results)
+    loaded = load_count(*operation.bodies) * width
+    work = ReductionWork(blocks, keys, loaded, max(loaded, body_cost(*operation.bodies) // 4, 1), False)
+    threads = machine.model.threads
+    parts = threads // math.gcd(blocks, threads)  # equally many for each thread
+    limit = min(costs.splits(work, machine), parts, keys // MIN_SCORED_SPLIT)
+    if limit < 2:
+        return ()
+    division = (
+        _divide(operation.reduce_axes, limit) if isinstance(operation.reduce_axes[0].size, int) else None
+    )
+    if division is None or division.splits < limit:
+        division = _divide_flattened(operation.reduce_axes, limit, BLOCK)
+    return in_two_steps(operation, division, True)
 
 
 def _masked(in_range: Expr, bodies: tuple[Expr, ...]) -> tuple[Expr, ...]:

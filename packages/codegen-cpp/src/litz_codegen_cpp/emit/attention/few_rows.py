@@ -12,7 +12,7 @@ from litz_ir.dtypes import bf16, f16, f32
 from litz_ir.loops import Axis
 from litz_ir.plan import AttentionDot, BlockedAttention
 from litz_ir.scalar import Expr, Load, Op
-from litz_ir.symbols import Range, Size, add, coefficient, mul, substitute, symbol
+from litz_ir.symbols import Size, add, coefficient, mul, substitute, symbol
 
 _READ = (f32, bf16, f16)
 """Dtypes of keys and values that are read in place."""
@@ -35,9 +35,6 @@ class FewRowsWriter(AttentionWriter):
 
     def __init__(self, body: ExpressionEmitter, form: BlockedAttention) -> None:
         super().__init__(body, form)
-        context, name = self.context, form.queries.name
-        if name not in context.axis_names:  # a single row, which has no axis
-            context.axis_names[name], context.ranges[name] = context.names.fresh("row"), Range(0, 0)
         body.headers.add("attention_few")
         self.in_place = {
             name: found

@@ -91,6 +91,10 @@ class AttentionWriter:
         for name, width in (each.axis for each in form.dots):
             context.axis_names.setdefault(name, context.names.exact(name))
             context.ranges[name] = extent(width)
+        for axis in (*form.batch, form.queries):  # the kernel has no axis of a single row, or of shared ones
+            if axis.name not in context.axis_names:
+                context.axis_names[axis.name] = context.names.fresh("row")
+                context.ranges[axis.name] = extent(axis.size)
         context.ranges.update({FIRST_QUERY: Range(0, None), FIRST_KEY: Range(0, None)})
 
     def _key_of(self, number: int) -> str:
@@ -244,7 +248,7 @@ class AttentionWriter:
         """Write the loop over blocks of keys."""
         context, form = self.context, self.form
         key, end, count = (context.names.fresh(name) for name in ("key", "key_end", "keys"))
-        size = self.body.scalar(self.keys.size).bracketed()
+        size = self.body.scalar(form.count).bracketed()
         with context.scopes.block(
             f"for (int64_t {key} = 0; {key} < {size}; {key} += {self.block}) {{"
         ) as scope:

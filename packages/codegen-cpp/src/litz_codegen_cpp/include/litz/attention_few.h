@@ -20,6 +20,10 @@ constexpr int ATTENTION_KEYS = 64;
 // Keys and values that are prefetched: 16 KB ahead, by rows, since those of a head may lie apart.
 template <int E, class T>
 constexpr int64_t attention_ahead = (16 << 10) / (E * int64_t(sizeof(T)));
+template <int E, class T>
+LITZ_FN void attention_fetch(const T* row) {
+  for (int64_t at = 0; at < int64_t(E * sizeof(T)); at += 64) prefetch_stream(row, at);
+}
 #if defined(LITZ_AVX512) || defined(__aarch64__)  // 32 registers
 constexpr int ATTENTION_FEW_ROWS = 6, ATTENTION_FEW_KEYS = 4, ATTENTION_FEW_SUMS = 24;
 #else
@@ -41,7 +45,7 @@ template <int E>
 constexpr bool attention_in_pairs<E, bf16> = E % (2 * LITZ_LANES) == 0;
 
 // The products of keys and rows lane by lane: parts[r][k], LITZ_LANES keys of a row next to one another.
-template <int ROWS, int KEYS, int E, bool FETCH, class T>
+template <int ROWS, int KEYS, int E, class T>
 LITZ_FN void attention_few_products(float* parts, const T* keys, int64_t row, const float* queries) {
   constexpr bool PAIRS = attention_in_pairs<E, T>;
   vec<float> sums[ROWS][KEYS] = {};
@@ -55,7 +59,6 @@ LITZ_FN void attention_few_products(float* parts, const T* keys, int64_t row, co
       } else {
         key[k] = attention_element<E>(keys + k * row, e);
       }
-      if constexpr (FETCH) __builtin_prefetch(keys + (k + attention_ahead<E, T>) * row + e);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; ++r) {
@@ -103,17 +106,20 @@ LITZ_FN vec<float> attention_lane_sums(const float* parts) {
   }
 }
 
-template <int ROWS, int E, bool FETCH, class T>
-static __attribute__((noinline)) void attention_few_dots(float* scores, const T* keys, int64_t row, const float* queries, int64_t n) {
+// Each tile of rows prefetches its share of the keys, so that memory is read all the time.
+template <int ROWS, int E, int TILES, class T>
+static __attribute__((noinline)) void attention_few_dots(float* scores, const T* keys, int64_t row, const float* queries, int64_t n, int64_t tile) {
   alignas(64) float parts[ROWS * LITZ_LANES * LITZ_LANES];
   for (int64_t first = 0; first < n; first += LITZ_LANES) {
     const T* from = keys + first * row;
     const int64_t count = minimum<int64_t>(LITZ_LANES, n - first);
-    int64_t k = 0;
-    for (; k + ATTENTION_FEW_KEYS <= count; k += ATTENTION_FEW_KEYS)
-      attention_few_products<ROWS, ATTENTION_FEW_KEYS, E, FETCH>(parts + k * LITZ_LANES, from + k * row, row, queries);
-    for (; k < count; ++k) attention_few_products<ROWS, 1, E, FETCH>(parts + k * LITZ_LANES, from + k * row, row, queries);
-    for (int64_t i = k * LITZ_LANES; k < LITZ_LANES && i < LITZ_LANES * LITZ_LANES; ++i)
+    int64_t k = 0, next = tile;
+    for (; k + ATTENTION_FEW_KEYS <= count; k += ATTENTION_FEW_KEYS) {
+      for (; next < k + ATTENTION_FEW_KEYS; next += TILES) attention_fetch<E>(from + (next + attention_ahead<E, T>) * row);
+      attention_few_products<ROWS, ATTENTION_FEW_KEYS, E>(parts + k * LITZ_LANES, from + k * row, row, queries);
+    }
+    for (; k < count; ++k) attention_few_products<ROWS, 1, E>(parts + k * LITZ_LANES, from + k * row, row, queries);
+    for (int64_t i = k * LITZ_LANES; i < LITZ_LANES * LITZ_LANES; ++i)
       for (int r = 0; r < ROWS; ++r) parts[r * LITZ_LANES * LITZ_LANES + i] = 0;
     for (int r = 0; r < ROWS; ++r) store(scores + r * ATTENTION_KEYS + first, attention_lane_sums(parts + r * LITZ_LANES * LITZ_LANES));
   }
@@ -121,13 +127,16 @@ static __attribute__((noinline)) void attention_few_dots(float* scores, const T*
 template <int R, int E, class T>
 LITZ_FN void attention_few_scores(float* scores, const T* keys, int64_t row, const float* queries, int64_t n) {
   constexpr int TILES = attention_few_tiles<R>, ROWS = R / TILES, TALL = R % TILES;  // the first ones have a row more
-  if constexpr (TALL > 0) attention_few_dots<ROWS + 1, E, true>(scores, keys, row, queries, n);
-  else attention_few_dots<ROWS, E, true>(scores, keys, row, queries, n);
-  for (int tile = 1; tile < TALL; ++tile)
-    attention_few_dots<ROWS + 1, E, false>(scores + tile * (ROWS + 1) * ATTENTION_KEYS, keys, row, queries + tile * (ROWS + 1) * E, n);
-  for (int tile = TALL ? TALL : 1; tile < TILES; ++tile)
-    attention_few_dots<ROWS, E, false>(scores + (tile * ROWS + TALL) * ATTENTION_KEYS, keys, row, queries + (tile * ROWS + TALL) * E, n);
+  for (int64_t tile = 0; tile < TALL; ++tile) {
+    const int64_t first = tile * (ROWS + 1);
+    attention_few_dots<ROWS + 1, E, TILES>(scores + first * ATTENTION_KEYS, keys, row, queries + first * E, n, tile);
+  }
+  for (int64_t tile = TALL; tile < TILES; ++tile) {
+    const int64_t first = tile * ROWS + TALL;
+    attention_few_dots<ROWS, E, TILES>(scores + first * ATTENTION_KEYS, keys, row, queries + first * E, n, tile);
+  }
 }
+
 template <int D, class T>
 static bool attention_few_finite(const T* values, int64_t row, int64_t n) {
   vec<float> products = broadcast<float>(0);  // those with 0, NaN for infinity
@@ -175,16 +184,13 @@ static bool attention_few_weights(float* scores, int64_t n, const T* values, int
 }
 
 // Rows [0, ROWS) of V vectors; the vectors of the last elements are partial.
-template <int ROWS, int V, int D, bool FETCH, class T>
-LITZ_FN void attention_few_tile(float* sums, const T* values, int64_t row, const float* weights, int64_t n, const float* factors, int64_t d) {
+template <int ROWS, int V, int D, int PASSES, class T>
+LITZ_FN void attention_few_tile(float* sums, const T* values, int64_t row, const float* weights, int64_t n, const float* factors, int64_t d,
+                                int64_t pass) {
   constexpr bool PAIRS = V % 2 == 0 && attention_in_pairs<D, T>;
-  vec<float> tile[ROWS][V];
-#pragma GCC unroll 8
-  for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 8
-    for (int v = 0; v < V; ++v)
-      tile[i][v] = attention_element<D>(sums + i * D, d + v * LITZ_LANES) * broadcast<float>(factors[i]);
+  vec<float> tile[ROWS][V] = {};  // of this block alone, so that errors of long sums stay small
   for (int64_t k = 0; k < n; ++k) {
+    if (k % PASSES == pass) attention_fetch<D>(values + (k + attention_ahead<D, T>) * row);
     vec<float> value[V];
 #pragma GCC unroll 8
     for (int v = 0; v < V; v += PAIRS ? 2 : 1) {
@@ -195,7 +201,6 @@ LITZ_FN void attention_few_tile(float* sums, const T* values, int64_t row, const
       } else {
         value[v] = attention_element<D>(values + k * row, d + v * LITZ_LANES);
       }
-      if constexpr (FETCH) __builtin_prefetch(at + attention_ahead<D, T> * row);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < ROWS; ++i) {
@@ -209,29 +214,35 @@ LITZ_FN void attention_few_tile(float* sums, const T* values, int64_t row, const
 #pragma GCC unroll 8
     for (int v = 0; v < V; ++v) {
       const int64_t at = d + v * LITZ_LANES;
+      tile[i][v] = mul_add(attention_element<D>(sums + i * D, at), broadcast<float>(factors[i]), tile[i][v]);
       if constexpr (D % LITZ_LANES == 0) store(sums + i * D + at, tile[i][v]);
       else store_partial(sums + i * D + at, D - at, tile[i][v]);
     }
 }
-template <int ROWS, int D, bool FETCH, class T>
-static __attribute__((noinline)) void attention_few_rows(float* sums, const T* values, int64_t row, const float* weights, int64_t n, const float* factors) {
-  constexpr int V = ROWS * 8 <= ATTENTION_FEW_SUMS ? 8 : ROWS * 4 <= ATTENTION_FEW_SUMS ? 4 : 2;
-  int64_t d = 0;
-  for (; d + V * LITZ_LANES <= D; d += V * LITZ_LANES) attention_few_tile<ROWS, V, D, FETCH>(sums, values, row, weights, n, factors, d);
+template <int ROWS, int D, int TILES, class T>
+static __attribute__((noinline)) void attention_few_rows(float* sums, const T* values, int64_t row, const float* weights, int64_t n,
+                                                         const float* factors, int64_t tile) {
+  constexpr int V = ROWS * 8 <= ATTENTION_FEW_SUMS ? 8 : ROWS * 4 <= ATTENTION_FEW_SUMS ? 4 : 2, STEP = V * LITZ_LANES;
+  constexpr int WHOLE = D / STEP, PASSES = TILES * (WHOLE > 0 ? WHOLE : 1);
+  int64_t d = 0, pass = tile;
+  for (; d + STEP <= D; d += STEP, pass += TILES)
+    attention_few_tile<ROWS, V, D, PASSES>(sums, values, row, weights, n, factors, d, pass);
   if constexpr (V > 4)
-    for (; d + 4 * LITZ_LANES <= D; d += 4 * LITZ_LANES) attention_few_tile<ROWS, 4, D, FETCH>(sums, values, row, weights, n, factors, d);
-  for (; d < D; d += LITZ_LANES) attention_few_tile<ROWS, 1, D, FETCH>(sums, values, row, weights, n, factors, d);
+    for (; d + 4 * LITZ_LANES <= D; d += 4 * LITZ_LANES, pass += TILES)
+      attention_few_tile<ROWS, 4, D, PASSES>(sums, values, row, weights, n, factors, d, pass);
+  for (; d < D; d += LITZ_LANES, pass += TILES)
+    attention_few_tile<ROWS, 1, D, PASSES>(sums, values, row, weights, n, factors, d, pass);
 }
 template <int R, int D, class T>
 LITZ_FN void attention_few_sums(float* sums, const T* values, int64_t row, const float* weights, int64_t n, const float* factors) {
   constexpr int TILES = attention_few_tiles<R>, ROWS = R / TILES, TALL = R % TILES;
-  for (int tile = 0; tile < TALL; ++tile) {
+  for (int64_t tile = 0; tile < TALL; ++tile) {
     const int64_t first = tile * (ROWS + 1);
-    attention_few_rows<ROWS + 1, D, true>(sums + first * D, values, row, weights + first * ATTENTION_KEYS, n, factors + first);
+    attention_few_rows<ROWS + 1, D, TILES>(sums + first * D, values, row, weights + first * ATTENTION_KEYS, n, factors + first, tile);
   }
-  for (int tile = TALL; tile < TILES; ++tile) {
+  for (int64_t tile = TALL; tile < TILES; ++tile) {
     const int64_t first = tile * ROWS + TALL;
-    attention_few_rows<ROWS, D, true>(sums + first * D, values, row, weights + first * ATTENTION_KEYS, n, factors + first);
+    attention_few_rows<ROWS, D, TILES>(sums + first * D, values, row, weights + first * ATTENTION_KEYS, n, factors + first, tile);
   }
 }
 

@@ -155,7 +155,7 @@ class _Finder:
             return None
         matmul, load = scores
         axes = search.axes
-        batch, row, key = (symbol(axis.name) for axis in axes)
+        batch, row, key = (0 if axis.size == 1 else symbol(axis.name) for axis in axes)
         if tuple(load.index[1:]) != (row, key):
             return None
         element = symbol(DEPTH)
