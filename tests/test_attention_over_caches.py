@@ -168,6 +168,24 @@ def test_lengths_may_be_symbols() -> None:
             close(attend, step(*arguments), *arguments)
 
 
+def test_lengths_of_keys_and_values_may_be_different_symbols() -> None:
+    """They are equal in any valid call, though nothing says so; the least is read."""
+    arguments = cache(layout="keys", keys=900)
+    for each in arguments[1:]:
+        torch._dynamo.mark_dynamic(each, 2)
+    text = text_of(attend, *arguments)
+    assert "attention_few_scores<4, 64>" in text
+    assert "float keys0" not in text
+    torch._dynamo.reset()
+    step = torch.compile(attend, backend="litz", fullgraph=True)
+    with torch.no_grad():
+        for length in (900, 2, 1500):
+            arguments = cache(layout="keys", keys=length)
+            for each in arguments[1:]:
+                torch._dynamo.mark_dynamic(each, 2)
+            close(attend, step(*arguments), *arguments)
+
+
 def test_a_cache_is_sliced_to_its_length() -> None:
     """The slice is no tensor of its own: keys are read of the cache."""
 

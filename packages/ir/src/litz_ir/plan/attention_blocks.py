@@ -6,14 +6,14 @@ again: as plain loops such a kernel would compute each score once for every elem
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import gcd
 
 from litz_ir.dtypes import f32
 from litz_ir.loops import Axis, NamedCombiner
-from litz_ir.plan.attention_rows import with_shared_rows
+from litz_ir.plan.attention_rows import terms_beside_quotients, with_shared_rows
 from litz_ir.plan.kernel import Accumulate, Kernel, Store
 from litz_ir.scalar import (
     Const,
@@ -25,7 +25,6 @@ from litz_ir.scalar import (
     Scalar,
     cast,
     const,
-    indirects_in,
     masked,
     nested_reductions,
     substitute_expr,
@@ -220,7 +219,7 @@ class _Matcher:
 
     def _block(self, queries: Axis, common: Iterable[Expr]) -> int:
         """Return the rows of a block in which ``common`` are the same: all if they are few; 0 where there is none."""
-        terms = tuple(_terms(common))
+        terms = tuple(terms_beside_quotients(common))
         divisors = {
             term.divisor
             for term in terms
@@ -355,31 +354,6 @@ def _rows(size: Size) -> int:
 def _holding(condition: Expr, node: Expr) -> Expr:
     """Return a node where the condition holds."""
     return node.body if isinstance(node, Masked) and node.cond == condition else node
-
-
-def _terms(roots: Iterable[Expr]) -> Iterator[Term]:
-    """Yield each index term in expressions and each of its subterms, without those of quotients."""
-    stack: list[Size] = [term for root in roots for node in _inside(root) for term in node.terms]
-    visited: set[Term] = set()
-    while stack:
-        term = stack.pop()
-        if isinstance(term, Term) and term not in visited:
-            visited.add(term)
-            yield term
-            if not (isinstance(term, FloorDiv) and isinstance(term.dividend, Symbol)):
-                stack.extend(term.children())
-
-
-def _inside(root: Expr) -> Iterator[Expr]:
-    """Yield the nodes of an expression, including those inside indirect indices."""
-    stack, seen = [root], set[Expr]()
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            yield node
-            stack.extend(node.children)
-            stack.extend(atom.value for term in node.terms for atom in indirects_in(term))
 
 
 def _is_loose(term: Term, name: str) -> bool:

@@ -87,7 +87,7 @@ def _merged(kernel: Kernel, rows: Sequence[Axis], count: int) -> Kernel:
 def _groups(kernel: Kernel, common: Sequence[Expr]) -> dict[str, int]:
     """Return the axes that keys and values only depend on by a quotient, with the divisor."""
     found: dict[str, int] = {}
-    terms = list(_terms(common))
+    terms = list(terms_beside_quotients(common))
     for axis in kernel.outer:
         quotients = {
             each for each in terms if isinstance(each, FloorDiv) and each.dividend == symbol(axis.name)
@@ -100,18 +100,18 @@ def _groups(kernel: Kernel, common: Sequence[Expr]) -> dict[str, int]:
     return found
 
 
-def _terms(roots: Iterable[Expr]) -> Iterator[Term]:
-    """Yield each index term in expressions and its subterms, of quotients of an axis not the axis."""
-    stack: list[Size] = []
+def terms_beside_quotients(roots: Iterable[Expr]) -> Iterator[Term]:
+    """Yield each index term in expressions and each of its subterms, but not an axis that is divided."""
     nodes, seen = list(roots), set[Expr]()
+    stack: list[Size] = []
     while nodes:
         node = nodes.pop()
         if node not in seen:
             seen.add(node)
             nodes += node.children
-            stack += node.terms
             nodes += [atom.value for term in node.terms for atom in indirects_in(term)]
-    visited = set[Term]()
+            stack += node.terms
+    visited: set[Term] = set()
     while stack:
         term = stack.pop()
         if isinstance(term, Term) and term not in visited:

@@ -24,8 +24,11 @@ template <int E, class T>
 LITZ_FN void attention_fetch(const T* row) {
   for (int64_t at = 0; at < int64_t(E * sizeof(T)); at += 64) prefetch_stream(row, at);
 }
-#if defined(LITZ_AVX512) || defined(__aarch64__)  // 32 registers
+// The most rows of a tile, the keys of a tile, and the most registers of its sums.
+#if defined(LITZ_AVX512)
 constexpr int ATTENTION_FEW_ROWS = 6, ATTENTION_FEW_KEYS = 4, ATTENTION_FEW_SUMS = 24;
+#elif defined(__aarch64__)
+constexpr int ATTENTION_FEW_ROWS = 5, ATTENTION_FEW_KEYS = 4, ATTENTION_FEW_SUMS = 20;
 #else
 constexpr int ATTENTION_FEW_ROWS = 4, ATTENTION_FEW_KEYS = 2, ATTENTION_FEW_SUMS = 8;
 #endif

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from litz_ir.contraction import by_role
 from litz_ir.dtypes import DType, bf16, f16, f32
 from litz_ir.loops import Argument, Call, Ref, Value
-from litz_ir.symbols import Size, add, mul
+from litz_ir.symbols import Size, add, minimum, mul
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +123,11 @@ class AttentionCall:
     """The routine that the call is of."""
 
     @property
+    def keys(self) -> Size:
+        """The number of keys: that of values too, although they may be different symbols."""
+        return minimum(self.key.type.shape[2], self.value.type.shape[2])
+
+    @property
     def group(self) -> int:
         """The number of query heads that use one KV head."""
         heads, kv_heads = self.query.type.shape[1], self.key.type.shape[1]
@@ -162,6 +167,8 @@ def gradient_call(call: Call, values: Mapping[str, Value]) -> AttentionGradientC
     )
     forward = _attention(routine, roles, values)
     if forward is None or grad_out is None or out is None or logsumexp is None:
+        return None
+    if forward.key.type.shape[2] != forward.value.type.shape[2]:
         return None
     shape = (*forward.query.type.shape[:3], forward.value.type.shape[3])
     if any(
@@ -213,8 +220,11 @@ def _suits(query: Value, key: Value, value: Value, routine: AttentionRoutine) ->
     (batch, heads, _, head_dim), (_, kv_heads, keys, _), (*_, value_dim) = shapes
     if not all(isinstance(each, int) and 1 < each <= _MAX_HEAD_DIM for each in (head_dim, value_dim)):
         return False
-    if shapes[1] != (batch, kv_heads, keys, head_dim) or shapes[2] != (batch, kv_heads, keys, value_dim):
+    if shapes[1] != (batch, kv_heads, keys, head_dim) or shapes[2][:2] != (batch, kv_heads):
         return False
+    lengths = keys, shapes[2][2]
+    if lengths[0] != lengths[1] and (routine is not _FLASH_ON_CPU or all(type(n) is int for n in lengths)):
+        return False  # the routine for CPUs compares symbols with nothing
     if heads == kv_heads:
         return True
     known = isinstance(heads, int) and isinstance(kv_heads, int)

@@ -115,7 +115,7 @@ class AttentionScores:
 
     def keys(self) -> FullRange | CausalKeyBlocks:
         """Return the key positions that the loop of a query sums over."""
-        length, diagonal = self.call.key.type.shape[2], self.call.diagonal
+        length, diagonal = self.call.keys, self.call.diagonal
         largest = self.call.routine.block
         block = _block_size(length, largest)
         if diagonal is None or _block_count(length, block) == 1:
