@@ -176,7 +176,7 @@ def test_pass_names_are_unique_and_passes_that_change_no_arithmetic_are_exact() 
     assert len({item.name for item in passes}) == len(passes)
     assert [item.name for item in passes if item.ulp] == [
         "fuse-attention", "align-matmuls", "generated-matmuls", "generated-convolutions", "generated-attention",
-        "linear-matmuls", "unfuse-bias", "unfuse-convolution-bias", "pad-convolution-groups",
+        "linear-matmuls", "unfuse-bias", "patch-convolutions", "unfuse-convolution-bias", "pad-convolution-groups",
         "prepack-convolutions", "propagate-channels-last", "depthwise-convolutions", "prepack-matmuls",
         "fuse-convolution-relu",
         "row-and-column-sums", "sums-of-chunks", "online-reductions", "split-reductions", "split-scans",

@@ -106,6 +106,10 @@ LIBRARY_CONVOLUTION_BIAS = Reason(
     "library.convolution_bias",
     "the library adds a bias and sums its gradient in kernels of their own, loops fuse both with their neighbours",
 )
+LIBRARY_PATCHES = Reason(
+    "library.patches",
+    "its windows are patches that do not overlap, and a matmul reads rows of them in vectors, as it cannot the channels",
+)
 LIBRARY_GENERATED = Reason(
     "library.generated", "it was chosen to run as a loop, which its prologue and epilogue can be fused into"
 )

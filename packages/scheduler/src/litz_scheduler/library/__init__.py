@@ -10,6 +10,7 @@ from litz_scheduler.library.convolution.depthwise_convolutions import DepthwiseC
 from litz_scheduler.library.convolution.fused_relu import FuseConvolutionRelu
 from litz_scheduler.library.convolution.generated_convolutions import GeneratedConvolutions
 from litz_scheduler.library.convolution.padded_groups import PadConvolutionGroups
+from litz_scheduler.library.convolution.patch_convolutions import PatchConvolutions
 from litz_scheduler.library.convolution.prepacked_convolutions import PrepackConvolutions
 from litz_scheduler.library.layout.channels_last import PropagateChannelsLast
 from litz_scheduler.library.layout.row_major import RowMajorActivations
@@ -29,6 +30,7 @@ __all__ = [
     "UnfuseBias",
     "UnfuseConvolutionBias",
     "PadConvolutionGroups",
+    "PatchConvolutions",
     "PrepackConvolutions",
     "PrepackMatmuls",
     "GeneratedAttention",
