@@ -1,4 +1,4 @@
-"""``fold`` and the gradients of ``unfold`` and ``embedding`` against eager's."""
+"""``col2im`` and the gradients of ``unfold`` and ``embedding`` against eager's."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ def test_windows_are_added_up(name: str, dtype: torch.dtype) -> None:
     image = values(2, 3, *size)
     columns = unfold(image, kernel, dilation, padding, stride)
 
-    def folded(columns: Tensor) -> Tensor:
+    def added_up(columns: Tensor) -> Tensor:
         return fold(columns, size, kernel, dilation, padding, stride)
 
     if dtype == torch.bfloat16:  # eager rounds at each addition
-        found = torch.compile(folded, backend="litz")(columns.to(dtype))
-        torch.testing.assert_close(found.double(), folded(columns.to(dtype).double()), rtol=0.01, atol=0.01)
+        found = torch.compile(added_up, backend="litz")(columns.to(dtype))
+        torch.testing.assert_close(found.double(), added_up(columns.to(dtype).double()), rtol=0.01, atol=0.01)
         return
-    agrees(folded, columns.to(dtype))
-    agrees(folded, columns[0].to(dtype))
+    agrees(added_up, columns.to(dtype))
+    agrees(added_up, columns[0].to(dtype))
 
 
 def test_infinities_stay_at_their_elements() -> None:
     columns = torch.zeros(1, 4, 9)
     columns[0, 1, 4] = float("inf")
 
-    def folded(columns: Tensor) -> Tensor:
+    def added_up(columns: Tensor) -> Tensor:
         return fold(columns, (4, 4), 2)
 
-    agrees(folded, columns)
+    agrees(added_up, columns)
 
 
 @pytest.mark.parametrize("padding", [None, 2])
