@@ -86,8 +86,17 @@ def _resize(kernel: _Kernel, backward: _Kernel, x: Tensor, *args: Any, **kwargs:
     """
     traced = torch.is_grad_enabled() and x.requires_grad and x.device.type == "cpu"
     transformed = torch._C._functorch.peek_interpreter_stack() is not None
-    sizes = (each for group in (x.shape, *args) if isinstance(group, list | tuple) for each in group)
-    if not traced or transformed or kwargs or any(isinstance(each, torch.SymInt) for each in sizes):
+    given = [
+        each
+        for group in (x.shape, *args)
+        for each in (group if isinstance(group, list | tuple) else (group,))
+    ]
+    if (
+        not traced
+        or transformed
+        or kwargs
+        or any(isinstance(each, torch.SymInt | torch.SymFloat) for each in given)
+    ):
         return kernel(x, *args, **kwargs)
     found: Tensor = _Resized.apply(kernel, backward, x, args)  # type: ignore[no-untyped-call]
     return found
