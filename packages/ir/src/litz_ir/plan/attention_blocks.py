@@ -13,7 +13,7 @@ from math import gcd
 
 from litz_ir.dtypes import f32
 from litz_ir.loops import Axis, NamedCombiner
-from litz_ir.plan.attention_rows import terms_beside_quotients, with_shared_rows
+from litz_ir.plan.attention_rows import terms_not_divided, with_shared_rows
 from litz_ir.plan.kernel import Accumulate, Kernel, Store
 from litz_ir.scalar import (
     Const,
@@ -123,8 +123,8 @@ def blocked_attention(kernel: Kernel) -> BlockedAttention | None:
     """
     if not kernel.phases or not any(isinstance(each, Accumulate) for each in kernel.phases[0].statements):
         return None
-    shared = with_shared_rows(kernel)
-    found = None if shared is None else _matched(shared)
+    merged = with_shared_rows(kernel)
+    found = None if merged is None else _matched(merged)
     return _matched(kernel) if found is None else found
 
 
@@ -219,7 +219,7 @@ class _Matcher:
 
     def _block(self, queries: Axis, common: Iterable[Expr]) -> int:
         """Return the rows of a block in which ``common`` are the same: all if they are few; 0 where there is none."""
-        terms = tuple(terms_beside_quotients(common))
+        terms = tuple(terms_not_divided(common))
         divisors = {
             term.divisor
             for term in terms

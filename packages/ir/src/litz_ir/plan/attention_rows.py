@@ -28,7 +28,7 @@ SHARED_ROWS = "attention.rows"
 """The axis of rows of several axes."""
 
 _MOST_ROWS = 32
-"""The most rows of such an axis: with more, time goes into products, and keys are read seldom."""
+"""The most rows of such an axis: with more, time goes into dots, and keys are read seldom."""
 
 
 def with_shared_rows(kernel: Kernel) -> Kernel | None:
@@ -65,11 +65,11 @@ def with_shared_rows(kernel: Kernel) -> Kernel | None:
 
 
 def _common(weighted: Accumulate, keys: frozenset[str]) -> list[Expr]:
-    """Return what is read for a key: factors of dots that vary with the keys, and the value; empty without dots."""
+    """Return what is read for a key: operands of dots that vary with the keys, and the value; empty without dots."""
     score, value = weighted.values
     dots = nested_reductions(score)
-    factors = [each for dot in dots for each in dot.body.children if each.free_symbols & keys]
-    return [*factors, value] if dots else []
+    operands = [each for dot in dots for each in dot.body.children if each.free_symbols & keys]
+    return [*operands, value] if dots else []
 
 
 def _merged(kernel: Kernel, rows: Sequence[Axis], count: int) -> Kernel:
@@ -87,7 +87,7 @@ def _merged(kernel: Kernel, rows: Sequence[Axis], count: int) -> Kernel:
 def _groups(kernel: Kernel, common: Sequence[Expr]) -> dict[str, int]:
     """Return the axes that keys and values only depend on by a quotient, with the divisor."""
     found: dict[str, int] = {}
-    terms = list(terms_beside_quotients(common))
+    terms = list(terms_not_divided(common))
     for axis in kernel.outer:
         quotients = {
             each for each in terms if isinstance(each, FloorDiv) and each.dividend == symbol(axis.name)
@@ -100,7 +100,7 @@ def _groups(kernel: Kernel, common: Sequence[Expr]) -> dict[str, int]:
     return found
 
 
-def terms_beside_quotients(roots: Iterable[Expr]) -> Iterator[Term]:
+def terms_not_divided(roots: Iterable[Expr]) -> Iterator[Term]:
     """Yield each index term in expressions and each of its subterms, but not an axis that is divided."""
     nodes, seen = list(roots), set[Expr]()
     stack: list[Size] = []

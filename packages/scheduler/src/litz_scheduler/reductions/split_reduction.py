@@ -254,9 +254,9 @@ def _split_keys(
     ):
         return ()
     score, value = (body.free_symbols for body in operation.bodies)
-    shared = [axis for axis in operation.axes if axis.name in score & value]
+    common = [axis for axis in operation.axes if axis.name in score & value]
     rows = [axis for axis in operation.axes if axis.name in score - value]
-    blocks = estimate(points(shared), graph.symbols) * -(-estimate(points(rows), graph.symbols) // BLOCK)
+    blocks = estimate(points(common), graph.symbols) * -(-estimate(points(rows), graph.symbols) // BLOCK)
     keys = estimate(points(operation.reduce_axes), graph.symbols)
     width = sum(value.type.dtype.itemsize for value in operation.results)
     loaded = load_count(*operation.bodies) * width

@@ -83,16 +83,16 @@ LITZ_FN void attention_few_products(float* parts, const T* keys, int64_t row, co
 
 // Sums of the lanes of each vector, of halves of blocks of 2 D lanes at a time; vectors keep their order.
 template <int D, class V, int... I>
-LITZ_FN V attention_fold(V a, V b, indices<I...>) {
+LITZ_FN V attention_half_sums(V a, V b, indices<I...>) {
   constexpr int n = int(sizeof...(I));
   return permute(a, b, indices<(I / D * 2 * D + I % D)...>()) + permute(a, b, indices<(I / D * 2 * D + I % D + D)...>());
 }
 template <int D, class V>
-LITZ_FN V attention_folded(const float* parts) {
+LITZ_FN V attention_halved(const float* parts) {
   constexpr int n = lane_count<V>;
   if constexpr (D == n) return raw_load<V>(parts);
   else
-    return attention_fold<D>(attention_folded<2 * D, V>(parts), attention_folded<2 * D, V>(parts + n / (2 * D) * n),
+    return attention_half_sums<D>(attention_halved<2 * D, V>(parts), attention_halved<2 * D, V>(parts + n / (2 * D) * n),
                              indices_to<n>());
 }
 // The sums of LITZ_LANES vectors in memory, a lane each.
@@ -105,7 +105,7 @@ LITZ_FN vec<float> attention_lane_sums(const float* parts) {
     }
     return load(lanes);
   } else {
-    return attention_folded<1, vec<float>>(parts);
+    return attention_halved<1, vec<float>>(parts);
   }
 }
 
