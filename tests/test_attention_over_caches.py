@@ -231,3 +231,15 @@ def test_written_groups_are_not_repeated_in_memory(program: Program) -> None:
     for queries in (1, 2):
         text = text_of(program, *cache(queries=queries))
         assert f"attention_few_scores<{4 * queries}, 64>" in text
+
+
+@pytest.mark.skipif(torch.get_num_threads() < 2, reason="keys are divided among threads")
+def test_keys_are_divided_where_heads_are_fewer_than_threads() -> None:
+    def is_divided(heads: int) -> bool:
+        torch._dynamo.reset()
+        with torch.no_grad():
+            report = litz.explain(attend, *cache(heads=(heads, heads)))
+        return any(each.stage == "split" for graph in report.graphs for each in graph.decisions)
+
+    assert is_divided(1)
+    assert not is_divided(2 * torch.get_num_threads())
