@@ -13,7 +13,7 @@ from itertools import product
 from litz_ir.loops import Axis
 from litz_ir.plan import Accumulate, Phase, Statement, Store
 from litz_ir.scalar import Expr, Scalar, indirects, loads, transform, walk
-from litz_ir.symbols import Size, SymbolTable, add, coefficient, mul, symbol
+from litz_ir.symbols import Size, SymbolTable, add, coefficient, free_symbols, mul, symbol
 from litz_scheduler.analysis.few_rows import FewRows, few_rows
 from litz_scheduler.analysis.loop_order import LoopNest, map_statements
 from litz_scheduler.analysis.summed_axis import divided_sums
@@ -23,6 +23,14 @@ _SUMS = 16
 
 _COLUMNS = (4, 2)
 """The numbers of columns of a tile that are tried."""
+
+_CACHED = 64 << 10
+"""The most bytes of all rows that a CPU reads again and again from a first-level cache of 32 to 48 KB and what it
+prefetches. Where more than four rows are longer, half of them are computed after the others, by twice as many columns,
+so that the rows are read half as often (8 rows of 4,096 f32, Zen 5: 28 to 38 GB/s of weights)."""
+
+_MOST_AT_ONCE = 4
+"""The most rows that are computed at once however long they are."""
 
 _SHORTEST = 256
 """The fewest summed elements for which tiles pay; the sums of a tile are reduced to numbers one by one."""
@@ -44,7 +52,19 @@ def with_register_tile(nest: LoopNest, symbols: SymbolTable) -> LoopNest:
         nest = replace(nest, phases=tuple(phases))
     if not _runs_along(nest.inner[-1], sums):
         return nest
-    return replace(_tiled(nest, shape, len(sums)), along_sum=True)
+    most = shape.row_count
+    if most > _MOST_AT_ONCE and _row_bytes(axis.size, sums, shape) > _CACHED:
+        most = -(-most // 2)
+    return replace(_tiled(nest, shape, len(sums), most), along_sum=True)
+
+
+def _row_bytes(length: Size, sums: Sequence[Accumulate], shape: FewRows) -> int:
+    """Return the bytes of the matrix of rows, whose loads depend on no column."""
+    columns = {axis.name for axis in shape.columns}
+    values = [value for each in sums for value in each.values]
+    sizes = [load.dtype.itemsize for load in loads(*values) if not free_symbols(load.index[0]) & columns]
+    assert isinstance(length, int)
+    return max(sizes, default=0) * shape.row_count * length
 
 
 def _sums(nest: LoopNest) -> tuple[int, list[Accumulate], FewRows] | None:
@@ -85,12 +105,12 @@ def _runs_along(axis: Axis, sums: Sequence[Accumulate]) -> bool:
     return all(coefficient(load.index[0], axis.name) in (0, 1, 2) for load in loads(*values))
 
 
-def _tiled(nest: LoopNest, shape: FewRows, sums: int) -> LoopNest:
-    """Return the nest with all rows and some columns of one axis at each point."""
+def _tiled(nest: LoopNest, shape: FewRows, sums: int, most: int) -> LoopNest:
+    """Return the nest with all rows and some columns of one axis at each point, up to ``most`` rows in one loop."""
     last = shape.columns[-1]
     columns = 1
     if isinstance(last.size, int):
-        size, limit = last.size, _SUMS // (shape.row_count * sums)
+        size, limit = last.size, _SUMS // (most * sums)
         columns = next((each for each in _COLUMNS if each <= limit and size % each == 0), 1)
     if columns == shape.row_count == 1:
         return nest
@@ -102,13 +122,23 @@ def _tiled(nest: LoopNest, shape: FewRows, sums: int) -> LoopNest:
     points = [
         dict(zip((axis.name for axis in shape.rows), point)) for point in product(*map(_range, shape.rows))
     ]
-    tile: list[Mapping[str, Size]] = [
-        {**point, last.name: add(mul(symbol(last.name), columns), column)}
-        for column in range(columns)
-        for point in points
-    ]
     names = {name for p in nest.phases for s in p.statements for name in _results(s)}
-    phases = tuple(Phase(phase.axes, tuple(_copies(phase.statements, tile, names))) for phase in nest.phases)
+    tiles: list[dict[int, Mapping[str, Size]]] = []
+    for start in range(0, len(points), most):
+        tile = product(range(columns), points[start : start + most])
+        first = columns * start
+        tiles.append(
+            {
+                first + number: {**point, last.name: add(mul(symbol(last.name), columns), column)}
+                for number, (column, point) in enumerate(tile)
+            }
+        )
+    whole = {number: point for tile in tiles for number, point in tile.items()}
+    phases = tuple(
+        Phase(phase.axes, tuple(_copies(phase.statements, tile, names)))
+        for phase in nest.phases
+        for tile in (tiles if phase.axes else [whole])
+    )
     return replace(nest, outer=outer, phases=phases)
 
 
@@ -123,10 +153,10 @@ def _results(statement: Statement) -> Iterator[str]:
 
 
 def _copies(
-    statements: Sequence[Statement], tile: Sequence[Mapping[str, Size]], names: Collection[str]
+    statements: Sequence[Statement], tile: Mapping[int, Mapping[str, Size]], names: Collection[str]
 ) -> Iterator[Statement]:
     """Yield the statements of each point of a tile, whose sums have names of their own."""
-    for number, point in enumerate(tile):
+    for number, point in tile.items():
         for statement in map_statements(statements, point):
             if isinstance(statement, Accumulate):
                 results = tuple((f"{name}.{number}", dtype) for name, dtype in statement.results)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from litz_codegen_cpp.emit.bodies.index import index_of
 from litz_codegen_cpp.emit.bodies.lane_index import LaneIndices
 from litz_codegen_cpp.emit.bodies.nested import nested_sum
+from litz_codegen_cpp.emit.bodies.tables import looked_up
 from litz_codegen_cpp.emit.bodies.traversal import leaves, touches_memory
 from litz_codegen_cpp.emit.bodies.vector import MemoryEmitter
 from litz_codegen_cpp.emit.source.casts import bitcast, cast
@@ -46,9 +47,10 @@ class ExpressionEmitter(LaneIndices):
 
     def value(self, root: Expr) -> CppValue:
         """Return the value of an expression at the innermost scope."""
-        for node in self._eager_order(root):
+        known = self.context.scopes.find(root) or looked_up(self, root)
+        for node in () if known else self._eager_order(root):
             self._node(node)
-        return self._node(root)
+        return known or self._node(root)
 
     def _eager_order(self, root: Expr) -> Iterator[Expr]:
         """Yield expressions to evaluate, children before parents, without known and lazily evaluated ones.

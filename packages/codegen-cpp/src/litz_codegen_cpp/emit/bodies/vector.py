@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from litz_codegen_cpp.emit.bodies.lane_index import LaneIndices
 from litz_codegen_cpp.emit.source.context import BufferPointer, Context, TransposedTile, spread
+from litz_codegen_cpp.emit.source.prefetch import LINE, distance
 from litz_codegen_cpp.emit.source.scopes import ActiveLanes, CppValue
 from litz_codegen_cpp.emit.source.spelling import literal, memory_type
 from litz_ir.dtypes import DType, bf16
 from litz_ir.errors import CodegenError
 from litz_ir.loops import ScatterMode
 from litz_ir.scalar import Load
-from litz_ir.symbols import Size, coefficient, free_symbols
-
-_LINE = 64
-"""Bytes of a cache line."""
-
-_AHEAD, _FARTHEST = 8 << 10, 32 << 10
-"""Bytes between what a register tile loads and what it prefetches: at least the first, up to the second where a tile is
-as long."""
+from litz_ir.symbols import Size, add, coefficient, free_symbols
 
 _COMBINE = {"add": "{0} + {1}", "mul": "{0} * {1}", "min": "minimum({0}, {1})", "max": "maximum({0}, {1})"}
 
@@ -113,7 +107,7 @@ class MemoryEmitter:
                 index = self.indices.scalar(self.indices.shifted(offset, number))
                 level, reads = max(level, index.scope_level), reads | index.reads
                 texts.append(f"load_pair({_at(buffer.pointer, index.text)})")
-                self._prefetch(buffer, offset, index.text, number)
+                self._prefetch(expr.buffer, expr.dtype, offset, number)
             return context.define_pairs(expr.buffer, texts, expr.dtype, level, reads)
         if stride is None and (run := self.indices.run_of(offset)):
             for number in range(context.registers):
@@ -137,7 +131,7 @@ class MemoryEmitter:
                 if stride == 1:
                     suffix, arguments = _form(address, lanes, number)
                     texts.append(f"load{suffix}({arguments})")
-                    self._prefetch(buffer, offset, index.text, number)
+                    self._prefetch(expr.buffer, expr.dtype, offset, number)
                 elif stride == -1 and lanes is None:
                     texts.append(f"load_reversed({address})")
                 elif stride == 0 and (lanes is None or not lanes.masks):
@@ -165,23 +159,30 @@ class MemoryEmitter:
         reads = frozenset((expr.buffer,)) if expr.buffer in context.written else frozenset[str]()
         text = f"{function}({_at(buffer.pointer, index.text)})"
         value = context.define_as("bf16_pairs", expr.buffer, text, level, reads | index.reads)
-        self._prefetch(buffer, offset, index.text, number)
+        self._prefetch(expr.buffer, expr.dtype, offset, number)
         return value
 
-    def _prefetch(self, buffer: BufferPointer, offset: Size, index: str, number: int) -> None:
+    def _prefetch(self, name: str, dtype: DType, offset: Size, number: int) -> None:
         """Prefetch what a later point of a register tile loads, for the first register of a cache line.
 
-        A tile reads a few rows of a matrix, which end before the CPU prefetches much of them by itself. The distance is
-        one tile or, of small ones, several, so that each line is prefetched once.
+        A tile reads a few rows of a matrix, which end before the CPU prefetches much of them by itself. Where it waits
+        for memory, the next tile is prefetched in the order of memory, which the CPU then does by itself too.
         """
         context = self.context
-        first = number * context.lanes * buffer.dtype.itemsize % _LINE == 0
-        if first and context.streamed & free_symbols(offset) and context.scopes.active is None:
-            tile = coefficient(offset, context.kernel.outer[-1].name)
-            distance = _AHEAD
-            if isinstance(tile, int) and 0 < tile * buffer.dtype.itemsize <= _FARTHEST:
-                distance = -(-_AHEAD // (tile * buffer.dtype.itemsize)) * tile * buffer.dtype.itemsize
-            context.scopes.line(f"prefetch_stream({_at(buffer.pointer, index)}, {distance});")
+        if not context.streamed & free_symbols(offset) or context.scopes.active is not None:
+            return
+        axis = context.kernel.outer[-1].name
+        tile, before = coefficient(offset, axis), number * context.lanes
+        stream = context.streams.get(name)
+        ordered = stream and stream.in_order(offset, axis, context.registers * context.lanes)
+        ahead = distance(tile, dtype.itemsize, whole=True) if ordered else None
+        if ordered and ahead is not None:
+            offset, before = add(ordered[0], before), ordered[1] + before
+        else:
+            offset, ahead = self.indices.shifted(offset, number), distance(tile, dtype.itemsize, whole=False)
+        if before * dtype.itemsize % LINE == 0:
+            index, pointer = self.indices.scalar(offset).text, self._buffer(name, dtype).pointer
+            context.scopes.line(f"prefetch_stream({_at(pointer, index)}, {ahead});")
 
     def _in_pairs(self, buffer: BufferPointer, offset: Size) -> bool:
         """Return True where bf16 elements are loaded or stored two contiguous registers at a time."""

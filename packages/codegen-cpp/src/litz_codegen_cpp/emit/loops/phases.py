@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from litz_codegen_cpp.emit.loops.borders import segments
 from litz_codegen_cpp.emit.loops.reduction import Accumulator, accumulator, products_of
 from litz_codegen_cpp.emit.loops.registers import phase_registers
 from litz_codegen_cpp.emit.loops.scan import ScanWriter, scans_lanes
+from litz_codegen_cpp.emit.source.prefetch import streams
 from litz_codegen_cpp.emit.source.scopes import ActiveLanes, CppValue
 from litz_ir.loops import Axis, NamedCombiner, UserCombiner
 from litz_ir.plan import Accumulate, Phase, ScanStore, Statement, Store, cpu_loops
@@ -24,6 +26,9 @@ _SUM = NamedCombiner("sum")
 
 _BLOCK = 128
 """Additions to one accumulator after which a long sum of floats starts a new block, for accuracy."""
+
+_MOST_PRODUCTS = 2
+"""The products that a register tile adds to a sum at one point of its inner loop, of two elements in a byte."""
 
 
 def stored_buffers(phase: Phase) -> frozenset[str]:
@@ -106,9 +111,7 @@ class PhaseWriter:
         """Write the declarations, the loops and the definitions of results."""
         context = self.context
         context.storing = stored_buffers(self.phase)
-        context.streamed = (
-            frozenset(axis.name for axis in context.kernel.outer) if self.fused else frozenset()
-        )
+        self._stream()
         context.scopes.forget(context.storing)
         for number, statement in enumerate(self.phase.statements):
             if isinstance(statement, Accumulate):
@@ -139,6 +142,20 @@ class PhaseWriter:
                 for (name, _), value in zip(results, values):
                     context.scopes.remember(("scalar", name), value)
         context.storing = context.streamed = frozenset()
+        context.streams = {}
+
+    def _stream(self) -> None:
+        """Have the loads of a register tile prefetch those of the next, unless an earlier phase of the point read the
+        same rows."""
+        kernel = self.context.kernel
+        if (
+            not self.fused
+            or not kernel.outer
+            or self.phase in [each for each in kernel.phases if each.axes][1:]
+        ):
+            return
+        self.context.streamed = frozenset(axis.name for axis in kernel.outer)
+        self.context.streams = streams(self.phase, kernel.outer[-1].name)
 
     @contextmanager
     def _not_empty(self) -> Iterator[None]:
@@ -191,6 +208,28 @@ class PhaseWriter:
         else:
             self._blocked(axes[0], "0", self.body.scalar(axes[0].size).bracketed(), "1", self._scalar_loop)
         if len(self.phase.axes) > 1:
+            self._settle_rarely()
+
+    def _settle_rarely(self) -> None:
+        """End a block of every sum after a loop inside others, of short ones after several."""
+        shape = [axis.size for axis in self.phase.axes]
+        sizes = [size for size in shape if isinstance(size, int)]
+        steps = (
+            -(-sizes[-1] // (self.registers * self.context.lanes))
+            if self.along and len(sizes) == len(shape)
+            else 0
+        )
+        if not steps or not self.fused:
+            self._settle()
+            return
+        every = max(_BLOCK // (steps * _MOST_PRODUCTS), 1)
+        if math.prod(sizes[:-1]) <= 2 * every:
+            return
+        if every == 1 or len(sizes) > 2:
+            self._settle()
+            return
+        name = self._axis(self.phase.axes[0])
+        with self.context.scopes.block(f"if ({name} % {every} == {every - 1}) {{", "block", conditional=True):
             self._settle()
 
     def _axis(self, axis: Axis) -> str:

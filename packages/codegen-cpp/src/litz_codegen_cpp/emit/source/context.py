@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from litz_codegen_cpp.emit.source.prefetch import Stream
 from litz_codegen_cpp.emit.source.scopes import CppValue, Scopes
 from litz_codegen_cpp.emit.source.spelling import CppNames, register_type, vector_type
 from litz_ir.dtypes import DType, bf16
@@ -59,6 +60,8 @@ class Context:
     """The C++ names of loop variables."""
     streamed: frozenset[str] = frozenset()
     """Axes of a register tile's points: contiguous loads that depend on them are prefetched."""
+    streams: Mapping[str, Stream] = field(default_factory=dict)
+    """The buffers of which such a point reads adjacent rows."""
     written: frozenset[str] = frozenset()
     """The buffers that the kernel stores to."""
     storing: frozenset[str] = frozenset()

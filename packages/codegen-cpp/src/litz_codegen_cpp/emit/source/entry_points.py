@@ -22,7 +22,7 @@ CALLED = frozenset(SPELLINGS).union(
     checked_index in_range nearest_index collapse parallel_for parallel_range report vec mask reg b1 wide low high join
     transpose_tile load_reversed store_reversed lanes_behind last_lane scan_steps running by
     prefetch_stream bf16_pairs load_adjacent load_consecutive join_adjacent join_consecutive add_products
-    load_run load_run_masked load_run_partial load_turning_run load_turning_run_masked load_turning_run_partial
+    look_up load_run load_run_masked load_run_partial load_turning_run load_turning_run_masked load_turning_run_partial
     begin end error idle saturated add_wrapping sub_wrapping mul_wrapping
     LITZ_LANES main abs index select read write signal time""".split(),
 )
