@@ -52,10 +52,10 @@ def with_register_tile(nest: LoopNest, symbols: SymbolTable) -> LoopNest:
         nest = replace(nest, phases=tuple(phases))
     if not _runs_along(nest.inner[-1], sums):
         return nest
-    most = shape.row_count
-    if most > _MOST_AT_ONCE and _row_bytes(axis.size, sums, shape) > _CACHED:
-        most = -(-most // 2)
-    return replace(_tiled(nest, shape, len(sums), most), along_sum=True)
+    max_rows = shape.row_count
+    if max_rows > _MOST_AT_ONCE and _row_bytes(axis.size, sums, shape) > _CACHED:
+        max_rows = -(-max_rows // 2)
+    return replace(_tiled(nest, shape, len(sums), max_rows), along_sum=True)
 
 
 def _row_bytes(length: Size, sums: Sequence[Accumulate], shape: FewRows) -> int:
@@ -105,12 +105,12 @@ def _runs_along(axis: Axis, sums: Sequence[Accumulate]) -> bool:
     return all(coefficient(load.index[0], axis.name) in (0, 1, 2) for load in loads(*values))
 
 
-def _tiled(nest: LoopNest, shape: FewRows, sums: int, most: int) -> LoopNest:
-    """Return the nest with all rows and some columns of one axis at each point, up to ``most`` rows in one loop."""
+def _tiled(nest: LoopNest, shape: FewRows, sums: int, max_rows: int) -> LoopNest:
+    """Return the nest with all rows and some columns of one axis at each point, up to ``max_rows`` rows in one loop."""
     last = shape.columns[-1]
     columns = 1
     if isinstance(last.size, int):
-        size, limit = last.size, _SUMS // (most * sums)
+        size, limit = last.size, _SUMS // (max_rows * sums)
         columns = next((each for each in _COLUMNS if each <= limit and size % each == 0), 1)
     if columns == shape.row_count == 1:
         return nest
@@ -124,8 +124,8 @@ def _tiled(nest: LoopNest, shape: FewRows, sums: int, most: int) -> LoopNest:
     ]
     names = {name for p in nest.phases for s in p.statements for name in _results(s)}
     tiles: list[dict[int, Mapping[str, Size]]] = []
-    for start in range(0, len(points), most):
-        tile = product(range(columns), points[start : start + most])
+    for start in range(0, len(points), max_rows):
+        tile = product(range(columns), points[start : start + max_rows])
         first = columns * start
         tiles.append(
             {

@@ -1,4 +1,4 @@
-"""Functions of half a byte, such as the weight that it stands for, as tables of 16 values that are made outside loops."""
+"""Functions of half a byte, such as the weight that it stands for, as tables of 16 values made outside of loops."""
 
 from __future__ import annotations
 
