@@ -53,7 +53,16 @@ def _int4(x: Tensor, pairs: Tensor, scales: Tensor) -> Tensor:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("rows", "k", "n"),
-    [(1, 768, 400), (2, 768, 402), (3, 777, 399), (7, 784, 402), (8, 1024, 256), (5, 300, 1001), (8, 2304, 256), (7, 2563, 402)],
+    [
+        (1, 768, 400),
+        (2, 768, 402),
+        (3, 777, 399),
+        (7, 784, 402),
+        (8, 1024, 256),
+        (5, 300, 1001),
+        (8, 2304, 256),
+        (7, 2563, 402),
+    ],
 )
 def test_linear_with_bias_and_activation_is_one_kernel(dtype: torch.dtype, rows: int, k: int, n: int) -> None:
     torch.manual_seed(rows)
