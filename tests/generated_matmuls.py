@@ -293,11 +293,13 @@ def compared(case: Case, seen: Seen) -> str:
     return ""
 
 
-def main(cases: Mapping[str, Case], folder: Path, names: Sequence[str]) -> None:
+def main(
+    cases: Mapping[str, Case], folder: Path, names: Sequence[str], chosen: SchedulerOptions = OPTIONS
+) -> None:
     """Compare every function of these, or the named ones."""
     for name in names or cases:
         precision = cases[name].precision
-        options = dataclasses.replace(OPTIONS, matmul_precision=precision, convolution_precision=precision)
+        options = dataclasses.replace(chosen, matmul_precision=precision, convolution_precision=precision)
         machine = dataclasses.replace(MACHINE, fp8_matmul="sm_80" not in cases[name].chips)
         seen = Seen(folder, [], options, machine)
         difference = compared(cases[name], seen)
