@@ -108,7 +108,7 @@ LIBRARY_CONVOLUTION_BIAS = Reason(
 )
 LIBRARY_PATCHES = Reason(
     "library.patches",
-    "its windows are patches that do not overlap, and a matmul reads rows of them in vectors, as it cannot the channels",
+    "a matmul reads whole patches in vectors, and the library is slow where channels are no multiple of one",
 )
 LIBRARY_GENERATED = Reason(
     "library.generated", "it was chosen to run as a loop, which its prologue and epilogue can be fused into"

@@ -157,8 +157,8 @@ class _Patches:
         weight, result = self._convolution.weight, self._convolution.result
         shape, type_ = (self._columns, self._channels), result.type
         parts = _divided("i0", self._column_sizes)
-        place = (symbol("i1"), *(parts[self._order.index(k)] for k in range(1, len(weight.type.shape))))
-        transposed = self._view("weight", weight, shape, (1, self._columns), place)
+        index = (symbol("i1"), *(parts[self._order.index(k)] for k in range(1, len(weight.type.shape))))
+        transposed = self._view("weight", weight, shape, (1, self._columns), index)
         product = self._multiplied("product", patches, transposed.name, (self._rows, self._channels))
         axes = element_axes(type_)
         batch, channel, *points = (symbol(axis.name) for axis in axes)
@@ -189,8 +189,8 @@ class _Patches:
         product = self._multiplied("product", turned.name, patches, (self._channels, self._columns))
         axes = element_axes(result.type)
         own = [symbol(axes[k].name) for k in self._order]
-        place = (symbol(axes[0].name), _combined(own, self._column_sizes))
-        view = View(results=(result,), base=product.name, axes=axes, index=place, origin=self._origin)
+        index = (symbol(axes[0].name), _combined(own, self._column_sizes))
+        view = View(results=(result,), base=product.name, axes=axes, index=index, origin=self._origin)
         return *operations, turned, product, view
 
     def _gathered(self) -> tuple[tuple[Operation, ...], str]:
@@ -210,9 +210,9 @@ class _Patches:
         body = Load(source.name, (batch, channel, *at), source.type.dtype)
         gathered = Value(f"{self._name}.gathered", self._type(sizes))
         loop = Pointwise(results=(gathered,), axes=axes, bodies=(body,), origin=self._origin)
-        place = (*_divided("i0", self._row_sizes), *_divided("i1", self._column_sizes))
+        index = (*_divided("i0", self._row_sizes), *_divided("i1", self._column_sizes))
         shape = (self._rows, self._columns)
-        view = self._view("patches", gathered, shape, (self._columns, 1), place)
+        view = self._view("patches", gathered, shape, (self._columns, 1), index)
         return (loop, view), view.name
 
     def _view(
@@ -221,7 +221,7 @@ class _Patches:
         base: Value,
         shape: tuple[int, int],
         strides: tuple[int, int],
-        place: tuple[Size, ...],
+        index: tuple[Size, ...],
     ) -> View:
         """Return the view of a tensor as a matrix with these strides."""
         type_ = TensorType(base.type.dtype, shape, Layout(strides), base.type.device)
@@ -229,7 +229,7 @@ class _Patches:
             results=(Value(f"{self._name}.{name}", type_),),
             base=base.name,
             axes=element_axes(type_),
-            index=place,
+            index=index,
             origin=self._origin,
         )
 
