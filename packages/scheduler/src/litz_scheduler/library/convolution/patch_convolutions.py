@@ -1,4 +1,4 @@
-"""Convolutions on a GPU whose windows are patches that do not overlap, as matmuls of the library over the patches."""
+"""Convolutions on a GPU whose filters do not overlap, as matmuls of the library over patches of their input."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _DTYPES = (bf16, f16)
 class PatchConvolutions:
     """Replace convolutions over patches on a GPU, and their weights' gradients, by matmuls over a matrix of patches.
 
-    A window as long as its stride reads each element of the input at most once, so that the patches are a permutation
+    A filter as long as its stride reads each element of the input at most once, so that the patches are a permutation
     of them: a loop gathers them, which fuses with a cast of the input. The library's convolutions are slow where the
-    channels are no multiple of a vector, as those of images are; a row of the matrix holds all elements of a patch.
+    channels are no multiple of a vector, as three are; a row of the matrix holds all elements of a patch.
     """
 
     name: str = "patch-convolutions"
@@ -149,7 +149,7 @@ class _Patches:
         self._columns = prod(self._column_sizes)
 
     def output(self, bias: Value | None) -> tuple[Operation, ...]:
-        """Return the operations of the output: the product, the bias of its columns, and eager's layout.
+        """Return the operations of the output: the matmul, the bias of its columns, and eager's layout.
 
         ATen rounds a convolution before it adds the bias, so the values are eager's.
         """
@@ -159,15 +159,15 @@ class _Patches:
         parts = _divided("i0", self._column_sizes)
         index = (symbol("i1"), *(parts[self._order.index(k)] for k in range(1, len(weight.type.shape))))
         transposed = self._view("weight", weight, shape, (1, self._columns), index)
-        product = self._multiplied("product", patches, transposed.name, (self._rows, self._channels))
+        matmul = self._multiplied("matmul", patches, transposed.name, (self._rows, self._channels))
         axes = element_axes(type_)
         batch, channel, *points = (symbol(axis.name) for axis in axes)
         row = _combined((batch, *points), self._row_sizes)
-        body: Expr = Load(product.name, (row, channel), type_.dtype)
+        body: Expr = Load(matmul.name, (row, channel), type_.dtype)
         if bias is not None:
             body = op("add", body, Load(bias.name, (channel,), type_.dtype))
         written = Pointwise(results=(result,), axes=axes, bodies=(body,), origin=self._origin)
-        return *gathered, transposed, product, written
+        return *gathered, transposed, matmul, written
 
     def weight_gradient(self) -> tuple[Operation, ...]:
         """Return the operations of the weight's gradient: the gradients of each channel times the patches."""
@@ -177,7 +177,7 @@ class _Patches:
         parts = _divided("i1", self._row_sizes)
         operations: list[Operation] = [*gathered]
         if _is_row_major(gradient.type, (0, *range(2, len(gradient.type.shape)), 1)):
-            turned = self._view("gradient", gradient, shape, strides, (parts[0], symbol("i0"), *parts[1:]))
+            transposed = self._view("gradient", gradient, shape, strides, (parts[0], symbol("i0"), *parts[1:]))
         else:
             sizes = (*self._row_sizes, self._channels)
             axes = tuple(Axis(f"i{k}", size) for k, size in enumerate(sizes))
@@ -185,13 +185,13 @@ class _Patches:
             body = Load(gradient.name, (batch, channel, *points), gradient.type.dtype)
             rows = Value(f"{self._name}.rows", self._type(sizes))
             operations.append(Pointwise(results=(rows,), axes=axes, bodies=(body,), origin=self._origin))
-            turned = self._view("gradient", rows, shape, strides, (*parts, symbol("i0")))
-        product = self._multiplied("product", turned.name, patches, (self._channels, self._columns))
+            transposed = self._view("gradient", rows, shape, strides, (*parts, symbol("i0")))
+        matmul = self._multiplied("matmul", transposed.name, patches, (self._channels, self._columns))
         axes = element_axes(result.type)
         own = [symbol(axes[k].name) for k in self._order]
         index = (symbol(axes[0].name), _combined(own, self._column_sizes))
-        view = View(results=(result,), base=product.name, axes=axes, index=index, origin=self._origin)
-        return *operations, turned, product, view
+        view = View(results=(result,), base=matmul.name, axes=axes, index=index, origin=self._origin)
+        return *operations, transposed, matmul, view
 
     def _gathered(self) -> tuple[tuple[Operation, ...], str]:
         """Return the loop that gathers the patches and its view as a matrix, and the name of this one.
