@@ -83,7 +83,7 @@ def _is_of_patches(convolution: Convolution, vectors: Mapping[str, int]) -> bool
     types = (convolution.input.type, convolution.output.type, convolution.weight.type)
     dtype = types[0].dtype
     vector = vectors.get(convolution.result.type.device.kind)
-    if vector is None or convolution.computed == "input" or convolution.groups != 1:
+    if not vector or convolution.computed == "input" or convolution.groups != 1:
         return False
     if dtype not in _DTYPES or any(type_.dtype != dtype for type_ in types):
         return False
@@ -177,7 +177,9 @@ class _Patches:
         parts = _divided("i1", self._row_sizes)
         operations: list[Operation] = [*gathered]
         if _is_row_major(gradient.type, (0, *range(2, len(gradient.type.shape)), 1)):
-            transposed = self._view("gradient", gradient, shape, strides, (parts[0], symbol("i0"), *parts[1:]))
+            transposed = self._view(
+                "gradient", gradient, shape, strides, (parts[0], symbol("i0"), *parts[1:])
+            )
         else:
             sizes = (*self._row_sizes, self._channels)
             axes = tuple(Axis(f"i{k}", size) for k, size in enumerate(sizes))
