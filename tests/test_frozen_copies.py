@@ -17,9 +17,11 @@ from torch.nn import functional as F
 from litz.host.emit.frozen_copies import frozen_copies, has_frozen_copies
 from litz.host.program import FrozenCopy
 from litz.host.runtime.frozen_copies import FrozenCopies
+from litz.host.runtime.gpus import ONE_GPU
+from litz.host.runtime.native import NativeBinder
 from litz_codegen_triton.capabilities import chip_capabilities
 from litz_codegen_triton.schedule import schedule_plan
-from litz_ir.device import CPU
+from litz_ir.device import CPU, Device
 from litz_ir.dtypes import bf16, f32
 from litz_ir.passes import PassContext
 from litz_ir.plan import Plan, RegionStep
@@ -140,6 +142,20 @@ class Module:
             values[:] = now
 
         return again
+
+
+class LoadedModule(Module):
+    def function(self, kernel: str) -> Callable[..., None]:
+        raise AssertionError(f"{kernel} is not launched")
+
+
+def test_each_device_has_the_copies_of_its_own_module() -> None:
+    first, second = LoadedModule(), LoadedModule()
+    devices = {Device("cuda"): first, Device("cuda", 1): second}
+    binder = NativeBinder(devices, {}, ONE_GPU, None)
+    assert binder.copies(Device("cuda")) == first.copies
+    assert binder.copies(Device("cuda", 1)) == second.copies
+    assert binder.copies(CPU) is None
 
 
 class Stream:

@@ -20,6 +20,7 @@ from litz.host.runtime.externs import NO_ROUTINES, resolve
 from litz.host.runtime.frozen_copies import Copies, FrozenCopies
 from litz.host.runtime.frozen_results import Comparison, FrozenResults
 from litz.host.runtime.gpus import ONE_GPU, Gpus
+from litz_ir.device import Device
 from litz_ir.target import FailureCallback, raise_failure
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def load_program(
     observer: Observer | None = None,
     lasting: bool = False,
     compare: Comparison | None = None,
-    copies: Copies | None = None,
+    copies: Callable[[Device], Copies | None] | None = None,
 ) -> HostFunction:
     """Compile a host program; ``bind`` makes each segment callable.
 
@@ -83,9 +84,8 @@ def load_program(
     ``report`` receives failures inside calls that have a fallback. ``watch`` gets each routine that the program calls.
     ``stored`` are the results of frozen regions, which all forms of one program share. ``observer`` sees the steps of a
     program that has them. ``lasting``: its results live from call to call.
-    ``compare`` compares the memory of parameters, ``copies`` keeps copies of a GPU's.
-    Raises ``ExternNotFound`` for an operator
-    that is not registered.
+    ``compare`` compares the memory of parameters, ``copies`` returns the function that keeps copies of a device's.
+    Raises ``ExternNotFound`` for an operator that is not registered.
     """
     stored = {} if stored is None else stored
     scope: dict[str, Any] = {
@@ -143,12 +143,13 @@ def _stored(
     frozen: bool,
     report: FailureCallback,
     compare: Comparison | None,
-    copies: Copies | None,
+    copies: Callable[[Device], Copies | None] | None,
 ) -> FrozenResults | FrozenCopies | None:
     """Return the results of a frozen region as they are stored; ``None`` where they are computed in every call."""
     if branch.copies is None:
         return FrozenResults(function, frozen, report, compare)
-    return FrozenCopies(function, branch.copies, copies, report, frozen) if branch.copies and copies else None
+    own = copies(branch.segments[0].device) if branch.copies and copies else None
+    return None if own is None else FrozenCopies(function, branch.copies, own, report, frozen)
 
 
 def unless_profiled(call: HostFunction, made: Callable[[], HostFunction]) -> HostFunction:

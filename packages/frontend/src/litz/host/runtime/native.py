@@ -70,11 +70,10 @@ class NativeBinder:
         found = (each.comparison for each in self.modules.values() if isinstance(each, ComparingModule))
         return next(found, None)
 
-    @property
-    def copies(self) -> Copies | None:
-        """The function that keeps copies of a GPU's memory; ``None`` where no module offers one."""
-        found = (each.copies for each in self.modules.values() if isinstance(each, CopyingModule))
-        return next(found, None)
+    def copies(self, device: Device) -> Copies | None:
+        """Return the function that keeps copies of a device's memory; ``None`` where its module has none."""
+        module = self.modules.get(device)
+        return module.copies if isinstance(module, CopyingModule) else None
 
 
 def segment_binder(
