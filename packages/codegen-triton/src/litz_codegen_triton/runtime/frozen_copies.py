@@ -1,7 +1,7 @@
 """Copies of memory that are made again, in stream order, once the memory has changed.
 
 Two kernels that belong to no plan: one compares words of the memory with their last values and writes a stamp where one
-differs, the other reads the stamp, and copies if it is that of this call. The host waits for neither.
+differs, the other reads the stamp, and copies if it is that of this call or a later one. The host waits for neither.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ import triton.language as tl
 def {COPY}(table_ptr, changed_ptr, stamp, count):
     # a row of table_ptr: source, target, elements, kind, three inner sizes, four strides of each side
     BLOCK: tl.constexpr = 1024
-    if tl.load(changed_ptr) == stamp:
+    if tl.load(changed_ptr) >= stamp:  # another thread's comparison may come in between
         for number in range(0, count):
             row = table_ptr + number * 16
             source = tl.load(row)

@@ -27,7 +27,7 @@ _COLUMNS = (4, 2)
 _CACHED = 64 << 10
 """The most bytes of all rows that a CPU reads again and again from a first-level cache of 32 to 48 KB and what it
 prefetches. Where more than four rows are longer, half of them are computed after the others, by twice as many columns,
-so that the rows are read half as often (8 rows of 4,096 f32, Zen 5: 28 to 38 GB/s of weights)."""
+so that the rows are read half as often (8 rows of 4,096 f32, Zen 5: 28 to 31 GB/s of weights)."""
 
 _MOST_AT_ONCE = 4
 """The most rows that are computed at once however long they are."""
