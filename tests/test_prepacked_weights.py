@@ -366,3 +366,24 @@ def test_the_explanation_says_which_constants_are_folded(frozen: bool) -> None:
     text = " ".join(str(report).split())
     assert f"{region.frozen_bytes} B {until}; computed from {region.parameters} parameters by" in text
     assert "1 x convolution.scale, 1 x prepack_convolution" in text
+
+
+class Narrowed(nn.Module):
+    """A parameter that is returned as a view of a narrower copy, beside a result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(64, 32))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.weight.bfloat16().t(), x + 1
+
+
+def test_a_returned_view_of_a_copy_is_the_callers_own() -> None:
+    model = Narrowed()
+    compiled = torch.compile(model, backend="litz")
+    with torch.no_grad():
+        first, _ = compiled(torch.ones(3))
+        first.zero_()
+        second, _ = compiled(torch.ones(3))
+    assert torch.equal(second, model.weight.bfloat16().t())

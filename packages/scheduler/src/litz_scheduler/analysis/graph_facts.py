@@ -82,6 +82,11 @@ def shared_output_memory(graph: LoopGraph) -> set[str]:
     return {name for name, count in output_memory(graph).items() if count > 1}
 
 
+def owned_elsewhere(graph: LoopGraph) -> set[str]:
+    """Return the values whose memory the caller gets, themselves or as views, or a later operation overwrites."""
+    return output_names(graph) | set(output_memory(graph)) | overwritten_names(graph)
+
+
 def axes_of(operation: Operation) -> tuple[Axis, ...]:
     """Return all axes that the bodies of an operation may use."""
     match operation:

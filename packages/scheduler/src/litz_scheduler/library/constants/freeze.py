@@ -11,7 +11,7 @@ from litz_ir.passes import PassContext
 from litz_ir.scalar import Scalar, walk
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import type_bytes
-from litz_scheduler.analysis.graph_facts import axes_of, output_names
+from litz_scheduler.analysis.graph_facts import axes_of, owned_elsewhere
 from litz_scheduler.legality.matmul import gpu_kinds
 from litz_scheduler.library.constants.frozen_region import FrozenRegion
 from litz_scheduler.realise.uses import may_raise
@@ -36,14 +36,14 @@ class FreezeParameterLoops:
         kinds = gpu_kinds(
             context
         )  # whose copies of parameters FreezeParameterCopies moves, after all layouts are chosen
-        region, returned, values = FrozenRegion(data), output_names(data), data.values()
+        region, owned, values = FrozenRegion(data), owned_elsewhere(data), data.values()
         remaining: list[Operation] = []
         for operation in region.others:
             if (
                 _is_frozen(operation, region.frozen)
                 and operation.results[0].type.device.kind not in kinds
                 and not _is_larger(operation, values)
-                and returned.isdisjoint(value.name for value in operation.results)
+                and owned.isdisjoint(value.name for value in operation.results)
             ):
                 region.compute(operation)
                 for value in operation.results:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from litz_ir.device import Device
 from litz_ir.dtypes import DType
 from litz_ir.fused import Decision
-from litz_ir.loops import LoopGraph, Operation, Pointwise, is_dense
+from litz_ir.loops import Axis, LoopGraph, Operation, Pointwise, is_dense
 from litz_ir.passes import PassContext
-from litz_ir.scalar import Const, Expr, Load, Masked, Op, substitute_expr, transform
+from litz_ir.scalar import Const, Expr, Index, Load, Masked, Op, substitute_expr, transform
 from litz_ir.symbols import Size, Symbol
 from litz_scheduler import reasons
-from litz_scheduler.analysis.graph_facts import output_names
+from litz_scheduler.analysis.graph_facts import owned_elsewhere
 from litz_scheduler.library.constants.frozen_region import FrozenRegion
 
 _RANK = 4
@@ -28,8 +28,9 @@ _LEAST_BYTES = 4 << 20
 class FreezeParameterCopies:
     """Move copies of parameters on a GPU into the frozen region, whose results are reused from call to call.
 
-    Under autocast these are the weights that a library reads: cast, padded or laid out in another way, unless the
-    graph returns them. The host has them made again, in stream order, where a parameter has changed.
+    Under autocast these are the weights that a library reads: cast, permuted, or with zeros behind a dimension, unless
+    the graph returns or overwrites their memory. Of several GPUs those of the first are moved. The host has all of them
+    made again, in stream order, where a parameter has changed.
     """
 
     name: str = "freeze-parameter-copies"
@@ -66,7 +67,7 @@ class _Copies:
     def __init__(self, graph: LoopGraph, pairs: Mapping[Device, Collection[tuple[DType, DType]]]) -> None:
         self._values = graph.values()
         self._frozen = frozenset(graph.frozen)
-        self._returned = output_names(graph)
+        self._owned = owned_elsewhere(graph)
         self._pairs = pairs
         self.composed: dict[str, Pointwise] = {}
         """The loops by result, each reading its parameter itself."""
@@ -77,14 +78,14 @@ class _Copies:
             return False
         (result,), (body,) = operation.results, operation.bodies
         layout, shape = result.type.layout, result.type.shape
-        if result.replaces is not None or result.name in self._returned or len(shape) > _RANK:
+        if result.replaces is not None or result.name in self._owned or len(shape) > _RANK:
             return False
         if not all(isinstance(axis.size, int) and axis.size for axis in operation.axes) or not is_dense(
             shape, layout
         ):
             return False
         body = transform(body, self._from_parameter)
-        load = copied(body)
+        load = copied(body, operation.axes)
         if load is None or load.buffer not in self._frozen:
             return False
         source = self._values[load.buffer].type
@@ -98,7 +99,7 @@ class _Copies:
 
     def read_bytes(self, loop: Pointwise) -> int:
         """Return the bytes of the parameter that a loop copies."""
-        load = copied(loop.bodies[0])
+        load = copied(loop.bodies[0], loop.axes)
         assert load is not None, "a copy was found before"
         type_ = self._values[load.buffer].type
         return prod(size for size in type_.shape if isinstance(size, int)) * type_.dtype.itemsize
@@ -112,21 +113,34 @@ class _Copies:
         return substitute_expr(loop.bodies[0], point)
 
 
-def copied(body: Expr) -> Load | None:
-    """Return the load whose element a body has, perhaps in another dtype, or zero; ``None`` for other bodies.
+def copied(body: Expr, axes: Sequence[Axis]) -> Load | None:
+    """Return the load whose element a body has at a point of ``axes``, or zero behind a size; else ``None``.
 
-    Each index is that of another axis, or 0.
+    It may be cast once. Each index is that of another axis, or 0, and no axis repeats elements.
     """
-    dtypes = {body.dtype}
-    node = body
+    node, casts = body, 0
     while not isinstance(node, Load):
         if isinstance(node, Op) and node.name == "cast":
             (node,) = node.args
+            casts += 1
         elif isinstance(node, Masked) and isinstance(node.other, Const) and node.other.value == 0:
+            if not _is_limit(node.cond):
+                return None
             node = node.body
         else:
             return None
-        dtypes.add(node.dtype)
-    varying = [term for term in node.index if term != 0]
-    distinct = len(set(varying)) == len(varying) and all(isinstance(term, Symbol) for term in varying)
-    return node if distinct and len(dtypes) <= 2 else None
+    varying = [term.name for term in node.index if isinstance(term, Symbol)]
+    own = [axis.name for axis in axes if axis.size != 1]
+    known = all(isinstance(term, Symbol) or term == 0 for term in node.index)
+    each_once = len(set(varying)) == len(varying) and set(own) <= set(varying) <= {axis.name for axis in axes}
+    return node if known and each_once and casts <= 1 else None
+
+
+def _is_limit(condition: Expr) -> bool:
+    """Return whether a condition says that axes are below sizes, and nothing else."""
+    match condition:
+        case Op(name="bit_and", args=parts):
+            return all(map(_is_limit, parts))
+        case Op(name="lt", args=(Index(term=Symbol()), Index(term=int()) | Const(value=int()))):
+            return True
+    return False

@@ -38,8 +38,8 @@ _DTYPES = (bf16, f16)
 class PatchConvolutions:
     """Replace convolutions over patches on a GPU, and their weights' gradients, by matmuls over a matrix of patches.
 
-    A filter as long as its stride reads each element of the input at most once, so that the patches are a permutation
-    of them: a loop gathers them, which fuses with a cast of the input. The library's convolutions are slow where the
+    A filter as long as its stride reads each element of the input at most once, so that the patches have each at
+    most once: a loop gathers them, which fuses with a cast of the input. The library's convolutions are slow where the
     channels are no multiple of a vector, as three are; a row of the matrix holds all elements of a patch.
     """
 
