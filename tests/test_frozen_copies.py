@@ -118,6 +118,23 @@ def test_results_that_are_no_copies_are_not_frozen() -> None:
     )
 
 
+def rounded_twice(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor, k: torch.Tensor) -> Any:
+    """Return results of weights that are no copies: rounded and widened again, masked by a triangle, repeated."""
+    triangle, repeated = narrow(torch.tril(v)), narrow(k.expand(4, -1, -1))
+    return x @ narrow(w).float(), narrow(x) @ triangle, torch.bmm(narrow(x).expand(4, -1, -1), repeated)
+
+
+def test_parameters_in_other_forms_are_computed_in_every_call() -> None:
+    weights = [torch.randn(1024, 1024) for _ in range(3)]
+    plan = planned(rounded_twice, torch.randn(8, 1024), *weights)
+    assert not any(isinstance(each, RegionStep) for each in plan.steps)
+
+
+def test_what_a_caller_gets_is_computed_in_every_call() -> None:
+    plan = planned(lambda x, w: (x + 1, narrow(w).t()), torch.randn(8), torch.randn(1024, 1100))
+    assert not any(isinstance(each, RegionStep) for each in plan.steps)
+
+
 class Module:
     """A module that keeps copies, as a device does, in memory of the host."""
 
@@ -217,16 +234,31 @@ def test_small_tensors_are_compared_whole(stream: Stream) -> None:
     assert torch.equal(copies([weight])[0], weight) and function.calls == 1
 
 
-def test_other_streams_and_captures_make_their_own(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_on_other_streams_and_captures_store_nothing(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     weight, function, module = torch.randn(SIZE), Copier(), Module()
     copies = frozen_copies_of(function, module)
     first = copies([weight])[0]
-    stream.cuda_stream = 2
-    assert copies([weight])[0] is not first and copies([weight])[0] is not first and function.calls == 3
-    stream.cuda_stream = 1
-    assert copies([weight])[0] is first
+    for number in range(2, 6):
+        stream.cuda_stream = 2
+        assert copies([weight])[0] is not first and function.calls == number
+        stream.cuda_stream = 1
+        assert copies([weight])[0] is first
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     assert copies([weight])[0] is not first
+
+
+def test_copies_follow_to_the_stream_that_is_used(stream: Stream) -> None:
+    weight, function, module = torch.randn(SIZE), Copier(), Module()
+    copies = frozen_copies_of(function, module)
+    copies([weight])
+    stream.cuda_stream = 2
+    copies([weight])
+    second = copies([weight])[0]
+    assert copies([weight])[0] is second and function.calls == 3
+    weight.data.mul_(2)
+    assert torch.equal(copies([weight])[0], weight) and function.calls == 3
 
 
 def test_copies_of_frozen_parameters_are_never_made_again(stream: Stream) -> None:

@@ -1,13 +1,14 @@
 """Copies of memory that are made again, in stream order, once the memory has changed.
 
 Two kernels that belong to no plan: one compares words of the memory with their last values and writes a stamp where one
-differs, the other reads the stamp, and copies if it is that of this call or a later one. The host waits for neither.
+differs, the other reads the stamp, and copies if it is that of this call. The host waits for neither.
 """
 
 from __future__ import annotations
 
 import ctypes
 import itertools
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -65,7 +66,7 @@ import triton.language as tl
 def {COPY}(table_ptr, changed_ptr, stamp, count):
     # a row of table_ptr: source, target, elements, kind, three inner sizes, four strides of each side
     BLOCK: tl.constexpr = 1024
-    if tl.load(changed_ptr) >= stamp:  # another thread's comparison may come in between
+    if tl.load(changed_ptr) == stamp:
         for number in range(0, count):
             row = table_ptr + number * 16
             source = tl.load(row)
@@ -148,24 +149,26 @@ class CopyLauncher:
     def copies(
         self, words: Sequence[int], copies: Sequence[MemoryCopy], memory: Callable[[list[int]], Any]
     ) -> Callable[[], None]:
-        """Return the function that ``CopyingModule.copies`` describes; ``memory`` makes a tensor of ``i64`` numbers.
+        """Return the function that ``CopyingModule.copies`` describes.
 
-        Its calls raise ``KernelError`` where the driver returns an error.
+        ``memory`` makes a tensor of ``i64`` numbers on the device. The function's first call notes the words alone; its
+        calls raise ``KernelError`` where the driver returns an error.
         """
         addresses, table = memory(list(words)), memory([each for copy in copies for each in table_row(copy)])
         values, changed = memory([0] * -(-len(words) // 2)), memory([0])
         referenced = (addresses, table, values, changed)
-        stamps, first = itertools.count(1), [True]
+        stamps, first, order = itertools.count(1), [True], threading.Lock()
         compared = -(-len(words) // WORDS)
         at, rows, before, flag = (each.data_ptr() for each in referenced)
 
         def again() -> None:
-            stamp = next(stamps)
-            self._launch(COMPARE, compared, (at, before, flag, stamp, len(words)))
-            if first:
-                first.clear()  # the copies are new
-                return
-            self._launch(COPY, COPYING_BLOCKS, (rows, flag, stamp, len(copies)))
+            with order:  # no comparison of another thread comes between both kernels
+                stamp = next(stamps)
+                self._launch(COMPARE, compared, (at, before, flag, stamp, len(words)))
+                if first:
+                    first.clear()  # the copies are new
+                else:
+                    self._launch(COPY, COPYING_BLOCKS, (rows, flag, stamp, len(copies)))
 
         again.memory = referenced  # type: ignore[attr-defined]  # lives as long as the function
         return again

@@ -31,7 +31,7 @@ class _InPlace:
 
 
 class FewRowsWriter(AttentionWriter):
-    """Writes attention of fewer rows than a vector has lanes, which is bound by reading keys and values."""
+    """Writes attention of at most 32 rows in one block, which is bound by reading keys and values."""
 
     def __init__(self, body: ExpressionEmitter, form: BlockedAttention) -> None:
         super().__init__(body, form)

@@ -113,13 +113,15 @@ def _stored(kernel: Kernel, buffers: Mapping[str, str], sizes: Mapping[str, Size
 
 
 def _copied(value: Expr, limits: dict[str, int]) -> Load | None:
-    """Return the load whose element a value has, perhaps in another dtype; ``None`` for other values.
+    """Return the load whose element a value has, cast at most once; ``None`` for other values.
 
     ``limits`` gets the sizes below which axes must be; elsewhere the value is zero.
     """
+    casts = 0
     while not isinstance(value, Load):
         if isinstance(value, Op) and value.name == "cast":
             (value,) = value.args
+            casts += 1
         elif (
             isinstance(value, Masked)
             and value.other == const(0, value.dtype)
@@ -128,7 +130,7 @@ def _copied(value: Expr, limits: dict[str, int]) -> Load | None:
             value = value.body
         else:
             return None
-    return value
+    return value if casts <= 1 else None
 
 
 def _limited(condition: Expr, limits: dict[str, int]) -> bool:

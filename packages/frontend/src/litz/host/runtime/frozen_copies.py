@@ -10,7 +10,7 @@ import torch
 
 from litz.devices import gpu
 from litz.host.program import FrozenCopy
-from litz.host.runtime.frozen_results import NOT_FROZEN, StoredResults, compared_positions
+from litz.host.runtime.frozen_results import MAX_ENTRIES, NOT_FROZEN, StoredResults, compared_positions
 from litz_ir.target import FailureCallback, MemoryCopy
 
 _WORD = 4
@@ -21,13 +21,14 @@ Copies = Callable[[Sequence[int], Sequence[MemoryCopy]], Callable[[], None] | No
 
 
 class FrozenCopies:
-    """Copies of parameters on a GPU, which a function makes, and which are made again only where one changed.
+    """Copies of parameters on a GPU, which a function makes, and all of which are made again where a parameter changed.
 
     Another object, another address and a higher version counter are seen by the host, which calls the function. What
     the host cannot see, such as a write through ``.data``, the device finds in the elements that
     :func:`compared_positions` names, before each use: the copies are then made again in place. Nothing waits for the
-    device. With ``frozen`` only other objects count as a change. The copies belong to the stream of their first
-    call; calls on other streams, and those that a CUDA graph captures, make their own.
+    device. With ``frozen`` only other objects count as a change. The copies belong to the stream of the call that made
+    them. A call on another stream, or one that a CUDA graph captures, calls the function and stores nothing; the second
+    of two successive calls on the same other stream takes the copies over, as after a warm-up on a side stream.
     """
 
     def __init__(
@@ -58,10 +59,10 @@ class FrozenCopies:
         key = tuple(map(id, args))
         stream = gpu.current_stream(args[0].device).cuda_stream
         entry = self._entries.get(key)
-        if entry is not None and entry.stream != stream:
+        if entry is not None and not entry.is_used_on(stream):
             return self._function(args)
         try:
-            if entry is not None and (self._frozen or entry.stored.holds(args)):
+            if entry is not None and entry.stream == stream and (self._frozen or entry.stored.holds(args)):
                 entry.again()
                 args.clear()
                 return entry.stored.results
@@ -88,6 +89,8 @@ class FrozenCopies:
             return None
         again()
         self._entries[key] = entry = _Entry(stored, stream, again)
+        while len(self._entries) > MAX_ENTRIES:
+            del self._entries[next(iter(self._entries))]
         return entry
 
     def _described(self, args: Sequence[Any], results: Sequence[Any]) -> list[MemoryCopy]:
@@ -115,6 +118,12 @@ class _Entry:
         self.stored = stored
         self.stream = stream
         self.again = again
+        self._other: int | None = None
+
+    def is_used_on(self, stream: int) -> bool:
+        """Report whether a call on a stream uses the copies, or makes new ones in their place."""
+        before, self._other = self._other, None if stream == self.stream else stream
+        return stream in (self.stream, before)
 
 
 def _words(tensors: Sequence[torch.Tensor]) -> list[int]:

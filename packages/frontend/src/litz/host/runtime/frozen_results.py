@@ -15,7 +15,7 @@ import torch
 
 from litz_ir.target import FailureCallback, MemoryPart, raise_failure
 
-_ENTRIES = 256
+MAX_ENTRIES = 256
 """Most sets of tensors with stored results: a block compiled once may run with many sets of weights."""
 
 _WHOLE = 4096
@@ -93,7 +93,7 @@ class FrozenResults:
             return self._function(args)
         entry.results = self._function(args)
         self._entries[key] = entry
-        while len(self._entries) > _ENTRIES:
+        while len(self._entries) > MAX_ENTRIES:
             del self._entries[next(iter(self._entries))]
         args.clear()
         return entry.results
