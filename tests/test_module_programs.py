@@ -55,7 +55,7 @@ def convolution() -> ModuleProgram:
 @pytest.mark.wide_vectors
 def test_what_is_stale_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     assert judge_module(convolution()).fault == "none"
-    monkeypatch.setattr(kept._Entry, "holds", lambda self, tensors: True)
+    monkeypatch.setattr(kept.StoredResults, "holds", lambda self, tensors: True)
     verdict = judge_module(convolution())
     assert verdict.fault == "litz" and verdict.message.startswith("call 2")
     small = shrunk_module(convolution(), lambda drawn: judge_module(drawn).fault == "litz", budget=12)

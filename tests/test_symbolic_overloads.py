@@ -143,6 +143,9 @@ PROGRAMS: dict[str, Program] = {
     "aten.unfold_backward.default": lambda x, n: aten.unfold_backward(
         x[:, None] * waves(4), [2 * n + 2], 0, 4, 2
     ),
+    "aten.col2im.default": lambda x, n: aten.col2im(
+        waves(4, 1) * torch.cat([x, x]), [n + 1, 3], [2, 2], [1, 1], [0, 0], [1, 1]
+    ),
     "aten.split_copy.Tensor": lambda x, n: aten.split_copy(ROW[: 3 * n - 1], n),
     "aten.split_with_sizes_copy.default": lambda x, n: aten.split_with_sizes_copy(ROW, [n, 30 - n]),
     "aten.unsafe_split.Tensor": lambda x, n: aten.unsafe_split(x[:, None] * ROW, n),

@@ -52,9 +52,10 @@ def _is_read_by_elements(node: Node, saved: Node | None = None) -> bool:
 
 def _divides_dimensions(saved: Node, view: Node) -> bool:
     """Report whether a view has the dimensions of a tensor, some of them divided, which any strides allow."""
-    if str(view.target) not in _VIEWS:
+    values = [each.meta.get("val") for each in (saved, view)]
+    if str(view.target) not in _VIEWS or not all(isinstance(each, torch.Tensor) for each in values):
         return False
-    shapes = [each.meta["val"].shape for each in (saved, view)]
+    shapes = [each.shape for each in values if isinstance(each, torch.Tensor)]
     if not all(type(size) is int and size > 0 for shape in shapes for size in shape):
         return False
     parts = iter(shapes[1])
