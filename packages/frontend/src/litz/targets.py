@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 
+from litz.devices import is_gpu
 from litz.settings import Config
 from litz_ir.device import Device
 from litz_ir.plan import Plan, kernel_devices
@@ -60,6 +61,13 @@ def scheduled_by(target: Target, plan: Plan) -> Plan:
 
 
 def devices_of(units: Sequence[SourceUnit], plan: Plan) -> list[tuple[Device, ...]]:
-    """Return the devices, all of one kind, that each unit's kernels are launched on."""
+    """Return the devices, all of one kind, that each unit's kernels are launched on.
+
+    Units without kernels of the plan, such as those of ``CopyingTarget``, are for all GPUs that the plan uses.
+    """
     devices = kernel_devices(plan)
-    return [tuple(dict.fromkeys(at for name in unit.kernels for at in devices[name])) for unit in units]
+    gpus = dict.fromkeys(at for known in devices.values() for at in known if is_gpu(at.kind))
+    return [
+        tuple(dict.fromkeys(at for name in unit.kernels for at in devices[name]) if unit.kernels else gpus)
+        for unit in units
+    ]

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from litz.devices import is_gpu
 from litz.host.program import Segment
 from litz.host.runtime.extents import extents
 from litz.host.runtime.frozen_copies import Copies
@@ -106,15 +105,12 @@ def _modules(
 ) -> dict[Device, KernelModule]:
     """Return the kernels of each device, loaded there."""
     own: dict[Device, list[tuple[SourceUnit, Path]]] = {}
-    helpers: list[tuple[SourceUnit, Path]] = []
     for each, devices in zip(built, devices_of([unit for unit, _ in built], plan), strict=True):
-        if not each[0].kernels:
-            helpers.append(each)
         for device in devices:
             own.setdefault(device, []).append(each)
     modules: dict[Device, KernelModule] = {}
     for device, pairs in own.items():
-        units, binaries = zip(*pairs, *(helpers if is_gpu(device.kind) else ()), strict=True)
+        units, binaries = zip(*pairs, strict=True)
         with gpus.current(device):
             modules[device] = targets[device].load(units, binaries, kernels)
     return modules
