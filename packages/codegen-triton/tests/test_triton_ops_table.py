@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from fractions import Fraction
 from math import floor
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ def test_rows_with_another_spelling_in_the_interpreter_are_known() -> None:
         "lgamma", "log10", "log1p", "pow", "round", "sinh", "tan", "tanh", "trunc",
     }  # fmt: skip
     assert COMPILED_FUNCTIONS.keys() == {
-        "litz_fmod", "litz_quotient", "litz_exp_flushed", "litz_reciprocal_of_normal", "litz_sort",
+        "litz_fmod", "litz_quotient", "litz_exp2_flushed", "litz_exp_flushed", "litz_reciprocal_of_normal", "litz_sort",
     }  # fmt: skip
     differing_pointers = [d for d in DTYPES if pointer_type(d, "compiled") != pointer_type(d, "interpreted")]
     assert differing_pointers == [bf16]
@@ -78,19 +79,54 @@ def test_no_quotient_of_bf16_is_near_a_midpoint_of_bf16_values() -> None:
     assert nearest > Fraction(1, 2**18)
 
 
-def test_the_brief_tanh_is_good_to_two_to_the_minus_21() -> None:
-    x = np.concatenate([np.geomspace(1e-8, 90.0, 200_000), [0.2499999, 0.25, 0.2500001]]).astype(np.float32)
+def constants_of(function: str) -> list[np.float32]:
+    """Return the numbers with a fraction in a function of the library, in the order of its text."""
+    return [np.float32(each) for each in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", FUNCTIONS[function])]
+
+
+def test_the_tanh_of_f32_is_good_to_two_ulp() -> None:
+    third, second, first, zeroth, one, least = (np.float64(each) for each in (
+        0.016458770260214806, -0.052684150636196136, 0.13320942223072052, -0.33332958817481995, 1.0, 0.55
+    ))  # fmt: skip
+    assert constants_of("litz_tanh_of_f32")[:5] == [
+        np.float32(each) for each in (third, second, first, zeroth, one)
+    ]
+    x = np.concatenate([np.geomspace(1e-8, 40.0, 200_000), [0.5499999, 0.55, 0.5500001]]).astype(np.float32)
     square = x * x
-    series = np.polynomial.polynomial.polyval(
-        square, np.array([1.0, -0.33333333, 0.13333333, -0.053968254, 0.021869488], np.float32)
-    )
-    power = np.exp(x * np.float32(-2.0))
-    brief = np.where(x < 0.25, x * series, (1 - power) / (1 + power))
-    assert brief.dtype == np.float32
+    series = rounded(square, rounded(square, third, second), first)
+    near = x * rounded(square, rounded(square, series, zeroth), one)
+    power = np.exp2(x * np.float32(2.8853900817779268))
+    far = rounded(1 / (1 + power), np.float64(-2.0), one)
+    found = np.where(x < np.float32(least), near, far)
     exact = np.tanh(x.astype(np.float64))
-    assert np.max(np.abs(brief - exact) / exact) < 2.0**-21
-    for constant in ("0.021869488", "0.053968254", "0.13333333", "0.33333333", "0.25"):
-        assert constant in FUNCTIONS["litz_brief_tanh"]
+    assert found.dtype == np.float32
+    assert np.max(np.abs(found - exact) / exact) < 2.0**-22
+
+
+def test_one_plus_erf_is_as_exact_as_the_sum() -> None:
+    *numbers, log2_e, two = constants_of("litz_one_plus_erf")
+    bound, *coefficients = numbers
+    assert (bound, log2_e, two, len(coefficients)) == (3.75, np.float32(-1.4426950408889634), 2.0, 9)
+    x = np.concatenate([np.linspace(-6.0, 6.0, 200_001), np.geomspace(1e-8, 1.0, 9999)]).astype(np.float32)
+    size, near = np.abs(x), np.minimum(np.abs(x), bound)
+    power = np.full_like(x, coefficients[0])
+    for each in coefficients[1:]:
+        power = rounded(near, power, np.float64(each))
+    tail = np.exp2(rounded(size * log2_e, size, power * near))
+    found = np.where(x < 0, tail, np.float32(2.0) - tail)
+    exact = np.array([math.erfc(-each) for each in x.tolist()])
+    summed = np.float32(1.0) + np.array([math.erf(each) for each in x.tolist()], np.float32)
+    assert found.dtype == np.float32
+    assert np.max(np.abs(found - exact)) < 1.6e-7
+    assert np.std(found - exact) < 1.1 * np.std(summed - exact)
+    small = (x < -1) & (x > -3.7)
+    assert np.max(np.abs(found - exact)[small] / exact[small]) < 1e-5
+    assert np.max(np.abs(summed - exact)[small] / exact[small]) > 1e-2, "the sum cancels"
+
+
+def rounded(a: np.ndarray, b: Any, c: Any) -> np.ndarray:
+    """Return a fused multiply-add of f32 values, rounded once but for rare ties."""
+    return (a.astype(np.float64) * b + c).astype(np.float32)
 
 
 def test_every_function_of_the_library_is_used() -> None:

@@ -171,6 +171,30 @@ def _operations(dtype: DType, number: int, names: Sequence[str]) -> Case:
     )
 
 
+def error_functions() -> Iterator[Case]:
+    """Yield sums of 1 and an error function, in both orders and with the error function read too, of special values."""
+    x = load("x", (I0,), f32)
+    one, erf = const(1.0, f32), op("erf", x)
+    halved = op("erf", op("mul", x, const(0.5, f32)))
+    values = {
+        "left": op("add", one, erf),
+        "right": op("add", erf, one),
+        "both": op("mul", op("add", halved, one), halved),
+    }
+    yield Case(
+        kernel(
+            "one_plus_erf",
+            [("x", f32, "in"), *((name, f32, "out") for name in values)],
+            [("i0", 300)],
+            ((), [Store(name, I0, value) for name, value in values.items()]),
+        ),
+        {"x": 300, **dict.fromkeys(values, 300)},
+        {"x": special},
+        rtol=1e-6,
+        atol=2e-7,
+    )
+
+
 def quotients() -> Iterator[Case]:
     """Yield quotients by constants, bit by bit: of all bf16 and f16 values, and of f32 values with any exponent."""
     every: Make = lambda rng, count: np.arange(count) - count // 2  # noqa: E731

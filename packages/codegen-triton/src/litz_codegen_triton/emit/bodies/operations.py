@@ -9,11 +9,18 @@ from litz_codegen_triton.emit.bodies.tile_shape import TileShape, typed
 from litz_codegen_triton.emit.bodies.value_cache import ValueCache
 from litz_codegen_triton.emit.indexing.index import NARROW, IndexTerms, fits_narrow
 from litz_codegen_triton.emit.source import casts
-from litz_codegen_triton.emit.source.ops_table import APPROXIMATE, Form, Spelling, spelling, triton_type
+from litz_codegen_triton.emit.source.ops_table import (
+    APPROXIMATE,
+    ONE_PLUS_ERF,
+    Form,
+    Spelling,
+    spelling,
+    triton_type,
+)
 from litz_codegen_triton.emit.source.quotients import quotient_spelling
 from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.dtypes import DType, b1, bf16, f32, i32, i64
-from litz_ir.scalar import OPS, Const, Expr, Index, Op, build
+from litz_ir.scalar import OPS, Const, Expr, Index, Op, build, const
 from litz_ir.symbols import Size, add, mul
 
 
@@ -51,6 +58,9 @@ class OperationEmitter:
         narrow = self._narrow_compare(expr) or self._narrow_sum(expr)
         if narrow is not None:
             return narrow
+        error_function = self._plus_one(expr)
+        if error_function is not None:
+            return self._spelt(error_function, ONE_PLUS_ERF)
         dtype = expr.dtype if OPS[expr.name].rule == "random" else expr.args[-1].dtype
         return self._spelt(expr, quotient_spelling(expr) or spelling(expr.name, dtype))
 
@@ -69,13 +79,13 @@ class OperationEmitter:
     def operands(self, expr: Op) -> tuple[Expr, ...]:
         """Return the expressions whose values an operation is written with.
 
-        They are those of its operand for a conversion that rounds away the error of an approximation.
+        They are those of its operand for a conversion that rounds away the error of an approximation, and for the sum
+        of 1 and an error function.
         """
-        if self._approximation(expr) is None:
-            return expr.args
-        (rounded,) = expr.args
-        assert isinstance(rounded, Op)
-        return rounded.args
+        operand: Expr | None = self._plus_one(expr)
+        if operand is None and self._approximation(expr) is not None:
+            (operand,) = expr.args
+        return operand.args if isinstance(operand, Op) else expr.args
 
     def _spelt(self, expr: Op, row: Spelling) -> EmittedValue:
         """Write an operation by a row of the operations table."""
@@ -131,6 +141,14 @@ class OperationEmitter:
         if not isinstance(source, Op) or source.dtype != f32 or self._cache.known(source) is not None:
             return None
         return APPROXIMATE.get(source.name)
+
+    def _plus_one(self, expr: Op) -> Op | None:
+        """Return the error function over ``f32`` that an operation adds to 1, unless its value is known."""
+        if expr.name == "add" and expr.dtype == f32:
+            for number, other in (expr.args, expr.args[::-1]):
+                if isinstance(other, Op) and other.name == "erf" and number == const(1.0, f32):
+                    return other if self._cache.known(other) is None else None
+        return None
 
     def _narrow_compare(self, expr: Op) -> EmittedValue | None:
         """Write a comparison of indices in 32 bits, where they fit, at half the cost of 64 bits; else ``None``."""

@@ -163,7 +163,7 @@ _TABLE: dict[str, _Rows] = {
     "atan2": _device("atan2", 2),
     "sinh": _device("sinh"),
     "cosh": _device("cosh"),
-    "tanh": _device("tanh"),
+    "tanh": {"f64": Spelling("litz_tanh({0})", "tanh"), "": Spelling("litz_tanh_of_f32({0})")},
     "asinh": _device("asinh"),
     "acosh": _device("acosh"),
     "atanh": _device("atanh"),
@@ -218,14 +218,16 @@ APPROXIMATE: Mapping[str, Spelling] = MappingProxyType(
     {
         "div": Spelling("{0} / {1}"),
         "reciprocal": Spelling("1.0 / {0}"),
-        "tanh": Spelling("litz_brief_tanh({0})"),
     }
 )
 """Approximate spellings of ``f32`` results that are rounded to ``bf16`` at once, which hides errors in the last bits.
 
 The rounded quotient of two ``bf16`` values is exact: none is nearer to the midpoint of two ``bf16`` values than 2^-17
-of itself. One ``tanh`` of 4,000 is rounded to the other neighbour.
+of itself.
 """
+
+ONE_PLUS_ERF = Spelling("litz_one_plus_erf({0})")
+"""Spelling of ``1 + erf`` over ``f32``: half the instructions of the sum, and no cancellation below zero."""
 
 
 def spelling(operation: str, dtype: DType) -> Spelling:
