@@ -12,7 +12,7 @@ import triton_corpus
 import triton_fused_attention
 import triton_horizontal_fusion
 import triton_matmuls
-from triton_cases import I0, R0, kernel
+from triton_cases import I0, I1, R0, kernel
 from triton_graphs import graphs, plan_of
 from triton_scheduled import MACHINE, emitted, scheduled
 
@@ -22,7 +22,7 @@ from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.emit.loops.dot_kernels import scheduled_roles
 from litz_codegen_triton.schedule.kernel import schedule_kernel
 from litz_codegen_triton.schedule.plan import schedule_plan
-from litz_ir.dtypes import DType, bf16, f32
+from litz_ir.dtypes import DType, bf16, f32, i32, i64
 from litz_ir.errors import CodegenError
 from litz_ir.loops import NamedCombiner
 from litz_ir.plan import (
@@ -162,6 +162,25 @@ def test_loads_of_a_map_are_prefetched_while_they_fit_registers() -> None:
     late = replace(of(2), schedule=replace(few, prefetch=()))
     texts = [emit_kernel(each).text for each in (of(2), late)]
     assert [text.index("tl.load(x1_ptr") < text.index("tl.sqrt_rn") for text in texts] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows_read", "blocks"),
+    [(50257, 3, [1, 1024]), (50257, 1, [1024]), (50256, 3, [1024]), (999, 3, [1024])],
+)
+def test_a_map_that_loads_much_for_each_odd_row_has_tiles_of_one_row(
+    columns: int, rows_read: int, blocks: list[int]
+) -> None:
+    flat, dtypes = I0 * columns + I1, (f32, i64, i32)[:rows_read]
+    value = load("x", (flat,), f32)
+    for k, dtype in enumerate(dtypes):
+        value = op("add", value, cast(load(f"v{k}", (I0,), dtype), f32))
+    parameters: list[tuple[str, DType, Access]] = [("x", f32, "in"), ("o", f32, "out")]
+    parameters += [(f"v{k}", dtype, "in") for k, dtype in enumerate(dtypes)]
+    body = kernel("k", parameters, [("i0", 4096), ("i1", columns)], ((), [Store("o", flat, value)]))
+    schedule = scheduled(body).schedule
+    assert isinstance(schedule, TileLoops)
+    assert [tile.block for tile in schedule.outer] == blocks
 
 
 def test_operands_have_descriptors_where_their_memory_allows_it() -> None:

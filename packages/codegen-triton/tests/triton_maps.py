@@ -53,7 +53,19 @@ def _pointwise() -> Iterator[Case]:
 
 
 def _axes() -> Iterator[Case]:
-    """Yield maps with broadcasts, transposes, no axes, and axes inside the phase."""
+    """Yield maps with broadcasts, transposes, rows of an odd number of elements, no axes, and axes inside the phase."""
+    flat = I0 * 2051 + I1
+    shift = op("add", load("a", (I0,), f32), cast(load("k", (I0,), i64), f32))
+    yield Case(
+        kernel(
+            "odd_rows",
+            [("x", bf16, "in"), ("a", f32, "in"), ("k", i64, "in"), ("o", bf16, "out")],
+            [("i0", 5), ("i1", 2051)],
+            ((), [Store("o", flat, cast(op("add", cast(load("x", (flat,), bf16), f32), shift), bf16))]),
+        ),
+        {"x": 10255, "a": 5, "k": 5, "o": 10255},
+        {"k": below(9)},
+    )
     yield Case(
         kernel(
             "broadcast",

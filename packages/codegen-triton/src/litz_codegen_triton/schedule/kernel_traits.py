@@ -189,6 +189,19 @@ class KernelTraits:
             for access in self.accesses
         )
 
+    def has_costly_rows(self, last: Axis, vector: int, block: int) -> bool:
+        """True for a map that a thread block should compute of one row alone, ``last`` being the axis along it.
+
+        A row of ``block`` elements or more that is no multiple of a thread's ``vector`` begins in the middle of some
+        thread's elements, so that each element of a flat map loads what its row has of its own. Where that is more
+        accesses than those along rows, a tile of one row has fewer, though none of them is a vector.
+        """
+        if not isinstance(last.size, int) or last.size % vector == 0 or last.size < block:
+            return False
+        used = [free_symbols(each.offset) for each in self.accesses]
+        along = sum(last.name in each for each in used)
+        return along < sum(bool(each) and last.name not in each for each in used)
+
     def itemsize_across(self, axes: Sequence[Axis], along: Sequence[Axis]) -> int:
         """Return the bytes of the smallest element that is accessed with unit stride along one of ``axes`` and another
         stride along one of ``along``; 0 where there is none."""

@@ -61,8 +61,11 @@ def schedule_map(traits: KernelTraits, model: DeviceModel) -> TileLoops:
     count = _loads_per_thread(traits)
     per_thread = fitting(traits, model.vector_bytes // traits.max_itemsize(axes[-1:]) * count)
     threads = _MAP_THREADS // count
+    divided = len(axes) > 1 and traits.has_costly_rows(axes[-1], per_thread, threads * per_thread)
+    tiled = axes[-1:] if divided else axes
     block = _filling(threads * per_thread, _MIN_MAP_TILE, traits.extent(axes), model)
-    outer = (Tile(names(axes), block),) if axes else ()
+    rows = (Tile(names(axes[:-1])),) if divided else ()
+    outer = (*rows, Tile(names(tiled), block)) if axes else ()
     return TileLoops(outer, (None,) * len(traits.phases), _warps(threads, block, per_thread, model))
 
 
