@@ -8,11 +8,13 @@ from contextlib import contextmanager
 
 from litz_codegen_triton.emit.bodies.settings import EmitSettings
 from litz_codegen_triton.emit.bodies.tile_shape import TileShape
+from litz_codegen_triton.emit.indexing.conditions import is_met_elsewhere
 from litz_codegen_triton.emit.indexing.index import IndexTerms
 from litz_codegen_triton.emit.indexing.vector_accesses import MemoryAccess
 from litz_codegen_triton.emit.source import casts
 from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.scalar import Expr, Load
+from litz_ir.symbols import Size
 
 
 class MemoryEmitter:
@@ -35,7 +37,7 @@ class MemoryEmitter:
         self.accesses: list[MemoryAccess] = []
         self.loaded: Counter[str] = Counter()
         self.stored: set[str] = set()
-        self._conditions: tuple[Expr, ...] = ()
+        self._conditions: tuple[tuple[Expr, EmittedValue], ...] = ()
 
     def load(self, expr: Load, other: str = "") -> EmittedValue:
         """Write a load, converted to its representation in registers. ``other`` is the value of masked points."""
@@ -52,15 +54,19 @@ class MemoryEmitter:
         the pointer.
         """
         offset = self.index.value(expr.index[0])
-        dims = offset.dims | self.masks.condition_dims
-        mask = self.masks.access_mask(dims)
+        conditions = self._needed_conditions(expr.index[0])
+        needed = [value for _, value in conditions]
+        dims = offset.dims.union(*(value.dims for value in needed))
+        mask = self.masks.mask_under(needed, dims)
         depth = max(offset.depth, 0 if mask is None else mask.depth, self.load_depth)
         if self.setting.parameters[expr.buffer].access != "in":
             depth = self.writer.depth
             if expr.buffer in self.stored:
                 self.barrier()
         self.loaded[expr.buffer] += 1
-        self.accesses.append(MemoryAccess("load", expr.buffer, expr.index[0], dims, self._conditions))
+        self.accesses.append(
+            MemoryAccess("load", expr.buffer, expr.index[0], dims, tuple(cond for cond, _ in conditions))
+        )
         base = self.setting.pointers[expr.buffer]
         if as_type:
             base += f".to(tl.pointer_type({as_type}), bitcast=True)"
@@ -74,10 +80,21 @@ class MemoryEmitter:
     def under(self, condition: Expr, value: EmittedValue) -> Iterator[None]:
         """Mask accesses that are written meanwhile by ``condition``, of which ``value`` is the value."""
         outside = self._conditions
-        self._conditions = (*outside, condition)
+        self._conditions = (*outside, (condition, value))
         with self.masks.under(value):
             yield
         self._conditions = outside
+
+    def _needed_conditions(self, offset: Size) -> list[tuple[Expr, EmittedValue]]:
+        """Return the conditions that a load at an offset has to be masked by, and their values."""
+        conditions = dict.fromkeys(condition for condition, _ in self._conditions)
+        ranges = self.index.ranges
+
+        def is_needed(condition: Expr) -> bool:
+            others = [each for each in conditions if each != condition]
+            return not is_met_elsewhere(condition, offset, others, ranges)
+
+        return [(condition, value) for condition, value in self._conditions if is_needed(condition)]
 
     def barrier(self) -> None:
         """Write a barrier of all threads of the CTA."""

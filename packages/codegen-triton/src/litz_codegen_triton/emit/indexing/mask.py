@@ -41,9 +41,12 @@ class Masks:
 
     def access_mask(self, dims: frozenset[str]) -> EmittedValue | None:
         """Return the mask of an access whose address varies along ``dims``; ``None`` if it needs none."""
-        dims = dims | self.condition_dims
+        return self.mask_under(self.conditions, dims | self.condition_dims)
+
+    def mask_under(self, conditions: Sequence[EmittedValue], dims: frozenset[str]) -> EmittedValue | None:
+        """Return the mask of an access along ``dims`` under some conditions alone; ``None`` if it needs none."""
         tails = [self.tails[letter] for letter in self.order if letter in dims and letter in self.tails]
-        return self.conjunction([*tails, *self.conditions])
+        return self.conjunction([*tails, *dict.fromkeys(conditions)])
 
     def conjunction(self, masks: Sequence[EmittedValue]) -> EmittedValue | None:
         """Combine masks by a logical and; ``None`` for no masks."""
