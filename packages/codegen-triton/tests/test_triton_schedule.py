@@ -43,7 +43,7 @@ from litz_ir.plan import (
 from litz_ir.plan.verify.kernel import verify_kernel
 from litz_ir.scalar import Scalar, op
 from litz_ir.scalar.build import cast, load
-from litz_ir.symbols import add, mul
+from litz_ir.symbols import Size, SymbolInfo, add, free_symbols, mul, symbol
 from litz_ir.text import from_text, parse_kernel, print_schedule, to_text
 from litz_ir.verifier import verify
 
@@ -166,18 +166,29 @@ def test_loads_of_a_map_are_prefetched_while_they_fit_registers() -> None:
 
 @pytest.mark.parametrize(
     ("columns", "rows_read", "blocks"),
-    [(50257, 3, [1, 1024]), (50257, 1, [1024]), (50256, 3, [1024]), (999, 3, [1024])],
+    [
+        (50257, 3, [1, 1024]),
+        (50257, 1, [1024]),
+        (50256, 3, [1024]),
+        (999, 3, [1024]),
+        (symbol("s"), 1, [1, 1024]),
+        (symbol("s"), 0, [1024]),
+        (symbol("short"), 1, [1024]),
+    ],
 )
 def test_a_map_that_loads_much_for_each_odd_row_has_tiles_of_one_row(
-    columns: int, rows_read: int, blocks: list[int]
+    columns: Size, rows_read: int, blocks: list[int]
 ) -> None:
+    symbols = [SymbolInfo(name, "int", 2, None, 1, hint, "") for name, hint in (("s", 50257), ("short", 99))]
     flat, dtypes = I0 * columns + I1, (f32, i64, i32)[:rows_read]
     value = load("x", (flat,), f32)
     for k, dtype in enumerate(dtypes):
         value = op("add", value, cast(load(f"v{k}", (I0,), dtype), f32))
     parameters: list[tuple[str, DType, Access]] = [("x", f32, "in"), ("o", f32, "out")]
     parameters += [(f"v{k}", dtype, "in") for k, dtype in enumerate(dtypes)]
-    body = kernel("k", parameters, [("i0", 4096), ("i1", columns)], ((), [Store("o", flat, value)]))
+    axes: list[tuple[str, Size]] = [("i0", 4096), ("i1", columns)]
+    own = [each for each in symbols if each.name in free_symbols(columns)]
+    body = kernel("k", parameters, axes, ((), [Store("o", flat, value)]), symbols=own)
     schedule = scheduled(body).schedule
     assert isinstance(schedule, TileLoops)
     assert [tile.block for tile in schedule.outer] == blocks

@@ -194,13 +194,17 @@ class KernelTraits:
 
         A row of ``block`` elements or more that is no multiple of a thread's ``vector`` begins in the middle of some
         thread's elements, so that each element of a flat map loads what its row has of its own. Where that is more
-        accesses than those along rows, a tile of one row has fewer, though none of them is a vector.
+        accesses than those along rows, a tile of one row has fewer, though none of them is a vector. Rows of an unknown
+        number of elements begin anywhere, and each element would be divided by that number to find its row.
         """
-        if not isinstance(last.size, int) or last.size % vector == 0 or last.size < block:
-            return False
         used = [free_symbols(each.offset) for each in self.accesses]
         along = sum(last.name in each for each in used)
-        return along < sum(bool(each) and last.name not in each for each in used)
+        of_rows = sum(bool(each) and last.name not in each for each in used)
+        if self.extent([last]) < block:
+            return False
+        if isinstance(last.size, int):
+            return last.size % vector != 0 and along < of_rows
+        return of_rows > 0
 
     def itemsize_across(self, axes: Sequence[Axis], along: Sequence[Axis]) -> int:
         """Return the bytes of the smallest element that is accessed with unit stride along one of ``axes`` and another
