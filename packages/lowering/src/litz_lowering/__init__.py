@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from litz_lowering.registrations import registered
     from litz_lowering.tables import decomposition, decompositions, rule
     from litz_lowering.types.devices import Devices, gpus_of
+    from litz_lowering.types.size_bounds import bound_sizes
     from litz_lowering.types.torch_types import torch_dtype
 
 __version__ = "0.2.0"
@@ -40,6 +41,7 @@ __all__ = [
     "LoweringContext",
     "LoweringOptions",
     "Tensor",
+    "bound_sizes",
     "correct_metadata",
     "decomposition",
     "decompositions",
@@ -57,6 +59,7 @@ __all__ = [
 _MODULES: Mapping[str, str] = MappingProxyType(
     {
         "AtenGraph": "litz_lowering.fx_passes.aten_graph",
+        "bound_sizes": "litz_lowering.types.size_bounds",
         "correct_metadata": "litz_lowering.meta_corrections",
         "Declined": "litz_lowering.contexts.values",
         "decomposition": "litz_lowering.tables",

@@ -111,6 +111,9 @@ class CompileSession:
     specialised: bool = False
     """True where the sizes and numbers of the inputs are constants, although a graph was captured with symbols."""
 
+    guarded: bool = False
+    """True where Dynamo reads the guards of the graph's symbols after the compilation."""
+
     whole: CompiledCapture | None = None
     """Compiled form of a plain graph, once all its parts are compiled or found in the cache."""
 
@@ -125,6 +128,7 @@ class CompileSession:
             self.cache.failures.of(GraphSource(joint, f"joint_{self.number}")),
             options["num_fwd_outputs"],
         )
+        self._bound_sizes(joint)
         if self.recorder is not None:
             self.recorder.before["joint"] = joint
         rewrite, hooks = None, self.hooks
@@ -144,6 +148,12 @@ class CompileSession:
         )
         return forward, backward
 
+    def _bound_sizes(self, gm: GraphModule) -> None:
+        """Bound the sizes of a graph on a GPU, whose kernels are slow with indices of 64 bits."""
+        if self.guarded and litz_lowering.gpus_of(gm):
+            bound = partial(litz_lowering.bound_sizes, gm)
+            self.cache.failures.attempt("capture", bound, None, "indices have 64 bits")
+
     def compile(
         self, gm: GraphModule, example_inputs: Sequence[Any], *, kind: str
     ) -> Callable[[list[Any]], Any]:
@@ -151,6 +161,7 @@ class CompileSession:
         traced: dict[int, Strides] = {}
         if kind == "inference":
             make_undeclared_tokens(gm)
+            self._bound_sizes(gm)
         if kind != "backward":
             self.share = bool(bases(gm))
         context = TracingContext.try_get()

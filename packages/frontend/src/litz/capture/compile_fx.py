@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch._dynamo.exc import TorchDynamoException
+from torch._guards import CompileContext
 from torch.fx import GraphModule
 from torch.fx.graph import _PyTreeCodeGen
 from torch.utils import _pytree as pytree
@@ -40,6 +41,7 @@ def compile_fx(
     failure outside the stages returns ``gm`` itself, unless ``config.fallback`` is ``error``.
     """
     session = new_session(gm, config if config is not None else options.current(), observers)
+    session.guarded = CompileContext.current_compile_id() is not None
     return compile_in_session(gm, example_inputs, session)
 
 
