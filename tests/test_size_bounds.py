@@ -30,7 +30,7 @@ def counted(function: Callable[..., Any]) -> tuple[Callable[..., Any], CompileCo
     return torch.compile(function, backend=counter, dynamic=True), counter
 
 
-def product(x: Tensor, y: Tensor) -> Tensor:
+def outer(x: Tensor, y: Tensor) -> Tensor:
     return (x[:, None] * y[None, :]).sin()
 
 
@@ -41,21 +41,21 @@ def test_a_graph_is_compiled_again_for_sizes_beyond_its_bounds() -> None:
         x = torch.randn(rows)
         torch.testing.assert_close(call(x), x.sin() * 2)
         assert counter.frame_count == count
-    call, counter = counted(product)
+    call, counter = counted(outer)
     # Both sizes may grow by the square root of 2^30 / (1,024 * 2,048), which is 22.6.
     for sizes, count in (((1024, 2048), 1), ((4, 22 * 2048), 1), ((4, 23 * 2048), 2), ((22 * 1024, 5), 2)):
         given = [torch.randn(size) for size in sizes]
-        torch.testing.assert_close(call(*given), product(*given))
+        torch.testing.assert_close(call(*given), outer(*given))
         assert counter.frame_count == count
 
 
 @pytest.mark.usefixtures("on_a_gpu")
 def test_gradients_have_the_bounds_of_their_joint_graph() -> None:
-    call, counter = counted(product)
+    call, counter = counted(outer)
     for sizes, count in (((1024, 2048), 1), ((33 * 1024, 3), 2)):
         given = [torch.randn(size, requires_grad=True) for size in sizes]
         (expected,), (found,) = (
-            torch.autograd.grad(function(*given).sum(), given[:1]) for function in (product, call)
+            torch.autograd.grad(function(*given).sum(), given[:1]) for function in (outer, call)
         )
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
         assert counter.frame_count == count
@@ -72,7 +72,7 @@ def test_sizes_with_bounds_of_their_own_keep_them() -> None:
 
 
 def test_graphs_on_a_cpu_have_no_bounds() -> None:
-    call, counter = counted(product)
+    call, counter = counted(outer)
     for sizes in ((1024, 2048), (4, 33 * 1024)):
         call(*[torch.randn(size) for size in sizes])
     assert counter.frame_count == 1
@@ -89,7 +89,7 @@ def test_graphs_whose_guards_nobody_reads_have_no_bounds() -> None:
         return compiled
 
     torch._dynamo.reset()
-    torch.compile(product, backend=backend, dynamic=True)(torch.randn(8), torch.randn(9))
+    torch.compile(outer, backend=backend, dynamic=True)(torch.randn(8), torch.randn(9))
     assert len(found) == 2 and all(upper > LARGEST for upper in found)
 
 

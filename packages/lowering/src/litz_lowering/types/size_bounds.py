@@ -11,16 +11,16 @@ from torch.utils import _pytree as pytree
 from litz_lowering.types.symbols_io import hint_of
 
 _POINTS = 1 << 30
-"""Elements of the largest tensor up to which all sizes may grow; an index of 32 bits has room for twice as many."""
+"""Elements of the largest tensor up to which all sizes may grow: half of those that an index of 32 bits reaches."""
 
 _LEAST_GROWTH = 2
-"""Factor by which each size may at least grow before a graph is compiled again, whatever has 64 bits then."""
+"""Ratio in which each size may at least grow before a graph is compiled again, whatever has 64 bits then."""
 
 
 def bound_sizes(gm: GraphModule) -> None:
     """Guard that sizes with symbols stay below bounds, in a graph that Dynamo captures: it reads the guards afterwards.
 
-    All sizes may grow by one factor, by which the largest tensor of the graph grows to 2^30 elements. A graph that is
+    All sizes may grow in the ratio in which the largest tensor of the graph reaches 2^30 elements. A graph that is
     called with larger ones is compiled again. Sizes that have an upper bound keep it. Division of an index of 64 bits
     by a size that the kernel gets takes a GPU several times as long as the rest of an element.
     """
