@@ -14,6 +14,7 @@ from litz_codegen_triton.emit.source.ops_table import spelled_operations
 from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_codegen_triton.runtime.frozen_copies import COMPARE, COPY, copying_sources
 from litz_codegen_triton.runtime.launch import LaunchModule, current_chip
+from litz_codegen_triton.runtime.native_launcher import LANGUAGE, build_launcher, launcher_unit
 from litz_ir.errors import ToolchainError
 from litz_ir.plan import Kernel, Matmul, Plan
 from litz_ir.target import Capabilities, SourceUnit
@@ -28,7 +29,8 @@ class CudaTarget:
     """Code generation through Triton for one NVIDIA chip.
 
     ``chip`` is a compute capability such as ``"sm_90"``. By default it is that of the current device, or ``sm_90``
-    where there is no GPU, so that plans can be compiled on any machine.
+    where there is no GPU, so that plans can be compiled on any machine. ``compiler`` is the command of the C compiler
+    that builds the native launcher; by default one is searched for.
     """
 
     name = "cuda"
@@ -36,7 +38,8 @@ class CudaTarget:
     interface = 1
     """Version of the files of cubins and of the arguments that their kernels are launched with."""
 
-    def __init__(self, chip: str | None = None) -> None:
+    def __init__(self, chip: str | None = None, compiler: str | None = None) -> None:
+        self.compiler = compiler
         self.chip = chip or current_chip() or DEFAULT_CHIP
 
     def arguments(self) -> Mapping[str, str]:
@@ -72,6 +75,10 @@ class CudaTarget:
         sources = copying_sources(emit.KernelSource)
         return tuple(replace(self._unit(source), kernels=()) for source in sources)
 
+    def launcher_unit(self) -> SourceUnit:
+        """Return the source of the native launcher, which :meth:`load` takes beside the units of a plan."""
+        return launcher_unit()
+
     def _unit(self, source: KernelSource) -> SourceUnit:
         flags = (
             f"chip={self.chip}",
@@ -99,7 +106,12 @@ class CudaTarget:
         return len(pool.workers) + 1
 
     def build(self, unit: SourceUnit, folder: Path) -> Path:
-        """Compile a unit to a file with its cubin; no GPU is needed. Raises ``ToolchainError``."""
+        """Compile a unit to a file with its cubin, or the native launcher to a library; no GPU is needed.
+
+        Raises ``ToolchainError``.
+        """
+        if unit.language == LANGUAGE:
+            return build_launcher(unit, folder, self.compiler)
         source, chip = _source(unit)
         return runtime.shared_pool().build(source, chip, folder)
 
@@ -107,7 +119,10 @@ class CudaTarget:
         self, units: Sequence[SourceUnit], binaries: Sequence[Path], kernels: Mapping[str, Kernel]
     ) -> LaunchModule:
         """Load cubins onto the current device. Raises ``ToolchainError`` where there is no GPU."""
-        compiled = [CompiledKernel.from_bytes(path.read_bytes()) for path in binaries]
+        built = tuple(zip(units, binaries, strict=True))
+        launcher = next((path for unit, path in built if unit.language == LANGUAGE), None)
+        cubins = [path for unit, path in built if unit.language != LANGUAGE]
+        compiled = [CompiledKernel.from_bytes(path.read_bytes()) for path in cubins]
         sources = {unit.name: unit for unit in units}
 
         def unaligned(name: str) -> CompiledKernel:
@@ -122,7 +137,7 @@ class CudaTarget:
 
         by_name = {kernel.name: kernel for kernel in compiled}
         copying = {name: by_name.pop(name) for name in (COMPARE, COPY) if name in by_name}
-        return LaunchModule(by_name, kernels, unaligned, copying)
+        return LaunchModule(by_name, kernels, unaligned, copying, launcher)
 
 
 def _source(unit: SourceUnit) -> tuple[KernelSource, str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from litz.artifact import Artifact
+from litz.cache.libraries import launchers
 from litz.cuda_graphs.eligibility import overwritten, shared_with_inputs
 from litz.devices import gpu, is_gpu
 from litz.host.emit.source import host_program
@@ -142,7 +143,10 @@ class Loader:
         artifact = self.artifact
         built = zip(artifact.units, artifact.binaries, strict=True)
         report = self.failures.callback("call")
-        bind = segment_binder(artifact.plan, tuple(built), self.targets, self.gpus, watch, report)
+        launcher_of = partial(launchers.of, config=self.config)
+        bind = segment_binder(
+            artifact.plan, tuple(built), self.targets, self.gpus, watch, report, launcher_of
+        )
         file = f"<litz {self.name} {artifact.key[:12]}>"
         keep_freed_memory()
         stored: dict[str, FrozenResults | FrozenCopies] = {}

@@ -28,6 +28,9 @@ _LAUNCH_TYPES = (ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, ctypes.
 """Arguments of ``cuLaunchKernel``: function, three grid dimensions, three block dimensions, bytes of shared memory,
 stream, kernel arguments, extra options."""
 
+_LAUNCHING = ("cuLaunchKernel", "cuLaunchKernelEx", "cuMemsetD8Async", "cuCtxSetCurrent")
+"""Functions that the native launcher calls, in its order."""
+
 _CLUSTER_DIMENSION = 4
 """``CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION``: thread blocks of a cluster along each grid dimension."""
 
@@ -66,6 +69,17 @@ class Driver:
         self.launch: Callable[..., int] = self._library.cuLaunchKernel
         self._library.cuLaunchKernel.argtypes = _LAUNCH_TYPES
         self._load: Callable[[ctypes.c_void_p], int] | None = getattr(library, "cuFuncLoad", None)
+
+    def entry_points(self) -> tuple[int, ...] | None:
+        """Return the addresses of the functions that launch a kernel, launch one in clusters, zero memory and make a
+        context current, and of the context; ``None`` for a library that is no native one or lacks one of them."""
+        if not isinstance(self._library, ctypes.CDLL):
+            return None
+        found = [getattr(self._library, name, None) for name in _LAUNCHING]
+        if None in found:
+            return None
+        addresses = [ctypes.cast(each, ctypes.c_void_p).value or 0 for each in found]
+        return (*addresses, self._context.value or 0)
 
     def launch_cluster(
         self,

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
-from itertools import accumulate
 from operator import or_
+from pathlib import Path
 from struct import Struct
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -21,6 +20,8 @@ from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_codegen_triton.runtime.copies import ALIGNED, AlignedCopies
 from litz_codegen_triton.runtime.driver import INVALID_CONTEXT, OUT_OF_MEMORY, Driver, cuda_library
 from litz_codegen_triton.runtime.frozen_copies import CopyLauncher
+from litz_codegen_triton.runtime.loaded_kernel import ArgumentArrays, LoadedKernel
+from litz_codegen_triton.runtime.native_launcher import description, launcher_maker, native_kernels
 from litz_ir.errors import KernelError, OutOfMemory, ToolchainError
 from litz_ir.plan import WORD_BYTES, Kernel, cluster_size, scan_segment, zeroed_words
 from litz_ir.symbols import evaluate, mul
@@ -44,40 +45,6 @@ def current_chip() -> str | None:
     return f"sm_{major}{minor}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Function:
-    """A kernel that is loaded on the device."""
-
-    kernel: Kernel
-    """The kernel as it is in the plan."""
-
-    handle: int
-    """Function handle of the driver."""
-
-    threads: int
-    """Threads of a thread block."""
-
-    shared_bytes: int
-    """Bytes of shared memory of a thread block."""
-
-    hidden: int
-    """Pointers that Triton adds after the arguments of the source."""
-
-    cluster_size: int
-    """Thread blocks of a cluster."""
-
-    cleared: int = -1
-    """Number of the argument that is a workspace to zero before the launch; -1 for none."""
-
-    scratch: int = 0
-    """Bytes of Triton's global scratch memory of a thread block, which the first hidden pointer points to."""
-
-    @property
-    def is_plain(self) -> bool:
-        """True for a kernel whose thread blocks do not wait for each other."""
-        return self.cluster_size == 1 and self.cleared < 0
-
-
 class LaunchModule:
     """Compiled kernels on the current device; implements ``SegmentModule`` and ``LazyModule`` of ``litz_ir.target``.
 
@@ -92,8 +59,10 @@ class LaunchModule:
         kernels: Mapping[str, Kernel],
         unaligned: Callable[[str], CompiledKernel],
         copying: Mapping[str, CompiledKernel] = NO_KERNELS,
+        launcher: Path | None = None,
     ) -> None:
-        """``copying`` are the kernels of ``CopyLauncher``, or none."""
+        """``copying`` are the kernels of ``CopyLauncher``, or none. ``launcher`` is the library of the native launcher;
+        without it Python makes each launch."""
         if torch is None:
             raise ToolchainError(
                 "kernels are launched on torch's stream, and torch is not installed",
@@ -104,10 +73,12 @@ class LaunchModule:
         self.driver = Driver(library, self.device)
         self._kernels = dict(kernels)
         self._unaligned = unaligned
-        self._any_alignment: dict[str, _Function | None] = {}
+        self._any_alignment: dict[str, LoadedKernel | None] = {}
         self._on_failure: FailureCallback = raise_failure
         self._functions = {name: self._loaded(found) for name, found in compiled.items()}
         self._copying = copying
+        self.maker = None if launcher is None else launcher_maker(launcher)
+        self.entry_points = self.driver.entry_points()
 
     def function(self, kernel: str) -> LaunchFunction:
         """Return the launcher of one kernel. Raises ``KeyError``."""
@@ -153,7 +124,7 @@ class LaunchModule:
         if code:
             raise _driver_error(self.driver, f"copying {nbytes} bytes", code)
 
-    def any_alignment(self, name: str) -> _Function | None:
+    def any_alignment(self, name: str) -> LoadedKernel | None:
         """Return a kernel compiled for unaligned buffers, compiling it at the first call.
 
         Returns ``None`` if that fails; the failure is reported once.
@@ -162,7 +133,7 @@ class LaunchModule:
             self._any_alignment[name] = self._rebuilt(name)
         return self._any_alignment[name]
 
-    def _rebuilt(self, name: str) -> _Function | None:
+    def _rebuilt(self, name: str) -> LoadedKernel | None:
         try:
             return self._loaded(self._unaligned(name))
         except Exception as error:
@@ -171,7 +142,7 @@ class LaunchModule:
             )
             return None
 
-    def _loaded(self, compiled: CompiledKernel) -> _Function:
+    def _loaded(self, compiled: CompiledKernel) -> LoadedKernel:
         kernel = self._kernels[compiled.name]
         hidden = compiled.parameters - len(kernel.parameters) - len(kernel.symbols)
         if hidden < 0:
@@ -185,36 +156,9 @@ class LaunchModule:
         )
         accesses = [each.access for each in kernel.parameters]
         cleared = accesses.index("workspace") if scan_segment(kernel.schedule) else -1
-        return _Function(
+        return LoadedKernel(
             kernel, handle, threads, compiled.shared_bytes, hidden, cluster, cleared, compiled.scratch
         )
-
-
-class _Frame:
-    """Argument arrays of one call.
-
-    ``addresses`` and ``values`` hold the buffer addresses and symbol values of all kernels, ``scratch`` the scratch
-    address of each. ``blocks`` is, for each kernel, the array of pointers to its arguments that the driver takes.
-    """
-
-    __slots__ = ("_null", "addresses", "blocks", "scratch", "values")
-
-    def __init__(self, functions: Sequence[_Function]) -> None:
-        buffers = [len(each.kernel.parameters) for each in functions]
-        symbols = [len(each.kernel.symbols) for each in functions]
-        self.addresses = (ctypes.c_uint64 * max(1, sum(buffers)))()
-        self.values = (ctypes.c_uint64 * max(1, sum(symbols)))()
-        self._null = ctypes.c_uint64(0)
-        self.scratch = (ctypes.c_uint64 * len(functions))()
-        addresses, values = ctypes.addressof(self.addresses), ctypes.addressof(self.values)
-        null, scratch = ctypes.addressof(self._null), ctypes.addressof(self.scratch)
-        starts = zip(accumulate([0, *buffers]), accumulate([0, *symbols]), functions, strict=False)
-        self.blocks = []
-        for number, (first_buffer, first_symbol, function) in enumerate(starts):
-            pointers = [addresses + 8 * (first_buffer + k) for k in range(len(function.kernel.parameters))]
-            pointers += [values + 8 * (first_symbol + k) for k in range(len(function.kernel.symbols))]
-            pointers += [scratch + 8 * number, *[null] * function.hidden][: function.hidden]
-            self.blocks.append((ctypes.c_void_p * max(1, len(pointers)))(*pointers))
 
 
 class NativeLaunches:
@@ -226,7 +170,7 @@ class NativeLaunches:
     def __init__(
         self,
         module: LaunchModule,
-        functions: Sequence[_Function],
+        functions: Sequence[LoadedKernel],
         extents: Sequence[ByteRange | None] | None = None,
     ) -> None:
         self._module = module
@@ -242,14 +186,14 @@ class NativeLaunches:
         # Addresses are signed: an empty tensor's pointer is null, and its storage offset is subtracted from it.
         self._addresses = Struct(f"={sum(len(kernel.parameters) for kernel in kernels)}q")
         self._symbols = Struct("=" + "".join("d" if kind == "float" else "q" for kind in kinds))
-        self._frames: list[_Frame] = []
+        self._frames: list[ArgumentArrays] = []
 
     def run(self, addresses: Sequence[int], symbols: Sequence[int | float] = ()) -> None:
         """Launch the kernels on their buffer addresses and symbol values, each concatenated in the kernels' order.
 
         Raises ``KernelError`` where a launch fails; later kernels are not launched then.
         """
-        functions: Sequence[_Function] = self._functions
+        functions: Sequence[LoadedKernel] = self._functions
         if reduce(or_, addresses, 0) & ALIGNED:
             unaligned = self._for_alignment(addresses)
             if unaligned is None:
@@ -279,14 +223,41 @@ class NativeLaunches:
         finally:
             self._frames.append(frame)
 
-    def _frame(self) -> _Frame:
+    def selecting(self, buffers: Sequence[int], symbols: Sequence[int]) -> Callable[..., None]:
+        """Return ``run`` for the addresses and symbol values that calls give once: the positions of each kernel's among
+        them are ``buffers`` and ``symbols``, concatenated."""
+
+        def call(addresses: Sequence[int], values: Sequence[int | float] = ()) -> None:
+            self.run([addresses[k] for k in buffers], [values[k] for k in symbols])
+
+        maker, entry_points = self._module.maker, self._module.entry_points
+        if maker is None or entry_points is None or any(each.scratch for each in self._functions):
+            return call if symbols or list(buffers) != list(range(len(buffers))) else self.run
+        kernels = native_kernels(self._functions, buffers, symbols, self._fixed)
+        stream_of, device = _stream_function(), self._module.device
+        native = maker(description(kernels, entry_points), stream_of, device, call, self._failed)
+        if self._fixed is not None:
+            return native
+
+        def sized(addresses: Sequence[int], values: Sequence[int | float] = ()) -> None:
+            counts = self._evaluated([values[k] for k in symbols])
+            native(addresses, values, [each for pair in counts for each in pair])
+
+        return sized
+
+    def _failed(self, number: int, code: int) -> None:
+        """Raise the exception for the launch of a kernel that the driver failed with an error code."""
+        name = self._functions[number].kernel.name
+        raise _driver_error(self._module.driver, f"launching {name}", code, name)
+
+    def _frame(self) -> ArgumentArrays:
         """Take argument arrays that no other thread uses."""
         try:
             return self._frames.pop()
         except IndexError:
-            return _Frame(self._functions)
+            return ArgumentArrays(self._functions)
 
-    def _waiting(self, each: _Function, count: int, cleared: int, stream: int, block: Any) -> int:
+    def _waiting(self, each: LoadedKernel, count: int, cleared: int, stream: int, block: Any) -> int:
         """Launch a kernel whose thread blocks wait for each other, after zeroing its workspace; the error code."""
         driver = self._module.driver
         if each.cluster_size > 1:
@@ -297,13 +268,13 @@ class NativeLaunches:
         code = driver.clear(scratch, cleared, stream)
         return code or self._plainly(each, count, stream, block)
 
-    def _plainly(self, each: _Function, count: int, stream: int, block: Any) -> int:
+    def _plainly(self, each: LoadedKernel, count: int, stream: int, block: Any) -> int:
         return self._launch(
             each.handle, count, 1, 1, each.threads, 1, 1, each.shared_bytes, stream, block, None
         )
 
     def _retry(
-        self, code: int, function: _Function, count: int, cleared: int, stream: int, block: Any
+        self, code: int, function: LoadedKernel, count: int, cleared: int, stream: int, block: Any
     ) -> None:
         """Launch again after making the context current, if none was. Raises ``KernelError`` for another error."""
         driver = self._module.driver
@@ -317,7 +288,7 @@ class NativeLaunches:
             name = function.kernel.name
             raise _driver_error(driver, f"launching {name}", code, name)
 
-    def _for_alignment(self, addresses: Sequence[int]) -> list[_Function] | None:
+    def _for_alignment(self, addresses: Sequence[int]) -> list[LoadedKernel] | None:
         """Return for each kernel a binary that takes its addresses; ``None`` where one has no such binary."""
         remaining = iter(addresses)
         found = []
@@ -369,9 +340,13 @@ def _driver_error(driver: Driver, action: str, code: int, node: str = "") -> Ker
 
 def _stream_of(device: int) -> Callable[[], int]:
     """Return a function that reads the handle of torch's current stream on a device."""
+    stream_of = _stream_function()
+    return lambda: stream_of(device)
+
+
+def _stream_function() -> Callable[[int], int]:
+    """Return the function from a device to the handle of torch's current stream there."""
     assert torch is not None
-    raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-    if raw_stream is not None:
-        return lambda: int(raw_stream(device))
+    found: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     current = torch.cuda.current_stream
-    return lambda: int(current(device).cuda_stream)
+    return found if found is not None else lambda device: int(current(device).cuda_stream)

@@ -69,6 +69,16 @@ class NativeCall(Protocol):
 
 
 @runtime_checkable
+class SelectingCall(NativeCall, Protocol):
+    """A native call that finds each kernel's buffers among those of a call. Targets may offer it; hosts then use it."""
+
+    def selecting(self, buffers: Sequence[int], symbols: Sequence[int]) -> Callable[..., None]:
+        """``run`` for distinct addresses and symbol values: the positions of each kernel's among them are ``buffers``
+        and ``symbols``, concatenated. The result takes tuples of addresses and of values, if any.
+        """
+
+
+@runtime_checkable
 class SegmentModule(KernelModule, Protocol):
     """A module that can run several kernels in one native call. Targets may offer it; hosts then use it."""
 
@@ -153,6 +163,14 @@ class CopyingTarget(Protocol):
 
     def copying_units(self) -> tuple[SourceUnit, ...]:
         """Source units without kernels of a plan, which modules that keep copies need."""
+
+
+@runtime_checkable
+class LaunchingTarget(Protocol):
+    """A target whose modules make launches faster with a library, which its ``build`` compiles once a machine."""
+
+    def launcher_unit(self) -> SourceUnit:
+        """The source of the library. ``load`` takes it and its binary beside the units of a plan, or does without."""
 
 
 @runtime_checkable

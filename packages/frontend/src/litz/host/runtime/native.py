@@ -24,13 +24,23 @@ from litz_ir.target import (
     LaunchFunction,
     LazyModule,
     SegmentModule,
+    SelectingCall,
     SourceUnit,
+    Target,
     address_function,
     raise_failure,
 )
 
 Watch = Callable[[str, LaunchFunction, Sequence[int], Sequence[int | float]], None]
 """Observer of launches: gets the kernel's name, its launcher, buffer addresses and symbol values before each launch."""
+
+
+LauncherOf = Callable[[Target], "tuple[SourceUnit, Path] | None"]
+"""Function that returns the source and the binary of a ``LaunchingTarget``'s library, if there is one."""
+
+
+def no_launcher(target: Target) -> None:
+    """Return no library, whatever the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +92,15 @@ def segment_binder(
     gpus: Gpus = ONE_GPU,
     watch: Watch | None = None,
     report: FailureCallback = raise_failure,
+    launcher_of: LauncherOf = no_launcher,
 ) -> NativeBinder:
     """Load binaries on the devices of their kernels; return the maker of the native calls.
 
     With a ``watch`` kernels are launched one by one, each shown to ``watch`` before. ``report`` receives failures
-    inside launches that have a fallback.
+    inside launches that have a fallback. ``launcher_of`` returns the library with which a target's modules launch.
     """
     kernels = {kernel.name: kernel for kernel in kernels_in(plan)}
-    modules = _modules(plan, built, kernels, targets, gpus)
+    modules = _modules(plan, built, kernels, targets, gpus, launcher_of)
     for each in modules.values():
         if isinstance(each, LazyModule):
             each.on_failure(report)
@@ -102,6 +113,7 @@ def _modules(
     kernels: Mapping[str, Kernel],
     targets: TargetSet,
     gpus: Gpus,
+    launcher_of: LauncherOf,
 ) -> dict[Device, KernelModule]:
     """Return the kernels of each device, loaded there."""
     own: dict[Device, list[tuple[SourceUnit, Path]]] = {}
@@ -110,6 +122,9 @@ def _modules(
             own.setdefault(device, []).append(each)
     modules: dict[Device, KernelModule] = {}
     for device, pairs in own.items():
+        launcher = launcher_of(targets[device])
+        if launcher is not None:
+            pairs.append(launcher)
         units, binaries = zip(*pairs, strict=True)
         with gpus.current(device):
             modules[device] = targets[device].load(units, binaries, kernels)
@@ -143,9 +158,12 @@ def _one_call(
 ) -> SegmentCall:
     """Return a segment as one native call."""
     names = [kernel for kernel, _, _ in segment.launches]
-    run = module.segment(names, segment.waits, [each for own in ranges for each in own]).run
+    made = module.segment(names, segment.waits, [each for own in ranges for each in own])
     order = [k for _, buffer_positions, _ in segment.launches for k in buffer_positions]
     chosen = [k for _, _, symbol_positions in segment.launches for k in symbol_positions]
+    if isinstance(made, SelectingCall):
+        return made.selecting(order, chosen)
+    run = made.run
     if order == list(range(len(order))) and not chosen:
         return run
 
