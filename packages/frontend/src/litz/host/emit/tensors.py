@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from types import MappingProxyType
 
@@ -12,7 +13,7 @@ from litz.host.program import MemoryLocation
 from litz.host.torch_types import COMPLEX_DTYPES, TORCH_DTYPES
 from litz_ir.device import Device
 from litz_ir.errors import CodegenError
-from litz_ir.loops import ComplexRef, Ref, TensorType
+from litz_ir.loops import ComplexRef, Ref, TensorType, Value
 from litz_ir.plan import Placement, Plan, Storage
 from litz_ir.symbols import Size, add, floordiv, mul
 
@@ -36,8 +37,17 @@ class TensorVariables:
         self._made = {value.name for value in plan.constants}
         self._called: set[str] = set()
         self._returned = {output.name for output in plan.outputs if isinstance(output, ComplexRef)}
-        self._shown = {output.name for output in plan.outputs if isinstance(output, Ref)}
+        self._shown = self._find_shown(plan)
         self._owners = self._find_owners(plan)
+
+    def _find_shown(self, plan: Plan) -> set[str]:
+        """Return the results that share memory with an argument, a constant or another result, so that the views that
+        autograd knows have to tell; that a result alone is over its memory makes no difference to anyone."""
+        returned = [output.name for output in plan.outputs if isinstance(output, Ref | ComplexRef)]
+        known = {self.region(item.name) for item in plan.inputs if isinstance(item, Value)}
+        known.update(value.name for value in plan.constants)
+        over = Counter(map(self.region, returned))
+        return {name for name in returned if over[self.region(name)] > 1 or self.region(name) in known}
 
     def _find_owners(self, plan: Plan) -> dict[str, str]:
         """Return the value that each storage is allocated as: the only one in it, or the returned one."""
@@ -118,18 +128,15 @@ class TensorVariables:
             return found
         placement = self.placements[name]
         if placement.base is not None:
-            under = self.placements[placement.base]
-            if placement.type == under.type:
-                return self.tensor(placement.base)
-            if (
-                under.storage is not None
-                and placement.base not in self._made
-                and placement.type.layout.offset == 0
-            ):
+            shown = name in self._shown
+            base = placement.base if shown else self._nearest(placement.base, placement.type)
+            under = self.placements[base]
+            if placement.type == under.type or (not shown and _is_same_tensor(placement.type, under.type)):
+                return self.tensor(base)
+            if under.storage is not None and base not in self._made and placement.type.layout.offset == 0:
                 self._lines.append(code("{} = {}", found, self._over(under, placement.type)))
             else:
-                shown = name in self._shown
-                view = self._strided(placement.base, placement.type, "strided" if shown else "alias")
+                view = self._strided(base, placement.type, "strided" if shown else "alias")
                 self._lines.append(code("{} = {}", found, view))
         elif placement.storage is not None:
             self._lines.append(code("{} = {}", found, self._over(placement, placement.type)))
@@ -137,6 +144,16 @@ class TensorVariables:
             raise CodegenError("a value is read before a step defines it", node=name)
         self._made.add(name)
         return found
+
+    def _nearest(self, name: str, type_: TensorType) -> str:
+        """Return the buffer under ``name``, or itself, to make a view of ``type_`` of: a tensor that exists already, so
+        that those between are not made for the view alone."""
+        while name not in self._made:
+            base = self.placements[name].base
+            if base is None or {self.placements[each].type.dtype for each in (base, name)} != {type_.dtype}:
+                break
+            name = base
+        return name
 
     def placed(self, name: str) -> Code:
         """Return a value as a tensor, or the argument of the caller where it is an object."""
@@ -221,6 +238,12 @@ class TensorVariables:
         if location.owner in self._called or type_.layout.offset == 0:
             return first
         return code("{} - ({})", first, self._names.term(mul(type_.layout.offset, type_.dtype.itemsize)))
+
+
+def _is_same_tensor(a: TensorType, b: TensorType) -> bool:
+    """Report whether views of the two types over one memory are equal."""
+    known = ((each.shape, each.layout.strides, each.layout.offset, each.dtype, each.device) for each in (a, b))
+    return next(known) == next(known)
 
 
 def complex_strides(strides: Sequence[Size]) -> tuple[Size, ...]:
