@@ -75,7 +75,7 @@ class Driver:
         context current, and of the context; ``None`` for a library that is no native one or lacks one of them."""
         if not isinstance(self._library, ctypes.CDLL):
             return None
-        found = [getattr(self._library, name, None) for name in _LAUNCHING]
+        found: list[Any] = [getattr(self._library, name, None) for name in _LAUNCHING]
         if None in found:
             return None
         addresses = [ctypes.cast(each, ctypes.c_void_p).value or 0 for each in found]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from itertools import chain
 from operator import or_
 from pathlib import Path
 from struct import Struct
@@ -239,9 +240,16 @@ class NativeLaunches:
         if self._fixed is not None:
             return native
 
+        last: tuple[Sequence[int | float] | None, Sequence[int]] = None, ()
+
         def sized(addresses: Sequence[int], values: Sequence[int | float] = ()) -> None:
-            counts = self._evaluated([values[k] for k in symbols])
-            native(addresses, values, [each for pair in counts for each in pair])
+            nonlocal last
+            known, counts = last
+            if known != values:
+                pairs = self._evaluated([values[k] for k in symbols])
+                counts = tuple(chain.from_iterable(pairs))
+                last = tuple(values), counts
+            native(addresses, values, counts)
 
         return sized
 

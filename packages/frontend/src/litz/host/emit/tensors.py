@@ -242,7 +242,9 @@ class TensorVariables:
 
 def _is_same_tensor(a: TensorType, b: TensorType) -> bool:
     """Report whether views of the two types over one memory are equal."""
-    known = ((each.shape, each.layout.strides, each.layout.offset, each.dtype, each.device) for each in (a, b))
+    known = (
+        (each.shape, each.layout.strides, each.layout.offset, each.dtype, each.device) for each in (a, b)
+    )
     return next(known) == next(known)
 
 
