@@ -78,25 +78,25 @@ class Recorder(ctypes.CDLL):
         return tuple(WORD.from_address(each or 0).value for each in pointers)
 
     def _launch(
-        self, handle: int, grid: int, y: int, z: int, threads: int, ty: int, tz: int, shared: int, stream: int,
+        self, handle: int, grid: int, y: int, z: int, threads: int, ty: int, tz: int, nbytes: int, stream: int,
         block: int, extra: int,
     ) -> int:  # fmt: skip
         code = self._code(handle)
         if not code:
             assert (y, z, ty, tz, extra) == (1, 1, 1, 1, None)
-            self.events.append(("launch", handle, grid, threads, shared, stream, self._given(handle, block)))
+            self.events.append(("launch", handle, grid, threads, nbytes, stream, self._given(handle, block)))
         return code
 
     def _launch_configured(self, configuration: int, handle: int, block: int, extra: int) -> int:
         grid = tuple((INT * 3).from_address(configuration))
         threads = tuple((INT * 3).from_address(configuration + 12))
-        (shared,) = (INT * 1).from_address(configuration + 24)
+        (nbytes,) = (INT * 1).from_address(configuration + 24)
         stream, attributes = (POINTER * 2).from_address(configuration + 32)
         (count,) = (INT * 1).from_address(configuration + 48)
         attribute = tuple((INT * 5).from_address(attributes))
         code = self._code(handle)
         if not code:
-            given = (grid, threads, shared, stream, count, attribute)
+            given = (grid, threads, nbytes, stream, count, attribute)
             self.events.append(("cluster", handle, *given, self._given(handle, block)))
         return code
 
@@ -203,8 +203,8 @@ def test_symbols_are_integers_or_floats_and_size_the_grid(load: Loaded) -> None:
     order = [len(names) - 1 - k for k in range(len(names))]
     run = call_of(module, [kernel.name], range(count), order)
     addresses = tuple(16 * (k + 1) for k in range(count))
-    for factor in (1, 2, 2, 1):
-        given = {**{name: factor * int(value) for name, value in sized.symbols.items()}, "scale": -0.5}
+    for times in (1, 2, 2, 1):
+        given = {**{name: times * int(value) for name, value in sized.symbols.items()}, "scale": -0.5}
         run(addresses, tuple(given[name] for name in reversed(names)))
         integers = {name: int(value) for name, value in given.items() if name != "scale"}
         grid = evaluate(tiled(kernel).grid_size, integers)

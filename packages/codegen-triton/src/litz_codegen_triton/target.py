@@ -76,7 +76,7 @@ class CudaTarget:
         return tuple(replace(self._unit(source), kernels=()) for source in sources)
 
     def launcher_unit(self) -> SourceUnit:
-        """Return the source of the native launcher, which :meth:`load` takes beside the units of a plan."""
+        """Return the source of the native launcher, which :meth:`load` takes with the units of a plan."""
         return launcher_unit()
 
     def _unit(self, source: KernelSource) -> SourceUnit:

@@ -170,7 +170,7 @@ class LaunchingTarget(Protocol):
     """A target whose modules make launches faster with a library, which its ``build`` compiles once a machine."""
 
     def launcher_unit(self) -> SourceUnit:
-        """The source of the library. ``load`` takes it and its binary beside the units of a plan, or does without."""
+        """The source of the library. ``load`` takes it and its binary with the units of a plan, or does without."""
 
 
 @runtime_checkable
