@@ -108,3 +108,40 @@ def test_byte_ranges_of_buffers_passed_to_a_program() -> None:
     assert list(extents(segment, {"k": made})) == [
         [(0, mul(16, n)), None, (12, 26), (0, 0), None],
     ]  # fmt: skip
+
+
+
+def viewed(*outputs: str) -> str:
+    """Return the text of a program that makes ``y`` and reads it through views."""
+    row, column = tensor_type(f32, 4, 6), TensorType(f32, (6, 4), Layout((1, 6), fixed=True), CPU)
+    flat, last = tensor_type(f32, 24), TensorType(f32, (6,), Layout((1,), 18), CPU)
+    made = Placement(TensorType(f32, (4, 6), Layout((6, 1), fixed=True), CPU))
+    buffers = {
+        "x": Placement(row), "y": made, "flat": Placement(flat, base="y"), "again": Placement(row, base="flat"),
+        "t": Placement(column, base="y"), "u": Placement(column, base="x"), "last": Placement(last, base="again"),
+        "z": Placement(row),
+    }  # fmt: skip
+    steps = (
+        CallStep("mylib.made.default", (Ref("x"),), (), ("y",)),
+        CallStep("mylib.read.default", (Ref("again"), Ref("last")), (), ("z",)),
+    )
+    results, placed = tuple(map(Ref, outputs)), tuple(buffers.items())
+    return host_program(
+        Plan("p", CPU, "any", SymbolTable(), (Value("x", row),), (), placed, (), (), steps, results)
+    ).text
+
+
+def test_views_between_a_tensor_and_a_view_are_not_made() -> None:
+    text = viewed("z")
+    assert "flat" not in text and "again" not in text
+    assert "last = alias(y, (6,), (1,), 18)" in text and "mylib_read_default(y, last)" in text
+
+
+def test_a_view_that_is_returned_as_such_stays_one() -> None:
+    assert "again = strided(flat, (4, 6), (6, 1), 0)" in viewed("z", "again", "flat")
+
+
+def test_a_result_that_alone_is_over_its_memory_is_no_view_for_autograd() -> None:
+    assert "t = alias(y, (6, 4), (1, 6), 0)" in viewed("z", "t")
+    assert "t = strided(y, (6, 4), (1, 6), 0)" in viewed("z", "t", "y")
+    assert "u = strided(x, (6, 4), (1, 6), 0)" in viewed("z", "u")
