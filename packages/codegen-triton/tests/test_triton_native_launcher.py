@@ -20,12 +20,14 @@ from triton_scheduled import scheduled, tiled
 
 from litz_codegen_triton.runtime import launch, native_launcher
 from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
+from litz_codegen_triton.runtime.frozen_copies import COMPARE, COPY, COPYING_BLOCKS, CopyLauncher
 from litz_codegen_triton.runtime.native_launcher import build_launcher, launcher_maker, launcher_unit
 from litz_codegen_triton.target import CudaTarget
+from litz_ir.dtypes import f32
 from litz_ir.errors import CompileFailed, CompilerNotFound, KernelError, OutOfMemory
 from litz_ir.plan import Kernel
 from litz_ir.symbols import SymbolInfo, evaluate
-from litz_ir.target import LaunchingTarget, SelectingCall
+from litz_ir.target import LaunchingTarget, MemoryCopy, SelectingCall
 from litz_ir.text import parse_plan
 
 needs_compiler = pytest.mark.skipif(
@@ -337,3 +339,33 @@ def test_its_source_has_no_warnings(tmp_path: Path) -> None:
         (*strict, "-o", str(tmp_path / "launcher.o")), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@needs_compiler
+def test_copies_are_launched_natively(load: Loaded) -> None:
+    driver, module = load(copies()[:1])
+    compiled = {
+        COMPARE: CompiledKernel(COMPARE, b"", "entry", 4, 0, 6),
+        COPY: CompiledKernel(COPY, b"", "entry", 4, 16, 5),
+    }
+    tables: list[Any] = []
+
+    def memory(values: list[int]) -> Any:
+        tables.append(values)
+        at = 64 * len(tables)
+        return SimpleNamespace(data_ptr=lambda: at)
+
+    launcher = CopyLauncher(compiled, module.driver, lambda: 99, module.native)
+    again = launcher.copies([4, 8, 12], [MemoryCopy(16, 32, (f32, f32), (8,), ((1,), (1,)))], memory)
+    driver.words |= {2: 6, 3: 5}
+    again()
+    again()
+    compare, copy = ("launch", 2, 1, 128, 0, STREAM), ("launch", 3, COPYING_BLOCKS, 128, 16, STREAM)
+    assert driver.events == [
+        (*compare, (64, 192, 256, 1, 3, 0)),
+        (*compare, (64, 192, 256, 2, 3, 0)),
+        (*copy, (128, 256, 2, 1, 0)),
+    ]
+    driver.codes[2] = 1
+    with pytest.raises(KernelError, match=COMPARE):
+        again()

@@ -110,7 +110,6 @@ def test_byte_ranges_of_buffers_passed_to_a_program() -> None:
     ]  # fmt: skip
 
 
-
 def viewed(*outputs: str) -> str:
     """Return the text of a program that makes ``y`` and reads it through views."""
     row, column = tensor_type(f32, 4, 6), TensorType(f32, (6, 4), Layout((1, 6), fixed=True), CPU)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from litz_codegen_triton.capabilities import COPY_KINDS, NVIDIA
 from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_codegen_triton.runtime.driver import INVALID_CONTEXT, Driver
+from litz_codegen_triton.runtime.native_launcher import NativeKernel, NativeSegment
 from litz_ir.errors import KernelError
 from litz_ir.target import MemoryCopy
 
@@ -137,13 +138,21 @@ class _Loaded:
 
 
 class CopyLauncher:
-    """Both kernels, loaded on a device by its ``driver``. ``stream`` returns the handle of the current stream."""
+    """Both kernels, loaded on a device by its ``driver``. ``stream`` returns the handle of the current stream.
+
+    ``native`` returns the call of kernels that the native launcher makes, ``None`` where there is none.
+    """
 
     def __init__(
-        self, compiled: Mapping[str, CompiledKernel], driver: Driver, stream: Callable[[], int]
+        self,
+        compiled: Mapping[str, CompiledKernel],
+        driver: Driver,
+        stream: Callable[[], int],
+        native: NativeSegment = lambda kernels, python, failed: None,
     ) -> None:
         self._driver = driver
         self._stream = stream
+        self._native = native
         self._kernels = {name: self._loaded(compiled[name]) for name in (COMPARE, COPY)}
 
     def copies(
@@ -158,20 +167,47 @@ class CopyLauncher:
         values, changed = memory([0] * -(-len(words) // 2)), memory([0])
         referenced = (addresses, table, values, changed)
         stamps, first, order = itertools.count(1), [True], threading.Lock()
-        compared = -(-len(words) // WORDS)
+        compare = self._launch_of(COMPARE, -(-len(words) // WORDS))
+        copy = self._launch_of(COPY, COPYING_BLOCKS)
         at, rows, before, flag = (each.data_ptr() for each in referenced)
 
         def again() -> None:
             with order:  # no comparison of another thread comes between both kernels
                 stamp = next(stamps)
-                self._launch(COMPARE, compared, (at, before, flag, stamp, len(words)))
+                compare((at, before, flag), (stamp, len(words)))
                 if first:
                     first.clear()  # the copies are new
                 else:
-                    self._launch(COPY, COPYING_BLOCKS, (rows, flag, stamp, len(copies)))
+                    copy((rows, flag), (stamp, len(copies)))
 
         again.memory = referenced  # type: ignore[attr-defined]  # lives as long as the function
         return again
+
+    def _launch_of(self, name: str, count: int) -> Callable[[Sequence[int], Sequence[int]], None]:
+        """Return the launch of a kernel in ``count`` thread blocks, given addresses and numbers."""
+        kernel = self._kernels[name]
+        numbers = ((0, False), (1, False))
+        buffers = tuple(range(len(_TEXTS[name][1]) - len(numbers)))
+        made = NativeKernel(
+            kernel.handle,
+            kernel.threads,
+            kernel.shared_bytes,
+            1,
+            -1,
+            kernel.hidden,
+            buffers,
+            numbers,
+            (count, 0),
+        )
+
+        def launch(addresses: Sequence[int], values: Sequence[int]) -> None:
+            self._launch(name, count, (*addresses, *values))
+
+        return self._native([made], launch, lambda number, code: self._fail(name, code)) or launch
+
+    def _fail(self, name: str, code: int) -> None:
+        """Raise the exception for a launch that the driver failed with an error code."""
+        raise KernelError(f"launching {name}: {self._driver.describe_error(code)}", code=code, node=name)
 
     def _launch(self, name: str, count: int, values: Sequence[int]) -> None:
         """Launch a kernel on the current stream."""
@@ -196,7 +232,7 @@ class CopyLauncher:
             self._driver.make_current()
             code = self._driver.launch(*given)
         if code:
-            raise KernelError(f"launching {name}: {self._driver.describe_error(code)}", code=code, node=name)
+            self._fail(name, code)
 
     def _loaded(self, compiled: CompiledKernel) -> _Loaded:
         """Load a kernel."""

@@ -22,7 +22,12 @@ from litz_codegen_triton.runtime.copies import ALIGNED, AlignedCopies
 from litz_codegen_triton.runtime.driver import INVALID_CONTEXT, OUT_OF_MEMORY, Driver, cuda_library
 from litz_codegen_triton.runtime.frozen_copies import CopyLauncher
 from litz_codegen_triton.runtime.loaded_kernel import ArgumentArrays, LoadedKernel
-from litz_codegen_triton.runtime.native_launcher import description, launcher_maker, native_kernels
+from litz_codegen_triton.runtime.native_launcher import (
+    NativeKernel,
+    description,
+    launcher_maker,
+    native_kernels,
+)
 from litz_ir.errors import KernelError, OutOfMemory, ToolchainError
 from litz_ir.plan import WORD_BYTES, Kernel, cluster_size, scan_segment, zeroed_words
 from litz_ir.symbols import evaluate, mul
@@ -99,8 +104,20 @@ class LaunchModule:
         """Return a function that keeps copies up to date, as ``CopyingModule`` says; ``None`` without its kernels."""
         if not self._copying:
             return None
-        launcher = CopyLauncher(self._copying, self.driver, _stream_of(self.device))
+        launcher = CopyLauncher(self._copying, self.driver, _stream_of(self.device), self.native)
         return launcher.copies(words, copies, self._numbers)
+
+    def native(
+        self,
+        kernels: Sequence[NativeKernel],
+        python: Callable[..., None],
+        failed: Callable[[int, int], None],
+    ) -> Callable[..., None] | None:
+        """Return the native call of kernels, as ``NativeSegment`` says."""
+        if self.maker is None or self.entry_points is None:
+            return None
+        described = description(kernels, self.entry_points)
+        return self.maker(described, _stream_function(), self.device, python, failed)
 
     def _numbers(self, values: list[int]) -> Any:
         """Return a tensor of ``i64`` numbers on the device."""
@@ -231,12 +248,12 @@ class NativeLaunches:
         def call(addresses: Sequence[int], values: Sequence[int | float] = ()) -> None:
             self.run([addresses[k] for k in buffers], [values[k] for k in symbols])
 
-        maker, entry_points = self._module.maker, self._module.entry_points
-        if maker is None or entry_points is None or any(each.scratch for each in self._functions):
+        native = None
+        if not any(each.scratch for each in self._functions):
+            kernels = native_kernels(self._functions, buffers, symbols, self._fixed)
+            native = self._module.native(kernels, call, self._failed)
+        if native is None:
             return call if symbols or list(buffers) != list(range(len(buffers))) else self.run
-        kernels = native_kernels(self._functions, buffers, symbols, self._fixed)
-        stream_of, device = _stream_function(), self._module.device
-        native = maker(description(kernels, entry_points), stream_of, device, call, self._failed)
         if self._fixed is not None:
             return native
 

@@ -126,6 +126,13 @@ Maker = Callable[..., Callable[..., None]]
 """Function that makes the call of a described segment."""
 
 
+NativeSegment = Callable[
+    [Sequence[NativeKernel], Callable[..., None], Callable[[int, int], None]], Callable[..., None] | None
+]
+"""Function that returns the native call of kernels: given them, the call that takes its place for unaligned addresses,
+and what raises the exception for the number of a kernel and the driver's error code. ``None`` without a launcher."""
+
+
 @functools.cache
 def launcher_maker(library: Path) -> Maker | None:
     """Load the launcher, once a process; ``None`` where this machine cannot."""
