@@ -91,7 +91,7 @@ def test_an_arena_is_allocated_once_and_its_address_read_once() -> None:
         MemoryLocation("d"),
     )
     assert [where for _, where, _ in program.segments[0].launches] == [(0, 1), (1, 2), (2, 3)]
-    assert "c = view(a[64:], torch.float32, (8,), (1,))" in program.text
+    assert "c = alias_as(a[64:], torch.float32, (8,), (1,))" in program.text
     assert program.text.index("segment_0(") < program.text.index("del ") < program.text.index("return")
     assert program.segments[0].given == ((plan.inputs[0].type, None), (None, None), (None, None))
 

@@ -11,8 +11,8 @@ from litz_ir.symbols import Size
 
 _GLOBALS = (
     "_", "torch", "math", "args", "call", "empty", "empty_cuda", "empty_on", "gpu", "empty_gpu", "empty_at", "strided",
-    "alias", "view", "plain", "pairs", "settle", "view_as_real", "view_as_complex", "promised", "run_region",
-    "assert_sizes", "assert_aligned",
+    "alias", "alias_as", "view", "plain", "pairs", "settle", "view_as_real", "view_as_complex", "promised",
+    "run_region", "assert_sizes", "assert_aligned",
 )  # fmt: skip
 """Names that the text of a host program uses without defining them."""
 

@@ -134,12 +134,12 @@ class TensorVariables:
             if placement.type == under.type or (not shown and _is_same_tensor(placement.type, under.type)):
                 return self.tensor(base)
             if under.storage is not None and base not in self._made and placement.type.layout.offset == 0:
-                self._lines.append(code("{} = {}", found, self._over(under, placement.type)))
+                self._lines.append(code("{} = {}", found, self._over(name, under, placement.type)))
             else:
                 view = self._strided(base, placement.type, "strided" if shown else "alias")
                 self._lines.append(code("{} = {}", found, view))
         elif placement.storage is not None:
-            self._lines.append(code("{} = {}", found, self._over(placement, placement.type)))
+            self._lines.append(code("{} = {}", found, self._over(name, placement, placement.type)))
         else:
             raise CodegenError("a value is read before a step defines it", node=name)
         self._made.add(name)
@@ -173,15 +173,16 @@ class TensorVariables:
         base = self.placements[name].base if name in self.placements else None
         return name if base is None else self.root(base)
 
-    def _over(self, placement: Placement, type_: TensorType) -> Code:
-        """Return a tensor over the part of a storage that starts at ``placement``."""
+    def _over(self, name: str, placement: Placement, type_: TensorType) -> Code:
+        """Return the tensor of the value ``name`` over the part of a storage that starts at ``placement``."""
         assert placement.storage is not None
         shape, strides = self._names.terms(type_.shape), self._names.terms(type_.layout.strides)
         owner = self._owners.get(placement.storage)
         memory = self._names.storage(placement.storage) if owner is None else self._names.value(owner)
         if placement.offset != 0:
             memory = code("{}[{}:]", memory, self._names.term(placement.offset))
-        return code("view({}, {}, {}, {})", memory, TORCH_DTYPES[type_.dtype], shape, strides)
+        how = "view" if name in self._shown else "alias_as"
+        return code("{}({}, {}, {}, {})", how, memory, TORCH_DTYPES[type_.dtype], shape, strides)
 
     def _strided(self, name: str, type_: TensorType, how: str) -> Code:
         """Return a view of ``name``'s memory, made by the function ``how``.

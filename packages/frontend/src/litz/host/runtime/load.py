@@ -99,6 +99,7 @@ def load_program(
         "empty_at": torch_memory.empty_at,
         "strided": torch_memory.strided,
         "alias": torch_memory.alias,
+        "alias_as": torch_memory.alias_as,
         "view": torch_memory.view,
         "promised": torch_memory.promised,
         "run_region": _run_region,

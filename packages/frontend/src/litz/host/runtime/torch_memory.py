@@ -147,6 +147,13 @@ def view(
     return storage.view(dtype).as_strided(shape, strides)
 
 
+def alias_as(
+    storage: torch.Tensor, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int]
+) -> torch.Tensor:
+    """Return :func:`view`, made by :func:`alias`, so not to be returned to a caller as a view."""
+    return alias(storage.view(dtype), shape, strides, 0)
+
+
 def promised(
     value: Any, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, operator: str
 ) -> Any:
