@@ -110,7 +110,7 @@ def test_byte_ranges_of_buffers_passed_to_a_program() -> None:
     ]  # fmt: skip
 
 
-def viewed(*outputs: str) -> str:
+def viewed(*outputs: str, training: bool = True) -> str:
     """Return the text of a program that makes ``y`` and reads it through views."""
     row, column = tensor_type(f32, 4, 6), TensorType(f32, (6, 4), Layout((1, 6), fixed=True), CPU)
     flat, last = tensor_type(f32, 24), TensorType(f32, (6,), Layout((1,), 18), CPU)
@@ -126,7 +126,8 @@ def viewed(*outputs: str) -> str:
     )
     results, placed = tuple(map(Ref, outputs)), tuple(buffers.items())
     return host_program(
-        Plan("p", CPU, "any", SymbolTable(), (Value("x", row),), (), placed, (), (), steps, results)
+        Plan("p", CPU, "any", SymbolTable(), (Value("x", row),), (), placed, (), (), steps, results),
+        training=training,
     ).text
 
 
@@ -142,5 +143,6 @@ def test_a_view_that_is_returned_as_such_stays_one() -> None:
 
 def test_a_result_that_alone_is_over_its_memory_is_no_view_for_autograd() -> None:
     assert "t = alias(y, (6, 4), (1, 6), 0)" in viewed("z", "t")
+    assert "t = strided(y, (6, 4), (1, 6), 0)" in viewed("z", "t", training=False)
     assert "t = strided(y, (6, 4), (1, 6), 0)" in viewed("z", "t", "y")
     assert "u = strided(x, (6, 4), (1, 6), 0)" in viewed("z", "u")

@@ -169,6 +169,7 @@ class Loader:
         """Return the call of a plan, whose steps torch's profiler sees while it runs, and whose values are reported
         where the options say so."""
         chosen, show, asserts = self.config.debug_values, None, _asserts(self.config)
+        training = _is_training(self.name)
         detail: Detail = "steps"
         if chosen == "off":
             call = load(program)
@@ -176,12 +177,14 @@ class Loader:
             values = import_module(_VALUES)
             detail, show = "values", values.ValueReport(self.name, chosen).computed
             call = load(
-                host_program(plan, detail="values", asserts=asserts), Observer(values.unobserved, show)
+                host_program(plan, detail="values", asserts=asserts, training=training),
+                Observer(values.unobserved, show),
             )
 
         def observed() -> HostFunction:
             around = import_module(_EVENTS).StepEvents(plan).around
-            return load(host_program(plan, detail=detail, asserts=asserts), Observer(around, show))
+            made = host_program(plan, detail=detail, asserts=asserts, training=training)
+            return load(made, Observer(around, show))
 
         def made() -> HostFunction:
             hidden = f"the profiler does not see the steps of {self.name}"
@@ -237,7 +240,7 @@ class Loader:
             return on_current_device(self._captured(choice.plan, call), choice.plan.device.kind)
         if not choice.partitions:
             return call
-        program = host_program(choice.plan, asserts=_asserts(self.config))
+        program = host_program(choice.plan, asserts=_asserts(self.config), training=_is_training(self.name))
         branches = zip(choice.plan.subplans, program.branches, strict=True)
         runners: dict[str, HostFunction] = {}
 
@@ -270,6 +273,11 @@ def _asserts(config: Config) -> InputAsserts:
     return InputAsserts(config.size_asserts, config.alignment_asserts)
 
 
+def _is_training(name: str) -> bool:
+    """Report whether a graph of this name is half of a training graph, by the kind that names begin with."""
+    return name.startswith(("forward_", "backward_"))
+
+
 def not_loaded(args: list[Any]) -> Sequence[Any]:
     """Raise ``ArtifactError``: the call of a graph that was compiled for another machine."""
     raise ArtifactError("the graph was compiled for another machine", hint="litz.load loads the file there")
@@ -286,6 +294,6 @@ def loader_of(
     failures: Failures | None = None,
 ) -> Loader:
     """Return the loader of an artifact; raise ``CodegenError`` for a plan that the host cannot express."""
-    program = host_program(artifact.plan, asserts=_asserts(config))
+    program = host_program(artifact.plan, asserts=_asserts(config), training=_is_training(name))
     policy = Failures(config) if failures is None else failures
     return Loader(artifact, name, targets, config, program, constants, routines, gpus, policy)

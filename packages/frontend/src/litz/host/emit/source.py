@@ -48,13 +48,15 @@ def host_program(
     inner: bool = False,
     detail: Detail = "runs",
     asserts: InputAsserts = NO_ASSERTS,
+    training: bool = False,
 ) -> HostProgram:
     """Return the host program of ``plan``; ``inner`` for the plan of a subgraph, which a higher-order operator
-    calls. ``asserts`` are made about the inputs.
+    calls. ``asserts`` are made about the inputs. ``training`` for half of a training graph, whose results are views for
+    autograd only where another refers to their memory.
 
     Raises :class:`CodegenError` for steps that the host cannot express.
     """
-    return _Writer(plan, name, inner, detail, asserts).write()
+    return _Writer(plan, name, inner, detail, asserts, training).write()
 
 
 GPU_ALIGNMENT = 16
@@ -64,7 +66,9 @@ GPU_ALIGNMENT = 16
 class _Writer:
     """Writes the host program of one plan."""
 
-    def __init__(self, plan: Plan, name: str, inner: bool, detail: Detail, asserts: InputAsserts) -> None:
+    def __init__(
+        self, plan: Plan, name: str, inner: bool, detail: Detail, asserts: InputAsserts, training: bool
+    ) -> None:
         self.plan = plan
         self.detail = detail
         self.asserts = asserts
@@ -72,7 +76,7 @@ class _Writer:
         self.name = name
         self.lines: list[Code] = []
         self.names = Names(value.name for value in plan.constants)
-        self.tensors = TensorVariables(plan, self.names, self.lines)
+        self.tensors = TensorVariables(plan, self.names, self.lines, training)
         self.kernels = {kernel.name: kernel for kernel in plan.kernels}
         self.segments = Segments(self.kernels, self.names, self.tensors, self.lines, shapes=detail != "runs")
         self.externs: list[tuple[str, str]] = []

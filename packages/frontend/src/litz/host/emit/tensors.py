@@ -25,10 +25,11 @@ made by ``empty_on``."""
 class TensorVariables:
     """The variables of values. A value that no step makes is a view, which ``lines`` define at its first use.
 
-    ``wholes`` are the variables of complex tensors, by the value that is their memory as pairs.
+    ``wholes`` are the variables of complex tensors, by the value that is their memory as pairs. ``training`` is true
+    for half of a training graph.
     """
 
-    def __init__(self, plan: Plan, names: Names, lines: list[Code]) -> None:
+    def __init__(self, plan: Plan, names: Names, lines: list[Code], training: bool = False) -> None:
         self.placements: dict[str, Placement] = dict(plan.buffers)
         self.storages: dict[str, Storage] = {storage.name: storage for storage in plan.storages}
         self.wholes: dict[str, Code] = {}
@@ -37,12 +38,16 @@ class TensorVariables:
         self._made = {value.name for value in plan.constants}
         self._called: set[str] = set()
         self._returned = {output.name for output in plan.outputs if isinstance(output, ComplexRef)}
-        self._shown = self._find_shown(plan)
+        self._shown = {output.name for output in plan.outputs if isinstance(output, Ref)}
+        if training:
+            self._shown &= self._related(plan)
         self._owners = self._find_owners(plan)
 
-    def _find_shown(self, plan: Plan) -> set[str]:
-        """Return the results that share memory with an argument, a constant or another result, so that the views that
-        autograd knows have to tell; that a result alone is over its memory makes no difference to anyone."""
+    def _related(self, plan: Plan) -> set[str]:
+        """Return the results that share memory with an argument, a constant or another result.
+
+        The views among them tell autograd of writes. Others of a training graph are given to callers as their own.
+        """
         returned = [output.name for output in plan.outputs if isinstance(output, Ref | ComplexRef)]
         known = {self.region(item.name) for item in plan.inputs if isinstance(item, Value)}
         known.update(value.name for value in plan.constants)
