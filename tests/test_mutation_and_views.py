@@ -18,6 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import litz
 from litz.capture import aot
+from litz.host.runtime import torch_memory
 
 F32, I64 = torch.float32, torch.int64
 
@@ -977,3 +978,23 @@ def test_as_strided_after_an_effect() -> (
 
     x = torch.arange(6.0)
     assert torch.equal(torch.compile(function, backend="litz", fullgraph=True)(x), function(x))
+
+
+def test_results_of_training_alone_are_no_views_when_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    strided = torch_memory.strided
+
+    def counted(*args: Any) -> torch.Tensor:
+        made.append(1)
+        return strided(*args)
+
+    monkeypatch.setattr(torch_memory, "strided", counted)
+    compiled = torch.compile(lambda x: (x + 1).t(), backend="litz")
+    with torch.no_grad():
+        assert compiled(torch.randn(4, 6))._is_view() and len(made) == 1
+    x = torch.randn(4, 6, requires_grad=True)
+    result = compiled(x)
+    assert len(made) == 1
+    result.mul_(2)
+    result.sum().backward()
+    assert x.grad is not None and bool((x.grad == 2).all())
