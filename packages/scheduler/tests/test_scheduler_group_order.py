@@ -19,8 +19,9 @@ from litz_ir.passes import PassContext, Pipeline
 from litz_ir.plan import CallStep, CheckStep, Launch, Plan
 from litz_ir.verifier import verify
 from litz_scheduler import SchedulerOptions, SchedulingContext, plan_passes, schedule
-from litz_scheduler.order.candidates import WorkBlock, depth_first, freeing_first, relieved
+from litz_scheduler.order.candidates import WorkBlock, depth_first, freeing_first
 from litz_scheduler.order.dependencies import dependencies
+from litz_scheduler.order.moves import Peak, deferred, relieved
 
 OPTIONS = SchedulerOptions()
 
@@ -50,8 +51,10 @@ def test_candidates_are_orders(given_blocks: tuple[list[WorkBlock], dict[str, in
     assert is_order(freeing_first(blocks, sizes, kept), needs)
     assert is_order(depth_first(blocks), needs)
     for at in range(len(blocks)):
-        moved = relieved(blocks, range(len(blocks)), at, sizes, kept, frozenset({"m1"}))
-        assert moved is None or is_order(moved, needs)
+        for peak in (Peak(at, at, at + 1), Peak(at // 2, at, min(at + 3, len(blocks)))):
+            for move in (relieved, deferred):
+                moved = move(blocks, range(len(blocks)), peak, sizes, kept, frozenset({"m1"}))
+                assert moved is None or is_order(moved, needs)
 
 
 def test_the_block_that_frees_most_runs_first() -> None:
@@ -74,9 +77,42 @@ def test_a_block_that_frees_memory_runs_before_the_peak() -> None:
     blocks = [WorkBlock(need, frozenset(names)) for need, names in zip(needs, touched, strict=True)]
     sizes = {"g": 50, "x": 9, "dx": 9, "w": 30, "dw": 8, "f": 30}
     relieve = partial(relieved, blocks, sizes=sizes, escapes=frozenset({"f", "dx"}))
-    assert relieve(range(5), 1, donated=frozenset({"w", "x"})) == (0, 2, 1, 3, 4), "its weight is freed"
-    assert relieve(range(5), 1, donated=frozenset()) is None, "it would allocate the weight"
-    assert relieve(range(5), 4, donated=frozenset({"w"})) is None, "nothing comes after it"
+    peak = Peak(1, 1, 3)
+    assert relieve(range(5), peak, donated=frozenset({"w", "x"})) == (0, 2, 1, 3, 4), "its weight is freed"
+    assert relieve(range(5), peak, donated=frozenset()) is None, "it would allocate the weight"
+    assert relieve(range(5), Peak(4, 4, 5), donated=frozenset({"w"})) is None, "nothing comes after it"
+
+
+def test_a_view_moves_with_the_block_that_frees_memory() -> None:
+    free = frozenset[int]()
+    touched = [{"g"}, {"g", "x", "dx"}, set[str](), {"g", "w", "dw"}]
+    needs = [free, frozenset({0}), frozenset({0}), frozenset({2})]
+    blocks = [WorkBlock(need, frozenset(names)) for need, names in zip(needs, touched, strict=True)]
+    sizes = {"g": 50, "x": 9, "dx": 9, "w": 30, "dw": 8}
+    given = {"sizes": sizes, "escapes": frozenset({"dw", "dx"}), "donated": frozenset({"w", "x"})}
+    assert relieved(blocks, range(4), Peak(1, 1, 3), **given) == (0, 2, 3, 1)
+    blocks[3] = replace(blocks[3], needs=frozenset({1, 2}))
+    assert relieved(blocks, range(4), Peak(1, 1, 3), **given) is None, "it reads the result of the peak"
+
+
+def test_a_block_that_allocates_memory_waits_for_the_end_of_the_peak() -> None:
+    free = frozenset[int]()
+    touched = [{"g"}, {"g", "dw"}, set[str](), {"g", "w", "p"}, {"g", "p", "dx"}, {"dw", "f"}, {"dx"}]
+    needs = [free, *map(frozenset, ({0}, {1}, {0}, {3}, {2}, {4}))]
+    blocks = [WorkBlock(need, frozenset(names)) for need, names in zip(needs, touched, strict=True)]
+    sizes = {"g": 50, "dw": 30, "w": 40, "p": 41, "dx": 9, "f": 60}
+    escapes, donated = frozenset({"f", "dx"}), frozenset({"w", "g"})
+    defer = partial(deferred, blocks, sizes=sizes, escapes=escapes, donated=donated)
+    assert defer(range(7), Peak(3, 3, 6)) == (0, 3, 4, 1, 2, 5, 6), "before its reader, with its view"
+    assert defer(range(7), Peak(3, 3, 4)) == (0, 3, 1, 2, 4, 5, 6), "no later than the peak makes necessary"
+    assert defer(range(7), Peak(3, 5, 6)) is None, "it is read before the end of the peak"
+    sizes["g"] = 0
+    assert (
+        partial(deferred, blocks, sizes={**sizes, "dw": 0}, escapes=escapes, donated=donated)(
+            range(7), Peak(1, 1, 3)
+        )
+        is None
+    ), "it holds nothing"
 
 
 def fused_of(graph: LoopGraph) -> FusedGraph:

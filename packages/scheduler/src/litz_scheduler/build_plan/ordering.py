@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,8 +14,9 @@ from litz_scheduler.analysis.cost import estimate
 from litz_scheduler.build_plan.forms import UnplacedPlan
 from litz_scheduler.memory.liveness import escaping
 from litz_scheduler.memory.slots import UNPLACED, placement_bytes, step_results
-from litz_scheduler.order.candidates import WorkBlock, depth_first, freeing_first, relieved
+from litz_scheduler.order.candidates import WorkBlock, depth_first, freeing_first
 from litz_scheduler.order.dependencies import dependencies
+from litz_scheduler.order.moves import Order, Peak, deferred, relieved
 
 _MIN_PEAK_SAVING = 20
 """Another order must save at least a 20th of eager's peak, since the memory model is no more exact than that."""
@@ -24,7 +25,7 @@ _MIN_RELIEF = 500
 """An order that differs from eager's in a few groups must save a 500th: the model errs in both alike."""
 
 _MOVES = 4
-"""Most groups that are moved before the peak."""
+"""Most groups that are moved across the peak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,14 @@ class OrderSteps:
         decision = Decision("order", data.fused.graph.name, "eager", reasons.ORDER_EAGER, peak)
         tried = {eager}
         own = {name: nbytes for name, nbytes in sizes.items() if name not in donated}
-        relieve = partial(relieved, blocks, sizes=sizes, escapes=escaped, donated=donated)
+        moves = [
+            partial(move, blocks, sizes=sizes, escapes=escaped, donated=donated)
+            for move in (relieved, deferred)
+        ]
         for name, share, order in (
             ("freeing first", _MIN_PEAK_SAVING, freeing_first(blocks, own, escaped)),
             ("depth first", _MIN_PEAK_SAVING, depth_first(blocks)),
-            ("relieved", _MIN_RELIEF, _relieved(found, relieve)),
+            ("relieved", _MIN_RELIEF, _relieved(found, moves)),
         ):
             if order in tried:
                 continue
@@ -64,32 +68,35 @@ class OrderSteps:
         return found
 
 
-def _relieved(data: UnplacedPlan, relieve: Callable[..., tuple[int, ...] | None]) -> tuple[int, ...]:
-    """Return eager's order, with blocks that free memory moved before the one at the peak while that lowers it.
+def _relieved(data: UnplacedPlan, moves: Sequence[Callable[..., Order | None]]) -> Order:
+    """Return eager's order, with blocks moved across the one at the peak while that lowers it.
 
-    ``relieve`` moves one block, given an ``order`` and the position ``at`` which the block of its peak is.
+    A move takes an ``order`` and its ``peak``; the first one that helps is taken.
     """
     order, found = tuple(range(len(data.groups))), data
     for _ in range(_MOVES):
-        moved = relieve(order=order, at=_peak_group(found))
-        other = None if moved is None else _reordered(data, moved)
-        if (
-            moved is None
-            or other is None
-            or other.modelled().peak_with_donated >= found.modelled().peak_with_donated
-        ):
+        least, peak = found.modelled().peak_with_donated, _peak(found)
+        tried = (move(order=order, peak=peak) for move in moves)
+        others = ((moved, _reordered(data, moved)) for moved in tried if moved is not None)
+        better = next((each for each in others if each[1].modelled().peak_with_donated < least), None)
+        if better is None:
             break
-        order, found = moved, other
+        order, found = better
     return order
 
 
-def _peak_group(data: UnplacedPlan) -> int:
-    """Return the position of the first group in the run of steps with the most bytes allocated."""
-    memory = data.modelled()
-    if not memory.bytes_with_donated:
-        return 0
-    span = memory.runs.span(memory.bytes_with_donated.index(memory.peak_with_donated))
-    return next((k for k, group in enumerate(data.groups) if group.stop > span.start), 0)
+def _peak(data: UnplacedPlan) -> Peak:
+    """Return the groups in the run of steps with the most bytes allocated."""
+    memory, groups = data.modelled(), data.groups
+    if not memory.bytes_with_donated or not groups:
+        return Peak(0, 0, 1)
+    number = memory.bytes_with_donated.index(memory.peak_with_donated)
+    span = memory.runs.span(number)
+    first = next((k for k, group in enumerate(groups) if group.stop > span.start), 0)
+    last = next((k for k in range(len(groups) - 1, first, -1) if groups[k].start < span.stop), first)
+    following = memory.runs.span(number + 1).stop if number + 1 < len(memory.runs) else len(data.steps)
+    after = next((k for k in range(last + 1, len(groups)) if groups[k].start >= following), len(groups))
+    return Peak(first, last, after)
 
 
 def _blocks(data: UnplacedPlan) -> tuple[WorkBlock, ...]:

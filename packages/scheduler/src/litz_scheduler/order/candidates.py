@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -88,35 +87,6 @@ class _FreeingOrder:
             self.waiting[reader] -= 1
             if self.waiting[reader] == 0:
                 self._offer(reader)
-
-
-_NEAR = 32
-"""Blocks after the peak among which :func:`relieved` looks for one that frees memory."""
-
-
-def relieved(
-    blocks: Sequence[WorkBlock],
-    order: Sequence[int],
-    at: int,
-    sizes: Mapping[str, int],
-    escapes: frozenset[str],
-    donated: frozenset[str],
-) -> tuple[int, ...] | None:
-    """Return an order in which a block that frees more than it allocates runs before the block ``at`` the peak.
-
-    It is the first such block among the next ones that needs nothing from the peak on; ``None`` without one. ``sizes``
-    and ``escapes`` are as for :func:`freeing_first`; the memory roots ``donated`` are allocated from the start.
-    """
-    done = frozenset(order[:at])
-    allocated = donated.union(*(blocks[number].touches for number in done))
-    remaining = Counter(name for number in order[at:] for name in blocks[number].touches)
-    for position in range(at + 1, min(len(order), at + 1 + _NEAR)):
-        block = blocks[order[position]]
-        names = block.touches & sizes.keys()
-        freed = sum(sizes[name] for name in names - escapes if remaining[name] == 1)
-        if block.needs <= done and sum(sizes[name] for name in names - allocated) < freed:
-            return (*order[:at], order[position], *order[at:position], *order[position + 1 :])
-    return None
 
 
 def depth_first(blocks: Sequence[WorkBlock]) -> tuple[int, ...]:
