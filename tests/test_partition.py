@@ -64,6 +64,16 @@ def test_these_stay_apart(name: str) -> None:
     assert merged(program)[1].count(kept) == 2
 
 
+def test_aliases_are_what_they_alias_unless_that_is_returned() -> None:
+    def program(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        inside, outside = x.exp(), x.sin()
+        return aten.alias(aten.detach(inside)).sum(), outside, aten.alias(outside)
+
+    gm, found = merged(program)
+    assert found == ["exp", "sin", "sum", "alias"]
+    assert_close(gm(X), program(X))
+
+
 def test_a_write_parts_what_comes_before_from_what_comes_after() -> None:
     def program(x: Tensor) -> Tensor:
         before = x.exp().sum()

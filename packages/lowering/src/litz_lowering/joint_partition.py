@@ -24,6 +24,9 @@ from litz_lowering.pool_indices import narrow_pool_indices
 _NOT_PURE = ("aten.empty", "aten.new_empty", "aten._local_scalar_dense")
 """Operators whose results do not follow from their arguments: uninitialised memory and values of tensors."""
 
+_ALIASES = (torch.ops.aten.alias.default, torch.ops.aten.detach.default)
+"""Operators whose result is their argument in another tensor."""
+
 
 @dataclass(frozen=True, slots=True)
 class JointGraph:
@@ -128,7 +131,7 @@ def partition(
 
 
 def merge_equal(graph: Graph) -> None:
-    """Replace equal operations by the first of them.
+    """Replace equal operations by the first of them, and aliases by what they are aliases of.
 
     Random operators, operators with effects and custom operators are not merged, nor are aliases of returned
     memory, since eager's results have memory of their own. Nothing is merged across an in-place write.
@@ -138,6 +141,10 @@ def merge_equal(graph: Graph) -> None:
     for node in graph.nodes:
         if _writes(node):
             known.clear()
+        elif node.target in _ALIASES and _storage_of(node) not in returned:
+            # Autograd saves results through these; the layout of a saved alias would be taken for promised.
+            node.replace_all_uses_with(node.all_input_nodes[0])
+            graph.erase_node(node)
         elif _is_pure(node) and _storage_of(node) not in returned:
             try:
                 key = (node.target, _key(node.args), _key(node.kwargs))
