@@ -1,4 +1,4 @@
-"""Moves of one work block across the peak of an order: one that frees memory to before it, one that waits to after it."""
+"""Moves of a work block across the peak of an order: one that frees memory to before it, one that can wait after it."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def deferred(
 ) -> Order | None:
     """Return an order in which a block that allocates more than it frees runs after the peak.
 
-    It is the last such block up to the peak's end that no block up to there needs; ``None`` without one. Blocks that touch no memory and read it move with it. The other arguments are those of
-    :func:`relieved`.
+    It is the last such block up to the peak's end that no block up to there needs; ``None`` without one. Blocks that
+    touch no memory and read it move with it. The other arguments are those of :func:`relieved`.
     """
     first: dict[str, int] = {}
     last: dict[str, int] = {}
