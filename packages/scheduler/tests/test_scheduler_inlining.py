@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from scheduler_builder import Builder, assert_same, plan_of
+from scheduler_builder import CPU_LIKE, GPU_LIKE, Builder, assert_same, plan_of
 
 from litz_ir.device import CPU
 from litz_ir.dtypes import f32
@@ -13,6 +13,7 @@ from litz_ir.loops import LoopGraph
 from litz_ir.plan import Launch, Plan
 from litz_ir.scalar import Expr, const, op
 from litz_ir.target import Capabilities, DeviceModel
+from litz_scheduler import SchedulerOptions
 
 
 def launches(plan: Plan) -> list[Launch]:
@@ -67,4 +68,26 @@ def test_an_expensive_value_with_two_readers_is_computed_once() -> None:
     graph = b.build(b.mm(dear, w), b.op("add", b.flip(dear, 0), w))
     plan = plan_of(graph)
     assert dear in dict(plan.buffers)
+    assert_same(graph, plan)
+
+
+LONG = SchedulerOptions(long_row=128)
+
+
+def softmax_of(dear: str, b: Builder) -> str:
+    """The sum of exponentials of rows, less their maxima."""
+    return b.sum(b.op("exp", b.op("sub", dear, b.max(dear, 1))), 1)
+
+
+@pytest.mark.parametrize("machine", [GPU_LIKE, CPU_LIKE], ids=lambda each: each.name)
+@pytest.mark.parametrize("further", ["few", "all", "another sum"])
+def test_long_rows_of_a_softmax_are_computed_in_its_one_pass(further: str, machine: Capabilities) -> None:
+    b = Builder()
+    dear = b.pointwise(heavy, b.input(4, 512))
+    total = softmax_of(dear, b)
+    others = {"few": b.slice(dear, 1, 0, 2), "all": b.flip(dear, 0), "another sum": b.sum(dear, 1)}
+    kept = [b.op("add", total, others["few"]), *([] if further == "few" else [others[further]])]
+    graph = b.build(*kept)
+    plan = plan_of(graph, machine, LONG)
+    assert (dear in dict(plan.buffers)) == (machine is CPU_LIKE or further != "few")
     assert_same(graph, plan)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from litz_ir.device import CPU
 from litz_ir.fused import Decision, Reason
-from litz_ir.loops import LoopGraph, Operation, Pointwise, Reduction, Value, View
+from litz_ir.loops import LoopGraph, NamedCombiner, Operation, Pointwise, Reduction, Value, View
 from litz_ir.passes import PassContext
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import body_cost, body_size, estimate, load_count, points, type_bytes
@@ -50,6 +50,9 @@ unpacked and scaled."""
 
 _PADDED_SHARE = 8
 """A reader may compute a value at 1/8 more points than it has, as copies with padded rows do."""
+
+_FEW_SHARE = 64
+"""Readers that compute at most 1/64 of a value's elements cost next to nothing, as the logits of labels do."""
 
 _EXTRA_READ_SHARE = 4
 """Reads besides the elements of a matmul operand, such as its scales, may be 1/4 of the operand's bytes."""
@@ -207,6 +210,7 @@ class InlineDecisions:
         again = uses.count < MAX_READERS and (
             self.costs.duplicates(body, inner_load_count(operation))
             or (cheap and self._leaves_registers(operation, uses))
+            or self._is_read_in_one_pass(operation, uses)
         )
         if not single and not again:
             return "realise", reasons.REALISE_EXPENSIVE
@@ -244,6 +248,26 @@ class InlineDecisions:
             return False
         further = sum(len(set(operation.reads).difference(reader.reads)) for reader in readers)
         return further <= len(operation.reads) + 1 + len(readers)
+
+    def _is_read_in_one_pass(self, operation: Pointwise, uses: Uses) -> bool:
+        """Return True for rows, or columns, that leave a GPU's registers, if a maximum and a sum alone read them whole.
+
+        ``OnlineReductions`` merges both where the sum is of exponentials, so that one pass computes the value once for
+        both; others compute few elements again.
+        """
+        machine = self.context.machine(operation.results[0].type.device)
+        if machine is None or not machine.is_gpu:
+            return False
+        own, kinds = estimate(points(operation.axes), self.graph.symbols), []
+        for position, use in uses.readers.items():
+            reader = self.graph.operations[position]
+            count = estimate(points(axes_of(reader)), self.graph.symbols) * use.count
+            if _FEW_SHARE * count <= own:
+                continue
+            if not isinstance(reader, Reduction) or not self._reads_in_chunks(reader) or count != own:
+                return False
+            kinds.append(reader.combiner)
+        return sorted(map(str, kinds)) == sorted(map(str, (NamedCombiner("max"), NamedCombiner("sum"))))
 
     def _reads_in_chunks(self, operation: Operation) -> bool:
         """Return True for a reduction over more elements than stay in registers."""
