@@ -51,6 +51,9 @@ def lowering_options(config: Config, targets: TargetSet, forced: frozenset[str])
             device.kind for device, known in devices.items() if known.nested_reductions
         ),
         blocked_attention=frozenset(device.kind for device, known in devices.items() if not known.is_gpu),
+        wide_matmuls=frozenset(
+            device.kind for device, known in devices.items() if known.is_gpu and config.numerics == "fast"
+        ),
         max_sorted_row=longest if config.sort_rows else 0,
     )
 

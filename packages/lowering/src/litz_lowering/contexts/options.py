@@ -31,6 +31,9 @@ class LoweringOptions:
     """Kinds of devices whose loop bodies may hold sums; ``flex_attention`` becomes loops there."""
     blocked_attention: frozenset[str] = frozenset()
     """Kinds of these that compute attention in blocks of queries: forward, for heads of at most 256 elements."""
+    wide_matmuls: frozenset[str] = frozenset()
+    """Kinds of devices whose library writes a matmul of bf16 or f16 that is cast to f32 at once in f32, which leaves
+    out the rounding between them."""
     max_sorted_row: int = 0
     """Longest row that a sort loop handles on a GPU, in elements. With 0, only short rows are sorted in loops, by
     comparing all pairs; a library sorts the rest."""

@@ -17,6 +17,7 @@ from litz_lowering.fx_passes.attention.rewrite import HandWrittenAttention
 from litz_lowering.fx_passes.effects import UnwrapEffects
 from litz_lowering.fx_passes.random_state import UnwrapRandomState
 from litz_lowering.fx_passes.views import is_returned
+from litz_lowering.fx_passes.wide_matmuls import WideMatmuls
 from litz_lowering.fx_passes.without_vectors import WithoutVectors
 
 
@@ -59,6 +60,7 @@ def post_grad(options: LoweringOptions) -> tuple[Pass[AtenGraph, AtenGraph], ...
         RemoveNoOps(),
         RemoveDeadCode(),
         WithoutVectors(),
+        *([WideMatmuls(options.wide_matmuls)] if options.wide_matmuls else []),
         HandWrittenAttention(options.attention),
         RemoveDeadCode(name="fx.remove_dead_code_2"),
         UnwrapRandomState(),
