@@ -294,13 +294,17 @@ def compared(case: Case, seen: Seen) -> str:
 
 
 def main(
-    cases: Mapping[str, Case], folder: Path, names: Sequence[str], chosen: SchedulerOptions = OPTIONS
+    cases: Mapping[str, Case],
+    folder: Path,
+    names: Sequence[str],
+    chosen: SchedulerOptions = OPTIONS,
+    traits: Capabilities = MACHINE,
 ) -> None:
     """Compare every function of these, or the named ones."""
     for name in names or cases:
         precision = cases[name].precision
         options = dataclasses.replace(chosen, matmul_precision=precision, convolution_precision=precision)
-        machine = dataclasses.replace(MACHINE, fp8_matmul="sm_80" not in cases[name].chips)
+        machine = dataclasses.replace(traits, fp8_matmul="sm_80" not in cases[name].chips)
         seen = Seen(folder, [], options, machine)
         difference = compared(cases[name], seen)
         sources = [emit_kernel(kernel) for plan in seen.plans for kernel in plan.kernels]

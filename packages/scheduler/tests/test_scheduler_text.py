@@ -29,6 +29,7 @@ MACHINES = {
     "blocks": {CPU: BLOCKS},
     "pairs": {CPU: replace(BLOCKS, features=frozenset({"avx512_bf16"}))},
     "tensor_cores": {CPU: with_numbers(GPU_LIKE, matrix_rate=989e12, memory_rate=4.8e12)},
+    "h200": {CPU: with_numbers(GPU_LIKE, matrix_rate=989e12, memory_rate=4.8e12, flop_rate=67e12)},
     "horizontal": {CPU: replace(GPU_LIKE, max_subkernels=16)},
     "sums_alone": {CPU: replace(CPU_LIKE, combiners=frozenset({"sum", "user"}))},
     "narrow": {CPU: replace(CPU_LIKE, index_bits=32)},

@@ -162,6 +162,10 @@ LIBRARY_DEPTHWISE = Reason(
     "library.depthwise",
     "it is depthwise, moves by a stride or is fused with its reader: loops are faster than the library",
 )
+LIBRARY_NARROW = Reason(
+    "library.narrow",
+    "its input has few channels, which the library pads to a vector: loops gather and multiply what there is",
+)
 LIBRARY_FLIPPED = Reason(
     "library.flipped",
     "it is the depthwise convolution of a gradient with the flipped filter, which the library computes faster",

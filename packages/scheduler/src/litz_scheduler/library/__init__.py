@@ -9,6 +9,7 @@ from litz_scheduler.library.convolution.convolution_bias import UnfuseConvolutio
 from litz_scheduler.library.convolution.depthwise_convolutions import DepthwiseConvolutions
 from litz_scheduler.library.convolution.fused_relu import FuseConvolutionRelu
 from litz_scheduler.library.convolution.generated_convolutions import GeneratedConvolutions
+from litz_scheduler.library.convolution.narrow_convolutions import NarrowConvolutions
 from litz_scheduler.library.convolution.padded_groups import PadConvolutionGroups
 from litz_scheduler.library.convolution.patch_convolutions import PatchConvolutions
 from litz_scheduler.library.convolution.prepacked_convolutions import PrepackConvolutions
@@ -30,6 +31,7 @@ __all__ = [
     "UnfuseBias",
     "UnfuseConvolutionBias",
     "PadConvolutionGroups",
+    "NarrowConvolutions",
     "PatchConvolutions",
     "PrepackConvolutions",
     "PrepackMatmuls",

@@ -37,6 +37,7 @@ from litz_scheduler.library.convolution.convolution_loops import (
     read,
     sum_loops,
 )
+from litz_scheduler.library.convolution.remaining_call import remaining_call
 from litz_scheduler.library.layout.channels_last_values import channels_last
 from litz_scheduler.library.layout.convolution_layouts import is_channels_last
 
@@ -152,8 +153,7 @@ def _rewritten(operation: ContractionCall, call: ConvolutionCall, forms: Sequenc
     """Return the operations that replace a call: those of each form, and the call for what it still computes."""
     operations: list[Operation] = []
     flops = floordiv(operation.flops, len(forms))
-    called = {each.result.name for each, form in zip(call.convolutions, forms) if form == "call"}
-    made = {each.result.name for each in call.convolutions} - called
+    made = {each.result.name for each, form in zip(call.convolutions, forms) if form != "call"}
     for each, form in zip(call.convolutions, forms):
         match form:
             case "flipped":
@@ -165,14 +165,7 @@ def _rewritten(operation: ContractionCall, call: ConvolutionCall, forms: Sequenc
                 operations.append(_copy(each.weight, weight, operation))
                 sum_ = convolution_sum(replace(each, weight=weight), "mul")
                 operations.extend(sum_loops(sum_, each.result, None, operation.origin))
-    if called:
-        results = tuple(
-            replace(value, name=f"{value.name}.unread") if value.name in made else value
-            for value in operation.results
-        )
-        mask = tuple(value.name in called for value in operation.results)
-        arguments = (*operation.arguments[:-1], mask)
-        operations.append(replace(operation, results=results, arguments=arguments, flops=flops))
+    operations.extend(remaining_call(operation, call, made))
     return operations
 
 
