@@ -81,7 +81,7 @@ def softmax_of(dear: str, b: Builder) -> str:
 
 @pytest.mark.parametrize("machine", [GPU_LIKE, CPU_LIKE], ids=lambda each: each.name)
 @pytest.mark.parametrize("further", ["few", "all", "another sum"])
-def test_long_rows_of_a_softmax_are_computed_in_its_one_pass(further: str, machine: Capabilities) -> None:
+def test_long_rows_of_an_online_softmax_are_not_stored(further: str, machine: Capabilities) -> None:
     b = Builder()
     dear = b.pointwise(heavy, b.input(4, 512))
     total = softmax_of(dear, b)

@@ -11,7 +11,7 @@ from litz_scheduler.order.candidates import WorkBlock
 _NEAR = 32
 """Blocks after the peak, or before it, of which one is moved."""
 
-_TOGETHER = 4
+_MOST_VIEWS = 4
 """Most blocks without memory of their own, as views are, that move with it."""
 
 Order = tuple[int, ...]
@@ -57,7 +57,7 @@ def relieved(
             continue
         moved = _with_pending_views(blocks, order[position], done)
         if moved is not None and order[at] not in moved:
-            return _arranged(order, moved, at)
+            return _reordered(order, moved, at)
     return None
 
 
@@ -82,20 +82,19 @@ def deferred(
             last[name] = position
     for position in range(min(peak.last, len(order) - 1), max(-1, peak.first - 1 - _NEAR), -1):
         names = blocks[order[position]].touches & sizes.keys()
-        held = sum(sizes[name] for name in names - donated if first[name] == position)
+        taken = sum(sizes[name] for name in names - donated if first[name] == position)
         freed = sum(sizes[name] for name in names - escapes if last[name] <= peak.last)
-        if held <= freed:
+        if taken <= freed:
             continue
-        moved, reader = {order[position]}, len(order)
-        for following in range(position + 1, len(order)):
+        moved, reader = {order[position]}, peak.after
+        for following in range(position + 1, peak.after):
             if blocks[order[following]].needs.isdisjoint(moved):
                 continue
-            if blocks[order[following]].touches or len(moved) > _TOGETHER:
+            if blocks[order[following]].touches or len(moved) > _MOST_VIEWS:
                 reader = following
                 break
             moved.add(order[following])
-        to = min(reader, peak.after)
-        later = _arranged(order, moved.intersection(order[position:to]), to)
+        later = _reordered(order, moved, reader)
         if reader > peak.last and later != tuple(order):
             return later
     return None
@@ -106,14 +105,14 @@ def _with_pending_views(blocks: Sequence[WorkBlock], number: int, done: Collecti
     moved, waiting = {number}, [number]
     while waiting:
         for needed in blocks[waiting.pop()].needs.difference(done, moved):
-            if blocks[needed].touches or len(moved) > _TOGETHER:
+            if blocks[needed].touches or len(moved) > _MOST_VIEWS:
                 return None
             moved.add(needed)
             waiting.append(needed)
     return moved
 
 
-def _arranged(order: Sequence[int], moved: Collection[int], to: int) -> Order:
+def _reordered(order: Sequence[int], moved: Collection[int], to: int) -> Order:
     """Return an order in which the moved blocks run, in their own order, before the one at position ``to``."""
     before = (number for number in order[:to] if number not in moved)
     after = (number for number in order[to:] if number not in moved)

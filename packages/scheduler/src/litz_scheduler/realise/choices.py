@@ -210,7 +210,7 @@ class InlineDecisions:
         again = uses.count < MAX_READERS and (
             self.costs.duplicates(body, inner_load_count(operation))
             or (cheap and self._leaves_registers(operation, uses))
-            or self._is_read_in_one_pass(operation, uses)
+            or self._is_read_online(operation, uses)
         )
         if not single and not again:
             return "realise", reasons.REALISE_EXPENSIVE
@@ -249,7 +249,7 @@ class InlineDecisions:
         further = sum(len(set(operation.reads).difference(reader.reads)) for reader in readers)
         return further <= len(operation.reads) + 1 + len(readers)
 
-    def _is_read_in_one_pass(self, operation: Pointwise, uses: Uses) -> bool:
+    def _is_read_online(self, operation: Pointwise, uses: Uses) -> bool:
         """Return True for rows, or columns, that leave a GPU's registers, if a maximum and a sum alone read them whole.
 
         ``OnlineReductions`` merges both where the sum is of exponentials, so that one pass computes the value once for

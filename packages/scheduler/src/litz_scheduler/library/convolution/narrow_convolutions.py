@@ -1,4 +1,4 @@
-"""Convolutions over few channels on a GPU, as those over images are, and the gradients of their weights as loops."""
+"""Convolutions over few channels on a GPU, as those of three colours, and the gradients of their weights as loops."""
 
 from __future__ import annotations
 
@@ -135,8 +135,8 @@ class _Padding:
             return copy
         self._made.add(copy.name)
         axes = element_axes(type_)
-        batch, channel, *places = (symbol(axis.name) for axis in axes)
-        points = (batch, channel, *(add(place, -count) for place, count in zip(places, before)))
+        batch, channel, *inner = (symbol(axis.name) for axis in axes)
+        points = (batch, channel, *(add(at, -count) for at, count in zip(inner, before)))
         body: Expr = Load(value.name, points, type_.dtype)
         at, producer = self._sole_producer(value, call)
         if producer is not None:
