@@ -60,6 +60,9 @@ CASES: Mapping[str, Case] = {
     "wide_last": Case(partial(F.conv2d, stride=2, padding=3), (last(IMAGE), last(WIDE)), 1, 3),
     "wide_stem": Case(stem, (last(IMAGE.float()), last(WIDE), *WIDE_NORM), 1, 4),
     "wide_twice": Case(twice, (last(IMAGE), last(WIDE)), 2, 5),
+    "wide_rest": Case(
+        lambda x, w: F.conv2d(x.to(w.dtype), w, stride=3), (last(IMAGE.float()), last(WIDE)), 1, 4
+    ),
     "biased_f16": Case(
         partial(F.conv2d, padding=1), (LATENT.half(), normal(32, 4, 3, 3).half(), normal(32).half()), 1, 1
     ),

@@ -141,7 +141,7 @@ def merge_equal(graph: Graph) -> None:
     for node in graph.nodes:
         if _writes(node):
             known.clear()
-        elif node.target in _ALIASES and _storage_of(node) not in returned:
+        elif node.target in _ALIASES and _storage_of(node) not in (None, *returned):
             # Autograd saves results through these; the layout of a saved alias would be taken for promised.
             node.replace_all_uses_with(node.all_input_nodes[0])
             graph.erase_node(node)
