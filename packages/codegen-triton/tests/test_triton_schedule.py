@@ -319,3 +319,55 @@ def test_loops_down_columns_leave_registers_for_their_accumulators(sums: int, wa
     schedule = scheduled(parse_kernel(text)).schedule
     assert isinstance(schedule, TileLoops)
     assert schedule.warps == warps
+
+
+COLUMNS = """
+kernel columns(in %x: {dtype}, out %o: f32, workspace %w: i64) {{
+  schedule tile_request cluster {cluster}
+  outer [i0: {columns}]
+  phase [r0: 12608] {{
+    $s: f32 = reduce.sum {{ f32(%x[i0 + r0*{columns}]) }};
+  }}
+  phase [] {{
+    %o[i0] = $s;
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "cluster", "x", "rows"),
+    [("bf16", 3072, 8, 64, 32), ("bf16", 768, 8, 16, 128), ("f32", 4096, 4, 32, 32), ("f32", 256, 8, 8, 128)],
+)
+def test_staged_tiles_of_columns_have_4_kilobytes(
+    dtype: str, columns: int, cluster: int, x: int, rows: int
+) -> None:
+    text = COLUMNS.format(dtype=dtype, columns=columns, cluster=cluster)
+    schedule = scheduled(parse_kernel(text)).schedule
+    assert isinstance(schedule, TileLoops) and schedule.inner[0] is not None
+    assert (schedule.outer[0].block, schedule.inner[0].block) == (x, rows)
+    assert (schedule.stages, schedule.warps) == (4, 4)
+
+
+STORED = """
+kernel stored(in %x: f32, out %y: bf16, out %o: f32) {{
+  schedule tile_request
+  outer [i0: 33, i1: {columns}]
+  phase [r0: 64] {{
+    let t0 = bf16(%x[i0*{chunk} + i1 + r0*{columns}]);
+    %y[i0*{chunk} + i1 + r0*{columns}] = t0;
+    $s: f32 = reduce.sum {{ f32(t0) }};
+  }}
+  phase [] {{
+    %o[i0*{columns} + i1] = $s;
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize(("columns", "x"), [(3072, 128), (192, 64), (1000, 128), (20, 32)])
+def test_tiles_of_columns_that_are_stored_and_summed_leave_few_idle(columns: int, x: int) -> None:
+    made = scheduled(parse_kernel(STORED.format(columns=columns, chunk=64 * columns)))
+    assert isinstance(made.schedule, TileLoops)
+    assert [(tile.axes, tile.block) for tile in made.schedule.outer] == [(("i0",), 1), (("i1",), x)]
+    assert grid_size(made) == 33 * -(-columns // x)

@@ -69,6 +69,30 @@ graph gelu_backward on cuda(%g: bf16[64, 48] fixed, %x: bf16[64, 48] fixed) -> (
   %b = reduce.sum f32[i0: 48 | r0: 64] fixed { f32(%o[r0, i0]) }
 }
 
+graph bias_gradient on cuda(%g: bf16[24, 88, 520] fixed, %x: bf16[24, 88, 520] fixed) -> (%d, %b) {
+  %d = pointwise bf16[i0: 24, i1: 88, i2: 520] fixed {
+    bf16(f32(%g[i0, i1, i2]) * maximum(f32(%x[i0, i1, i2]), 0.0) * 0.01)
+  }
+  %b = reduce.sum f32[i0: 520 | r0: 2112] fixed { f32(%d[r0//88, r0 % 88, i0]) }
+}
+
+graph bias_of_heads on cuda(%q: f32[44, 64, 192] fixed, %k: f32[44, 64, 192] fixed) -> (%d, %b) {
+  %d = pointwise bf16[i0: 64, i1: 44, i2: 2, i3: 192] fixed {
+    bf16(masked(index(i2) == 1, %q[i1, i0, i3], 0.0) * 0.01 + masked(index(i2) == 0, %k[i1, i0, i3], 0.0) * 0.02)
+  }
+  %b = reduce.sum f32[i0: 384 | r0: 64, r1: 44] fixed { f32(%d[r0, r1, i0//192, i0 % 192]) }
+}
+
+graph norm_and_cast on cuda(%x: f32[2112, 256] fixed, %dy: bf16[2112, 256] fixed, %w: f32[256] fixed)
+    -> (%dx, %narrow, %dw, %b) {
+  %scaled = pointwise f32[i0: 2112, i1: 256] { f32(%dy[i0, i1]) * %w[i1] * 0.01 }
+  %total = reduce.sum f32[i0: 2112, i1: 1 | r0: 256] { %scaled[i0, r0] * %x[i0, r0] }
+  %dx = pointwise f32[i0: 2112, i1: 256] fixed { %scaled[i0, i1] - %x[i0, i1] * %total[i0, 0] * 0.01 }
+  %dw = reduce.sum f32[i0: 256 | r0: 2112] fixed { f32(%dy[r0, i0]) * %x[r0, i0] * 0.01 }
+  %narrow = pointwise bf16[i0: 2112, i1: 256] fixed { bf16(%dx[i0, i1]) }
+  %b = reduce.sum f32[i0: 256 | r0: 2112] fixed { f32(%narrow[r0, i0]) }
+}
+
 graph embedding on cuda(%t: f32[50, 24] fixed, %n: i64[3, 9] fixed, %p: f32[9, 24] fixed) -> (%o) {
   %e = pointwise f32[i0: 3, i1: 9, i2: 24] { %t[indirect(%n[i0, i1], size=50, wrap, raised), i2] }
   %o = pointwise f32[i0: 3, i1: 9, i2: 24] fixed { %e[i0, i1, i2] + %p[i1, i2] }

@@ -103,6 +103,17 @@ def test_few_results_are_one_kernel(along: int, rows: int, length: int, size: in
     assert_same(graph, plan)
 
 
+@pytest.mark.parametrize(("dtype", "size"), [("f32", 4), ("bf16", 8)])
+def test_tiles_of_columns_have_a_line_of_memory_however_narrow_their_elements_are(
+    dtype: str, size: int
+) -> None:
+    graph = graph_of(f"""
+    graph total(%x: {dtype}[4096, 256] fixed) -> (%o) {{
+      %o = reduce.sum f32[i0: 256 | r0: 4096] fixed {{ f32(%x[r0, i0]) }}
+    }}""")
+    assert cluster_size(only(plan_of(graph, MACHINE, SMALL)).schedule) == size
+
+
 def test_columns_whose_rows_are_no_multiple_of_16_bytes_are_divided_among_two_kernels() -> None:
     aligned, odd = (plan_of(total(640, length, 0), MACHINE, SMALL) for length in (256, 255))
     assert cluster_size(only(aligned).schedule) == 4

@@ -179,7 +179,7 @@ def test_pass_names_are_unique_and_passes_that_change_no_arithmetic_are_exact() 
         "linear-matmuls", "unfuse-bias", "patch-convolutions", "unfuse-convolution-bias", "pad-convolution-groups",
         "prepack-convolutions", "propagate-channels-last", "narrow-convolutions", "depthwise-convolutions",
         "prepack-matmuls", "fuse-convolution-relu",
-        "row-and-column-sums", "sums-of-chunks", "online-reductions", "split-reductions", "split-scans",
+        "row-and-column-sums", "column-sums", "sums-of-chunks", "online-reductions", "split-reductions", "split-scans",
         "device-support",
     ]  # fmt: skip
 

@@ -54,6 +54,7 @@ from litz_scheduler.library import (
 from litz_scheduler.options import SchedulerOptions
 from litz_scheduler.passes import REQUIRED, PassList
 from litz_scheduler.realise import Inline
+from litz_scheduler.reductions.column_sums import ColumnSums
 from litz_scheduler.reductions.nested_reduction_precision import NestedReductionPrecision
 from litz_scheduler.reductions.online_reduction import OnlineReductions
 from litz_scheduler.reductions.row_and_column_sums import RowAndColumnSums
@@ -109,6 +110,7 @@ def graph_passes(
         FreezeParameterCopies(),
         NestedReductionPrecision(options),
         RowAndColumnSums(),
+        ColumnSums(),
         SumsOfChunks(),
         OnlineReductions(costs),
         SplitReductions(costs),

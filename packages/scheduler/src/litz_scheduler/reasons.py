@@ -83,6 +83,10 @@ SPLIT_ROWS = Reason(
     "split.rows",
     "sums over each row are needed too, so a kernel that reads the rows once reduces chunks of them to both",
 )
+SPLIT_STORED = Reason(
+    "split.stored",
+    "its columns are those of a stored matrix, whose kernel also adds up the rows of each chunk",
+)
 SPLIT_THREADS = Reason(
     "split.threads", "it has too few results for the threads, so chunks are reduced in parallel and combined"
 )

@@ -10,7 +10,7 @@ from litz_codegen_triton.emit.indexing.statements import can_flatten, targets_of
 from litz_codegen_triton.emit.loops.tiles import MAX_UNROLLED
 from litz_codegen_triton.schedule.register_pressure import dtype_words, point_words
 from litz_ir.loops import SORT, Axis
-from litz_ir.plan import Accumulate, Kernel, Phase, ScanStore, Statement
+from litz_ir.plan import Accumulate, Kernel, Phase, ScanStore, Statement, Store
 from litz_ir.scalar import OPS, Op, indirects_in, loads, nested_reductions, walk
 from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols, product
 
@@ -124,6 +124,19 @@ class KernelTraits:
         """Return the bytes that are loaded for each point of a row, at least those of the largest element if there are
         none."""
         return sum(self._loads_of_rows()) or self.max_itemsize()
+
+    def row_itemsize(self) -> int:
+        """Return the bytes of the largest element that is loaded along a row, or accessed if there are none."""
+        return max(self._loads_of_rows(), default=0) or self.max_itemsize()
+
+    def stores_rows(self) -> bool:
+        """True where a phase both accumulates and stores an element for each of its points."""
+        return any(
+            phase.axes
+            and any(isinstance(each, Accumulate) for each in phase.statements)
+            and any(isinstance(each, Store) for each in phase.statements)
+            for phase in self.kernel.phases
+        )
 
     def is_contiguous_along_outer(self) -> bool:
         """True where more bytes are accessed with unit stride along the outer axes than along inner ones, as in a

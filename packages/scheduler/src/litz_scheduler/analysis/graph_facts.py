@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from litz_ir.dtypes import DType
@@ -33,6 +33,7 @@ from litz_ir.loops import (
 from litz_ir.scalar import Expr, Load, indirects_in, loads, op
 from litz_ir.symbols import (
     Range,
+    Simplifier,
     Size,
     SymbolTable,
     coefficient,
@@ -144,6 +145,20 @@ def axis_ranges(axes: Iterable[Axis], symbols: SymbolTable) -> dict[str, Range]:
     for axis in axes:
         ranges[axis.name] = extent(axis.size)
     return ranges
+
+
+def reads_rows(
+    found: Iterable[Load], axes: Sequence[Axis], values: Mapping[str, Value], symbols: SymbolTable
+) -> bool:
+    """Return whether loads are contiguous along the last of ``axes``, or do not vary along it."""
+    if not axes:
+        return False
+    last, simplifier = axes[-1].name, Simplifier(axis_ranges(axes, symbols))
+    for load in found:
+        offset = simplifier.simplify(values[load.buffer].type.layout.element(load.index))
+        if indirects_in(offset) or (last in free_symbols(offset) and coefficient(offset, last) != 1):
+            return False
+    return True
 
 
 def is_identity(index: tuple[Size, ...], axes: tuple[Axis, ...]) -> bool:

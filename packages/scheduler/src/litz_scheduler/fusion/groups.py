@@ -9,8 +9,12 @@ from litz_ir.errors import VerifyError
 from litz_ir.fused import Decision, Reason
 from litz_ir.loops import LoopGraph, Pointwise, Reduction, Scan, Scatter, Value
 from litz_ir.passes import PassContext
+from litz_ir.scalar import loads
 from litz_scheduler.analysis.fusion_candidate import FusionCandidate
+from litz_scheduler.analysis.graph_facts import reads_rows
+from litz_scheduler.analysis.iteration_space import space_of
 from litz_scheduler.fusion.vertical import FusionLimits, try_fuse
+from litz_scheduler.legality.axis_alignment import Fusible
 from litz_scheduler.legality.precedence import Precedence
 from litz_scheduler.options import SchedulerOptions
 
@@ -74,10 +78,24 @@ class Merger:
         self._groups = groups
         self._context = context
         self._options = options
+        self._values = groups.graph.values()
 
-    def limits(self, candidate: FusionCandidate) -> FusionLimits:
-        """Return the fusion limits of the device of a candidate."""
-        return FusionLimits.of(self._context.machine(candidate.device), self._options)
+    def limits(self, candidate: FusionCandidate, operation: Fusible) -> FusionLimits:
+        """Return the fusion limits of the device of a candidate, for the fusion of an operation."""
+        limits = FusionLimits.of(self._context.machine(candidate.device), self._options)
+        if limits.chunks and not self._reads_rows(candidate, operation):
+            return replace(limits, chunks=False)
+        return limits
+
+    def _reads_rows(self, candidate: FusionCandidate, operation: Fusible) -> bool:
+        """Return True where pointwise loops, the operation or a candidate of them, read what is contiguous along their
+        last axis: tiles of columns would read other elements in parts of sectors."""
+        if candidate.inner:
+            axes, found = space_of(operation).outer, loads(*operation.bodies)
+        else:
+            axes = candidate.outer
+            found = tuple(load for node in candidate.members for load in node.loads)
+        return reads_rows(found, axes, self._values, self._groups.graph.symbols)
 
     def note(self, candidate: FusionCandidate, name: str, verdict: str, reason: Reason, stake: int) -> None:
         """Record the decision about a candidate and the operation called ``name``; ``stake`` is in bytes."""
@@ -90,7 +108,7 @@ class Merger:
 
     def fits(self, target: FusionCandidate, other: FusionCandidate) -> bool:
         """Return True where two candidates together stay within the limits of a kernel."""
-        limit = self.limits(target).statements
+        limit = FusionLimits.of(self._context.machine(target.device), self._options).statements
         return target.size + other.size <= limit and len(target.reads | other.reads) <= BUFFERS
 
     def merge(self, target: FusionCandidate, other: FusionCandidate, stake: int, why: Reason) -> bool:
@@ -98,11 +116,12 @@ class Merger:
 
         Returns False, and changes nothing, where one of the members cannot be fused or fuel is spent.
         """
-        groups, limits = self._groups, self.limits(target)
+        groups = self._groups
         trial = FusionCandidate(other.number, other.device, other.outer, other.inner, list(other.members))
         trial.is_matmul = other.is_matmul
         for node in target.members:
             assert isinstance(node.operation, Pointwise | Reduction | Scan | Scatter)
+            limits = self.limits(trial, node.operation)
             fused = try_fuse(trial, node.operation, groups.graph.symbols, groups.roots, limits)
             if isinstance(fused, Reason):
                 return False

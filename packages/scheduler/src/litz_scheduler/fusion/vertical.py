@@ -28,6 +28,8 @@ class FusionLimits:
     """Outer points that a kernel needs at least to keep the device busy."""
     max_row: int = 0
     """The longest row, in elements, that one thread block of a GPU processes at once; 0 on other devices."""
+    chunks: bool = False
+    """True where pointwise loops may run in the chunks of rows of which columns are summed, as tiles of a GPU do."""
     scratch: int = 0
     """Bytes of scratch arrays for each outer point, which hold results of fused scans and rows that are read at other
     points than their own; 0 where there are none."""
@@ -45,6 +47,7 @@ class FusionLimits:
             capabilities.max_statements,
             parallel_points,
             options.long_row if capabilities.is_gpu else 0,
+            capabilities.is_gpu,
             capabilities.scratch_bytes,
         )
 
@@ -82,7 +85,7 @@ def try_fuse(
     if isinstance(operation, Scan) and row_bytes((*scans, operation), symbols) > limits.scratch:
         return reasons.REFUSE_SIZE
     reason = reasons.REFUSE_DOMAIN
-    for alignment in alignments(candidate, operation):
+    for alignment in alignments(candidate, operation, chunks=limits.chunks):
         if _starves(candidate, alignment, symbols, limits):
             reason = reasons.REFUSE_PARALLEL
             continue

@@ -204,7 +204,7 @@ class _Walk:
             return reasons.REFUSE_DEVICE
         if self.order.between(candidate.number, needed):
             return reasons.REFUSE_ORDER
-        limits = self.merger.limits(candidate)
+        limits = self.merger.limits(candidate, operation)
         if candidate.size + size > limits.statements:
             return reasons.REFUSE_SIZE
         if len(candidate.reads.union(operation.reads)) > BUFFERS:

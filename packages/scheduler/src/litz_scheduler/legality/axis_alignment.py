@@ -53,24 +53,29 @@ class Alignment:
     """True where the operation runs over the inner axes too."""
 
 
-def alignments(candidate: FusionCandidate, operation: Fusible) -> Iterator[Alignment]:
+def alignments(
+    candidate: FusionCandidate, operation: Fusible, *, chunks: bool = False
+) -> Iterator[Alignment]:
     """Yield the ways to align an operation with a candidate, the best first.
 
-    A scan runs along one inner axis, which is not divided.
+    A scan runs along one inner axis, which is not divided. With ``chunks`` pointwise loops also run in the chunks of
+    rows of which columns are summed.
     """
     scans = isinstance(operation, Scan) or any(node.scans for node in candidate.members)
-    for alignment in _alignments(candidate, operation):
+    for alignment in _alignments(candidate, operation, chunks):
         if not scans or len(alignment.inner) == 1:
             yield alignment
 
 
-def _alignments(candidate: FusionCandidate, operation: Fusible) -> Iterator[Alignment]:
+def _alignments(candidate: FusionCandidate, operation: Fusible, chunks: bool) -> Iterator[Alignment]:
     for space in _spaces(candidate, operation):
         found: list[Alignment | None] = []
         if not candidate.inner:
             if isinstance(operation, Reduction | Scan):
                 found.append(_split_group(candidate, space))
                 found.append(_as_read(candidate, space, operation))
+                if chunks and isinstance(operation, Reduction):
+                    found.append(_divided_group(candidate, space))
                 found.append(_same_outer(candidate, space, inner=sizes_of(space.inner)))
             else:
                 found.append(_same_outer(candidate, space, inner=None))
@@ -80,7 +85,7 @@ def _alignments(candidate: FusionCandidate, operation: Fusible) -> Iterator[Alig
             found.append(_whole(candidate, space))
             found.append(_same_outer(candidate, space, inner=None))
             found.append(_of_rows(candidate, space, operation))
-            if nested_reductions(*operation.bodies):
+            if nested_reductions(*operation.bodies) or (chunks and _reads_elements(candidate, operation)):
                 found.append(_in_chunks(candidate, space))
         yield from (alignment for alignment in found if alignment is not None)
 
@@ -147,6 +152,42 @@ def _in_chunks(candidate: FusionCandidate, space: IterationSpace) -> Alignment |
     own = divided(index, rows) | {last.name: symbol(column.name)}
     old = named(candidate.axes, [symbol(axis.name) for axis in candidate.axes])
     return Alignment(candidate.outer, candidate.inner, old, False, own, True)
+
+
+def _reads_elements(candidate: FusionCandidate, operation: Fusible) -> bool:
+    """Return whether an operation reads a value that the candidate computes at points of the inner axes."""
+    elements = {
+        value.name
+        for node in candidate.members
+        if node.inner and not node.ends_phase
+        for value in node.operation.results
+    }
+    return not elements.isdisjoint(operation.reads)
+
+
+def _divided_group(candidate: FusionCandidate, space: IterationSpace) -> Alignment | None:
+    """Divide the rows of a pointwise candidate, whose last axes are columns, into the chunks of a sum over columns."""
+    if len(space.outer) < 2 or not space.inner:
+        return None
+    chunk, *columns = space.outer
+    counted = product((chunk.size, *sizes_of(space.inner)))
+    for cut in range(1, len(candidate.outer)):
+        rows, rest = candidate.outer[:cut], candidate.outer[cut:]
+        fit = refine(sizes_of(rest), sizes_of(columns), "i")
+        if fit is None or product(sizes_of(rows)) != counted:
+            continue
+        outer = axes_named("i", (chunk.size, *fit.axes))
+        inner = axes_named("r", sizes_of(space.inner))
+        moved = {f"i{k}": symbol(axis.name) for k, axis in enumerate(outer[1:])}
+        index: Size = 0
+        for axis in (outer[0], *inner):
+            index = add(mul(index, axis.size), symbol(axis.name))
+        old = divided(index, rows) | named(rest, [substitute(term, moved) for term in fit.first])
+        own: dict[str, Size] = {chunk.name: symbol(outer[0].name)}
+        own |= named(columns, [substitute(term, moved) for term in fit.second])
+        own |= named(space.inner, [symbol(axis.name) for axis in inner])
+        return Alignment(outer, inner, old, True, own, True)
+    return None
 
 
 def _split_group(candidate: FusionCandidate, space: IterationSpace) -> Alignment | None:

