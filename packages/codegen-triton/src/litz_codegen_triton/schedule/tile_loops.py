@@ -195,7 +195,7 @@ class _Chooser:
         if row is not None and next_power_of_two(self.traits.extent([row])) <= _CHUNKED_ROW:
             return self.rows_in_chunks(row)
         columns = self.traits.is_contiguous_along_outer()
-        if columns and self.cluster == 1 and len(self.outer) > 1 and self.traits.stores_rows():
+        if columns and self.stores_columns():
             return self.stored_columns()
         rows = self.traits.extent(self.outer) * self.cluster
         longest = max(
@@ -223,12 +223,21 @@ class _Chooser:
         warps = max(1, min(self.model.max_warps, length * block // (self.model.warp_size * _TILE_ELEMENTS)))
         return TileLoops(outer, inner, warps, self.staged(length, inner, _ROW_STAGES))
 
+    def stores_columns(self) -> bool:
+        """True where elements of chunks of rows are stored, and are contiguous along enough columns for a tile."""
+        chunked = self.cluster == 1 and len(self.outer) > 1 and self.traits.stores_rows()
+        column = self.outer[-1] if chunked else None
+        if column is None or self.traits.extent([column]) < min(_STORED_COLUMNS):
+            return False
+        traffic = self.traits.unit_stride_bytes()
+        return traffic[column.name] == max(traffic.values())
+
     def stored_columns(self) -> TileLoops:
         """Return the schedule of elements that are stored and whose columns are summed, in chunks of rows."""
         *rest, column = self.outer
         extent = self.traits.extent([column])
         x = min(_STORED_COLUMNS, key=lambda columns: -(-extent // columns) * columns)
-        outer = (Tile(names(rest)), Tile((column.name,), min(x, next_power_of_two(extent))))
+        outer = (Tile(names(rest)), Tile((column.name,), x))
         inner = tuple(self.default_inner(k, _STORED_TILE // x, False) for k in range(len(self.phases)))
         warps = self.warps_for_registers(
             _STORED_TILE // (self.model.warp_size * _TILE_ELEMENTS), _STORED_TILE

@@ -47,7 +47,7 @@ class FusionLimits:
             capabilities.max_statements,
             parallel_points,
             options.long_row if capabilities.is_gpu else 0,
-            capabilities.is_gpu,
+            capabilities.is_gpu and capabilities.max_tile_elements > 0,
             capabilities.scratch_bytes,
         )
 

@@ -6,6 +6,7 @@ rows of some columns: it computes and stores their elements, and adds them to a 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
@@ -148,7 +149,7 @@ class _Finder:
             return False
         if not self._reads_rows(producer) or not all(map(self._joins, self._readers[name])):
             return False
-        return all(self._is_independent(read, rows * length) for read in producer.reads)
+        return self._is_independent(producer.reads, rows * length)
 
     def _joins(self, reader: Operation) -> bool:
         """Return whether a reader of a matrix leaves the loop that computes it to sums over columns."""
@@ -156,21 +157,23 @@ class _Finder:
             return self._is_plain_sum(reader) and self._reads_rows(reader)
         return not isinstance(reader, Scan)
 
-    def _is_independent(self, name: str, points: int) -> bool:
-        """Return whether no reduction over part of a matrix's points gives a value, nor what it is computed of.
+    def _is_independent(self, names: Iterable[str], points: int) -> bool:
+        """Return whether no reduction over part of a matrix's points gives values, nor what they are computed of.
 
         The loops of such a matrix are in the kernel that reduces, which has no chunks of rows.
         """
-        producer = self._producers.get(name)
-        if isinstance(producer, Reduction):
-            return False
-        if not isinstance(producer, Pointwise):
-            return True
-        if nested_reductions(*producer.bodies):
-            return True
-        sizes = [axis.size for axis in producer.axes if isinstance(axis.size, int)]
-        whole = len(sizes) == len(producer.axes) and prod(sizes) == points
-        return not whole or all(self._is_independent(read, points) for read in producer.reads)
+        seen, stack = set(names), list(names)
+        while stack:
+            producer = self._producers.get(stack.pop())
+            if isinstance(producer, Reduction | Scan):
+                return False
+            if not isinstance(producer, Pointwise) or nested_reductions(*producer.bodies):
+                continue
+            sizes = [axis.size for axis in producer.axes if isinstance(axis.size, int)]
+            if len(sizes) == len(producer.axes) and prod(sizes) == points:
+                stack += [name for name in producer.reads if name not in seen]
+                seen.update(producer.reads)
+        return True
 
     def _reads_rows(self, operation: Pointwise | Reduction) -> bool:
         """Return whether all loads of an operation are contiguous along its last axis, or do not vary along it."""
@@ -184,7 +187,8 @@ class _Finder:
             producer = self._producers[load.buffer]
             for each in (producer, *(self._producers.get(name) for name in producer.reads)):
                 if isinstance(each, Pointwise) and nested_reductions(*each.bodies):
-                    return chunks_of_rows(rows, CTAS_PER_SM * machine.model.sm_count)
+                    chunks = chunks_of_rows(rows, CTAS_PER_SM * machine.model.sm_count)
+                    return chunks if chunks >= machine.model.sm_count else 0
         return 0
 
 
