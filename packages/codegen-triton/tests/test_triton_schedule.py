@@ -350,11 +350,11 @@ def test_staged_tiles_of_columns_have_4_kilobytes(
 
 
 STORED = """
-kernel stored(in %x: f32, out %y: bf16, out %o: f32) {{
+kernel stored(in %x: {dtype}, out %y: bf16, out %o: f32) {{
   schedule tile_request
   outer [i0: 33, i1: {columns}]
   phase [r0: 64] {{
-    let t0 = bf16(%x[i0*{chunk} + i1 + r0*{columns}]);
+    let t0 = bf16(f32(%x[i0*{chunk} + i1 + r0*{columns}]));
     %y[i0*{chunk} + i1 + r0*{columns}] = t0;
     $s: f32 = reduce.sum {{ f32(t0) }};
   }}
@@ -365,9 +365,14 @@ kernel stored(in %x: f32, out %y: bf16, out %o: f32) {{
 """
 
 
-@pytest.mark.parametrize(("columns", "x"), [(3072, 128), (192, 64), (1000, 128), (40, 64)])
-def test_tiles_of_columns_that_are_stored_and_summed_leave_few_idle(columns: int, x: int) -> None:
-    made = scheduled(parse_kernel(STORED.format(columns=columns, chunk=64 * columns)))
-    assert isinstance(made.schedule, TileLoops)
+@pytest.mark.parametrize(("columns", "x"), [(3072, 64), (192, 64), (1000, 64), (80, 32)])
+@pytest.mark.parametrize(("dtype", "warps", "stages"), [("bf16", 2, 2), ("f32", 4, 1)])
+def test_tiles_of_columns_that_are_stored_and_summed_leave_few_idle(
+    dtype: str, warps: int, stages: int, columns: int, x: int
+) -> None:
+    made = scheduled(parse_kernel(STORED.format(dtype=dtype, columns=columns, chunk=64 * columns)))
+    assert isinstance(made.schedule, TileLoops) and made.schedule.inner[0] is not None
     assert [(tile.axes, tile.block) for tile in made.schedule.outer] == [(("i0",), 1), (("i1",), x)]
+    assert made.schedule.inner[0].block == 1024 // x
+    assert (made.schedule.warps, made.schedule.stages) == (warps, stages)
     assert grid_size(made) == 33 * -(-columns // x)

@@ -26,6 +26,7 @@ from litz_codegen_triton.schedule.map_tiles import (
 from litz_codegen_triton.schedule.register_pressure import index_words
 from litz_codegen_triton.schedule.request import named_block, names
 from litz_codegen_triton.schedule.row_threads import row_threads
+from litz_ir.dtypes import f32
 from litz_ir.errors import CodegenError
 from litz_ir.loops import Axis
 from litz_ir.plan import InnerTile, Kernel, ScanStore, Tile, TileLoops, TileRequest
@@ -69,7 +70,7 @@ _STAGED_TILE = 4096
 """Bytes of a tile in a loop down columns that a cluster reduces, which has several tiles in flight."""
 
 _STAGED_THREAD = 32
-"""Bytes of such a tile that a thread loads."""
+"""Bytes of such a tile that a thread loads, of one matrix."""
 
 _LIGHT_STATES = 3
 """Accumulators of an element of a tile that leave registers for ``_COLUMN_TILE``."""
@@ -77,9 +78,12 @@ _LIGHT_STATES = 3
 _ACCUMULATORS = 128
 """Most registers of a thread for the accumulators of a loop down columns, of 255 for everything."""
 
-_STORED_COLUMNS, _STORED_TILE = (128, 64, 32), 2048
+_STORED_COLUMNS, _STORED_TILE = (64, 32), 1024
 """Columns of a thread block that stores the elements of a chunk of rows and sums its columns, the best first, and
 elements of its tile."""
+
+_STORED_STAGES = 2
+"""Software pipelining stages of such loops over narrow elements. Those over f32 are not quicker with stages."""
 
 _CHUNKED_ROW, _CHUNKED_TILE = 8192, 2048
 """Most elements of a row that is summed in one kernel with columns, and elements of its tile if it has fewer."""
@@ -239,10 +243,10 @@ class _Chooser:
         x = min(_STORED_COLUMNS, key=lambda columns: -(-extent // columns) * columns)
         outer = (Tile(names(rest)), Tile((column.name,), x))
         inner = tuple(self.default_inner(k, _STORED_TILE // x, False) for k in range(len(self.phases)))
-        warps = self.warps_for_registers(
-            _STORED_TILE // (self.model.warp_size * _TILE_ELEMENTS), _STORED_TILE
-        )
-        return TileLoops(outer, inner, warps)
+        itemsize = self.traits.row_itemsize()
+        warps = max(1, _STORED_TILE * itemsize // (self.model.warp_size * _STAGED_THREAD))
+        stages = self.staged(x, inner, _STORED_STAGES) if itemsize < f32.itemsize else 1
+        return TileLoops(outer, inner, self.warps_for_registers(warps, _STORED_TILE), stages)
 
     def sorting(self, phase: int, rows: int, columns: bool) -> TileLoops:
         """Return the schedule of a sort: several short rows, one long row, or the columns of a memory sector."""
