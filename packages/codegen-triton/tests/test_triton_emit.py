@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import pytest
 import triton_corpus
+import triton_nested_reductions
+import triton_reductions
 from triton_cases import I0, I1, R0, kernel, scalar
 from triton_scheduled import emitted, tiled
 
@@ -355,3 +357,20 @@ def test_an_index_for_each_row_does_not_narrow_the_loads_of_its_elements() -> No
     found = kernel("m", parameters, [("i0", 4096), ("i1", 4096)], ((), [Store("o", at, body)]))
     tiles = tiled(found)
     assert tiles.outer[-1].block // (32 * tiles.warps) == 8
+
+
+def test_a_class_and_its_score_are_loaded_before_the_row_is_reduced() -> None:
+    text = emitted(triton_reductions.classes("classes").kernel).text
+    assert text.index("tl.load(c_ptr") < text.index("+ index)") < text.index("tl.reduce(")
+    loop = TileRequest(blocks=(("r0", 16),), warps=1)
+    text = emitted(triton_reductions.classes("classes", loop).kernel).text
+    assert text.index("tl.load(c_ptr") < text.index("for roffset") < text.index("tl.device_assert")
+
+
+def test_a_loop_that_sums_rows_loads_the_next_tile_first() -> None:
+    cases = {case.name: case.kernel for case in triton_nested_reductions.rows_and_columns()}
+    text = emitted(cases["rows_and_columns_bf16_2"]).text
+    before, loop = text.split("for roffset")
+    assert before.count("tl.load(x_ptr") == loop.count("tl.load(x_ptr") == 1
+    assert loop.index("tl.load(x_ptr") < loop.index("tl.sum(")
+    assert "for roffset" not in emitted(cases["rows_and_columns_f32_8"]).text, "one tile has all rows"

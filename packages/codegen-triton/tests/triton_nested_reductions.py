@@ -33,7 +33,7 @@ E0, E1, S0 = symbol("e0"), symbol("e1"), symbol("s0")
 
 def cases() -> list[Case]:
     """Return every case."""
-    return [*sums(), *softmax_sums()]
+    return [*sums(), *rows_and_columns(), *softmax_sums()]
 
 
 def squares(size: Size = 9, dtype: DType = f32) -> Expr:
@@ -87,6 +87,45 @@ def sums() -> Iterator[Case]:
         ),
         {"x": 63, "y": 99, "o": 7},
     )
+
+
+def rows_and_columns() -> Iterator[Case]:
+    """Yield sums over rows and columns of chunks of rows, in loops that load the next tile first, or have one tile."""
+    for dtype, block in ((f32, 2), (bf16, 2), (f32, 8)):
+        row = mul(add(mul(I0, 6), R0), 40)
+        x, w = load("x", (add(row, I1),), dtype), cast(load("w", (I1,), f32), f32)
+        x = cast(x, f32) if dtype != f32 else x
+        own = (
+            cast(load("x", (add(row, E0),), dtype), f32) if dtype != f32 else load("x", (add(row, E0),), f32)
+        )
+        total = NestedReduction((("e0", 40),), op("mul", own, load("w", (E0,), f32)))
+        scale = load("s", (add(mul(I0, 6), R0),), f32)
+        element = op("mul", op("sub", op("mul", x, w), total), scale)
+        yield Case(
+            kernel(
+                f"rows_and_columns_{dtype}_{block}",
+                [
+                    ("x", dtype, "in"),
+                    ("w", f32, "in"),
+                    ("s", f32, "in"),
+                    ("o", f32, "out"),
+                    ("c", f32, "out"),
+                ],
+                [("i0", 3), ("i1", 40)],
+                (
+                    [("r0", 6)],
+                    [
+                        Accumulate((("column", f32),), NamedCombiner("sum"), (op("mul", x, scale),)),
+                        Store("o", add(row, I1), element),
+                    ],
+                ),
+                ((), [Store("c", I0 * 40 + I1, scalar("column"))]),
+                schedule=TileRequest(blocks=(("i0", 1), ("i1", 64), ("r0", block)), warps=1),
+            ),
+            {"x": 720, "w": 40, "s": 18, "o": 720, "c": 120},
+            atol=1e-5,
+            rtol=1e-5,
+        )
 
 
 def two_deep() -> Expr:

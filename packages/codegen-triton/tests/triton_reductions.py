@@ -12,7 +12,7 @@ from triton_cases import I0, I1, I2, R0, R1, Case, below, kernel, row_element, s
 from litz_ir.dtypes import DType, b1, bf16, f32, f64, i32, i64, u8
 from litz_ir.loops import NamedCombiner, ReductionName, UserCombiner
 from litz_ir.plan import Accumulate, Kernel, Parameter, Store, TileRequest, can_use_cluster, workspace_words
-from litz_ir.scalar import Param
+from litz_ir.scalar import Indirect, Param
 from litz_ir.scalar.build import cast, const, index, load, masked, op, where
 from litz_ir.symbols import SymbolInfo, evaluate, symbol
 
@@ -32,6 +32,11 @@ def reductions() -> Iterator[Case]:
         for dtype in (f32, f64, i64, i32, u8, bf16):
             yield _kinds(f"kinds_{dtype}{label}", dtype, schedule)
         yield _logic(f"logic{label}", schedule)
+    for length, rows in ((128, 2), (150, 2), (151, 1)):
+        groups = TileRequest(blocks=(("i0", rows), ("r0", 64)), warps=1)
+        yield _total(f"online_softmax_of_groups_{length}", length, groups)
+    yield classes("classes")
+    yield classes("classes_loop", loop)
     yield _columns("columns", 90, 300)
     yield _symbolic()
     yield _full()
@@ -172,6 +177,53 @@ def _online(name: str, schedule: TileRequest | None) -> Case:
             schedule=schedule,
         ),
         {"x": 350, "o": 350},
+    )
+
+
+def _total(name: str, length: int, schedule: TileRequest) -> Case:
+    """Return the maximum of rows and the sum relative to it: one of minus infinity, one with NaN, one with infinity."""
+
+    def scores(rng: np.random.Generator, count: int) -> Any:
+        found = rng.standard_normal((5, count // 5)).astype(np.float32)
+        found[:, ::3] = -np.inf
+        found[1], found[2, 5], found[3, 6] = -np.inf, np.nan, np.inf
+        return found.reshape(-1)
+
+    results = (("m", f32), ("z", f32))
+    x = load("x", (I0 * length + R0,), f32)
+    return Case(
+        kernel(
+            name,
+            [("x", f32, "in"), ("a", f32, "out"), ("b", f32, "out")],
+            [("i0", 5)],
+            ([("r0", length)], [Accumulate(results, NamedCombiner("online_softmax"), (x,))]),
+            ((), [Store("a", I0, scalar("m")), Store("b", I0, scalar("z"))]),
+            schedule=schedule,
+        ),
+        {"x": 5 * length, "a": 5, "b": 5},
+        {"x": scores},
+        rtol=1e-5,
+    )
+
+
+def classes(name: str, schedule: TileRequest | None = None) -> Case:
+    """Return how far the score of each row's class is below the row's maximum. The class and its score depend on no
+    phase."""
+    x = load("x", (row_element(),), f32)
+    found = load("c", (I0,), i64)
+    known = op("ne", found, const(-100, i64))
+    score = load("x", (I0 * 70 + Indirect(where(known, found, const(0, i64)), 70),), f32)
+    return Case(
+        kernel(
+            name,
+            [("x", f32, "in"), ("c", i64, "in"), ("o", f32, "out")],
+            [("i0", 5)],
+            ([("r0", 70)], [Accumulate((("m", f32),), NamedCombiner("max"), (x,))]),
+            ((), [Store("o", I0, where(known, op("sub", score, scalar("m")), const(0.0, f32)))]),
+            schedule=schedule,
+        ),
+        {"x": 350, "c": 5, "o": 5},
+        {"c": lambda rng, count: np.where(np.arange(count) == 2, -100, rng.integers(0, 70, count))},
     )
 
 

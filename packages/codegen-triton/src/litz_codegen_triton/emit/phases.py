@@ -20,8 +20,11 @@ from litz_codegen_triton.emit.loops.tiles import InnerLoop
 from litz_codegen_triton.emit.matmul.dot import Dot
 from litz_codegen_triton.emit.reductions.cluster_reduction import ClusterReduction
 from litz_codegen_triton.emit.reductions.combiners import combine_functions, written_out
+from litz_codegen_triton.emit.reductions.element_groups import ElementGroups, element_groups
 from litz_codegen_triton.emit.reductions.emitters import reduction_emitter
+from litz_codegen_triton.emit.reductions.first_loads import FirstLoads
 from litz_codegen_triton.emit.reductions.lookback_scan import LookbackScanEmitter
+from litz_codegen_triton.emit.reductions.next_tile import NextTile
 from litz_codegen_triton.emit.reductions.reduction import ReductionEmitter
 from litz_codegen_triton.emit.reductions.relative_sums import relative_sums
 from litz_codegen_triton.emit.reductions.scan import ScanEmitter
@@ -51,6 +54,7 @@ class PhaseEmitter:
         self.prologue: list[str] = []
         self.relative_sums = relative_sums(self.kernel)
         self.cluster = ClusterReduction(body, coordinates)
+        self.first_loads = FirstLoads(body, coordinates)
 
     def write(self) -> None:
         """Write all phases. Raises ``CodegenError`` for a phase of an unsupported form."""
@@ -238,6 +242,7 @@ class PhaseEmitter:
         if inner.size != inner.block * inner.cluster_size:
             body.masks.tails["r"] = self._tail(inner, span, index)
         body.masks.last = f"({span.text} == {inner.points_per_cta} - 1)"
+        self.first_loads.write(number)
         writes: list[PendingStore] = []
         for statement in statements:
             match statement:
@@ -274,13 +279,18 @@ class PhaseEmitter:
         body = self.body
         span, block = self._span(inner), self._block(inner)
         exact = isinstance(inner.size, int) and inner.size % (inner.block * inner.cluster_size) == 0
-        runs = [self._run(statement, exact) for statement in statements]
+        self.first_loads.write()
+        groups = element_groups(self.coordinates, number, inner)
+        runs = [self._run(statement, exact, groups) for statement in statements]
         start, size = self.cluster.limits(inner)
         offset = body.writer.names.fresh("roffset")
         least = bounds(inner.size, body.setting.ranges).low
         steps = f"range({start}, {size}, {block})"
         if self.tiles.stages > 1 and can_prefetch(statements):
             steps = f"tl.range({start}, {size}, {block}, num_stages={self.tiles.stages})"
+        following = NextTile(body, self.coordinates, number, inner, statements)
+        if number in self.tiles.prefetch:
+            following.begin(start, span)
         body.writer.open(f"for {offset} in {steps}:")
         depth = body.writer.depth
         body.memory.load_depth = 0 if least is not None and least > 0 else depth
@@ -290,6 +300,8 @@ class PhaseEmitter:
             body.masks.tails["r"] = body.writer.define("rmask", f"{index.text} < {size}", span.dims, depth)
         stop = f"{offset} + {block}" if exact else f"tl.minimum({offset} + {block}, {size})"
         body.masks.last = f"({index.text} == {stop} - 1)"
+        if number in self.tiles.prefetch:
+            following.step(offset, size, block, span)
         body.memory.eviction = inner.eviction
         writes = [write for step, _ in runs for write in step()]
         self._barrier_before_stores(statements)
@@ -304,7 +316,7 @@ class PhaseEmitter:
         self.cluster.finish()
 
     def _run(
-        self, statement: Statement, exact: bool
+        self, statement: Statement, exact: bool, groups: ElementGroups
     ) -> tuple[Callable[[], list[PendingStore]], Callable[[], None]]:
         """Write the accumulators of a statement before a loop.
 
@@ -316,6 +328,7 @@ class PhaseEmitter:
                 return lambda: [prepare(self.body, statement)], lambda: None
             case Accumulate():
                 reduction = self._reduction(statement)
+                reduction.groups = groups
                 reduction.begin(exact)
                 return reduction.step, lambda: self.cluster.add(reduction, reduction.end())
             case ScanStore():

@@ -11,8 +11,8 @@ from litz_ir.scalar import loads
 
 def with_eviction(kernel: Kernel, loops: TileLoops) -> TileLoops:
     """Give hints to each loop over tiles: last for rows that a later phase loads again, first for rows that an earlier
-    phase loaded and no later one does."""
-    read = [_reads(phase) for phase in kernel.phases]
+    phase loaded and no later one does. A phase without axes of its own loads single elements."""
+    read = [_reads(phase) if phase.axes else frozenset[str]() for phase in kernel.phases]
     inner = tuple(
         None if tile is None else _hinted(tile, number, read) for number, tile in enumerate(loops.inner)
     )

@@ -12,7 +12,7 @@ from litz_codegen_triton.schedule.foreach import schedule_foreach
 from litz_codegen_triton.schedule.index_width import with_index_width
 from litz_codegen_triton.schedule.lookback_scan import schedule_lookback_scan
 from litz_codegen_triton.schedule.matmul import schedule_matmul
-from litz_codegen_triton.schedule.prefetch import covered, with_prefetch
+from litz_codegen_triton.schedule.prefetch import covered, with_next_tiles, with_prefetch
 from litz_codegen_triton.schedule.request import check_request
 from litz_codegen_triton.schedule.tile_loops import schedule_tile_loops
 from litz_ir.plan import GpuSchedule, Kernel, TileRequest
@@ -49,4 +49,5 @@ def _schedule(kernel: Kernel, request: TileRequest, capabilities: Capabilities) 
     if request.segment:
         return with_index_width(kernel, schedule_lookback_scan(request, model))
     loops = with_eviction(kernel, schedule_tile_loops(kernel, request, model))
-    return with_index_width(kernel, with_prefetch(kernel, loops, covered(loops), model.warp_size))
+    loops = with_next_tiles(kernel, with_prefetch(kernel, loops, covered(loops), model.warp_size), model)
+    return with_index_width(kernel, loops)

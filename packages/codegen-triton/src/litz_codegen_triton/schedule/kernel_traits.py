@@ -91,6 +91,13 @@ class KernelTraits:
         accumulated = [each for each in self.statements if isinstance(each, Accumulate)]
         return sum(each.combiner.components for each in accumulated)
 
+    def sums_exponentials(self) -> bool:
+        """True where a reduction sums exponentials relative to a maximum that it finds."""
+        return any(
+            isinstance(each, Accumulate) and getattr(each.combiner, "name", "") == "online_softmax"
+            for each in self.statements
+        )
+
     def reduces_pairs(self) -> bool:
         """True where a reduction combines several values of each element, such as a value and its index."""
         return any(isinstance(each, Accumulate) and len(each.values) > 1 for each in self.statements)

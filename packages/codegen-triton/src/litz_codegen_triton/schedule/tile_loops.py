@@ -59,6 +59,12 @@ _CLUSTER_LIMIT = 32768
 _LOOPED_ROW = 4096
 """Elements of a tile in a loop over one row."""
 
+_EXPONENTIALS_BYTES, _EXPONENTIALS_WARPS = 16 << 10, 16
+"""Bytes of a tile in a loop over one row whose exponentials are summed, and its warps: a thread has two loads in
+flight, and rescales its sum once for each.
+
+On an H200 cross-entropy of 128,256 classes in bf16 takes 66 us, 69 with one load, 72 with twice the warps."""
+
 _REREAD_ROW = 8192
 """Elements of a tile in a loop over a row that later phases read again: with larger tiles an SM works on fewer rows at
 a time, which stay in the L2 cache."""
@@ -85,7 +91,7 @@ elements of its tile."""
 _STORED_STAGES = 2
 """Software pipelining stages of such loops over narrow elements. Those over f32 are not quicker with stages."""
 
-_CHUNKED_ROW, _CHUNKED_TILE = 8192, 2048
+_CHUNKED_ROW, _CHUNKED_TILE = 16384, 2048
 """Most elements of a row that is summed in one kernel with columns, and elements of its tile if it has fewer."""
 
 _NESTED_REDUCTION_TILE = 1024
@@ -275,6 +281,8 @@ class _Chooser:
             wanted = at(_TILE_ELEMENTS)
         elif persistent:
             wanted = row_threads(traits, x * block) // self.model.warp_size
+        elif traits.sums_exponentials() and sum(bool(axes) for axes in self.phases) == 1:
+            wanted = min(at(_LOOPED_ELEMENTS), _EXPONENTIALS_WARPS)
         else:
             wanted = min(
                 at(_LOOPED_ELEMENTS),
@@ -310,6 +318,9 @@ class _Chooser:
         persistent = static and length <= limit
         rereads = sum(bool(axes) for axes in self.phases) > 1
         looped = _REREAD_ROW if rereads else _LOOPED_ROW
+        if not rereads and self.traits.sums_exponentials():
+            looped = _EXPONENTIALS_BYTES // self.traits.row_bytes()
+            looped = 1 << max(0, looped.bit_length() - 1)
         if self.traits.has_multiword_scan() and index_words(self.kernel) > 1:
             looped //= 2  # both indices and values need two registers each
         block = length if persistent else min(length, looped)

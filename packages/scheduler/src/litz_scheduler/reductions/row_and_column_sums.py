@@ -16,7 +16,7 @@ from litz_ir.fused import Decision
 from litz_ir.loops import Axis, LoopGraph, NamedCombiner, Operation, Pointwise, Reduction
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, NestedReduction, loads, nested_reductions, substitute_expr, transform
-from litz_ir.symbols import Size, add, mul, symbol
+from litz_ir.symbols import Size, add, free_symbols, mul, symbol
 from litz_ir.target import Capabilities
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost_model import CTAS_PER_SM
@@ -26,8 +26,15 @@ from litz_scheduler.reductions.split_reduction import Division, in_two_steps
 
 _SUM = NamedCombiner("sum")
 
-_MAX_ROW = 4096
-"""Most elements of a row whose values and sums of columns stay in the registers of a thread block."""
+_MAX_ROW, _MAX_SUMS = 4096, 16384
+"""Most elements of a row whose values and sums of columns stay in the registers of a thread block, and most sums of
+columns for longer ones."""
+
+_ROWS_OF_SM = 8192
+"""Elements of the rows that an SM has at a time, in ``CTAS_PER_SM`` thread blocks or fewer."""
+
+_FULL_WAVE = 0.9
+"""Share of the SMs' thread blocks that have a chunk, in the last round too."""
 
 _MIN_ROWS = 16
 """Fewest rows of a chunk: each chunk stores a sum for every column, which another kernel reads."""
@@ -77,7 +84,7 @@ class _Matrix:
     sums: Mapping[str, Reduction]
     """Sums over rows, by the names of their results."""
     inlined: Mapping[str, Pointwise]
-    """Values of all elements that only operations of the matrix read."""
+    """Values of all elements, or of all rows, that only operations of the matrix read."""
     columns: tuple[Reduction, ...]
     """Sums over columns that read no result of ``elements``."""
     later: tuple[Reduction, ...]
@@ -183,9 +190,10 @@ class _Finder:
         *heads, length = known
         rows, machine = prod(heads), self._machine(operation)
         assert machine is not None, "only operations on GPUs are asked about"
-        chunks = chunks_of_rows(rows, CTAS_PER_SM * machine.model.sm_count)
-        fits = length <= min(_MAX_ROW, machine.max_tile_elements)
-        if not fits or not machine.model.sm_count <= chunks:
+        ctas = max(1, min(CTAS_PER_SM, _ROWS_OF_SM // _power_of_two(length)))
+        chunks = _chunks(rows, ctas * machine.model.sm_count)
+        fits = length <= min(_MAX_SUMS, machine.max_tile_elements)
+        if not fits or not _FULL_WAVE * machine.model.sm_count <= chunks:
             return None
         sums = {
             load.buffer: total
@@ -251,6 +259,8 @@ class _Finder:
                     (later if own.intersection(each.reads) else columns).append(each)
         if not columns or not self._pays((*columns, *later), matrix):
             return None
+        if matrix.length > _MAX_ROW and _power_of_two(matrix.length) * len((*columns, *later)) > _MAX_SUMS:
+            return None
         columns.sort(key=lambda each: self._position[each.name])
         members = (*matrix.sums.values(), *matrix.elements, *columns, *later)
         inlined = self._inlined(members, sizes)
@@ -263,8 +273,13 @@ class _Finder:
         return len(static) == len(shape) and prod(static) == matrix.rows * matrix.length
 
     def _sums_columns(self, operation: Reduction, matrix: _Matrix) -> bool:
-        """Return whether a sum runs over the columns of the matrix."""
+        """Return whether a sum runs over the columns of the matrix; one over the rows of a square matrix does not."""
         space = space_of(operation)
+        if operation.name in matrix.sums or len(space.outer) != 1:
+            return False
+        whole = [load for load in loads(*operation.bodies) if self._is_whole(load.buffer, matrix)]
+        if not all(space.outer[0].name in free_symbols(load.index[-1]) for load in whole):
+            return False
         static = [axis.size for axis in space.inner if isinstance(axis.size, int)]
         return (
             [axis.size for axis in space.outer] == [matrix.length]
@@ -280,7 +295,7 @@ class _Finder:
         return saved >= _LEAST_GAIN * stored
 
     def _inside(self, members: Sequence[Operation], sizes: Sequence[Size]) -> list[Pointwise]:
-        """Return the operations over all elements that ``members`` read, directly or by others of them."""
+        """Return the operations over all elements, or all rows, that ``members`` read, also by others of them."""
         found: dict[str, Pointwise] = {}
         stack = [name for each in members for name in each.reads]
         own = {each.name for each in members}
@@ -291,14 +306,15 @@ class _Finder:
                 *own,
                 *self._returned_or_overwritten,
             }:
-                same = tuple(axis.size for axis in space_of(producer).outer) == tuple(sizes)
-                if same and len(producer.results) == 1:
+                own_sizes = tuple(axis.size for axis in space_of(producer).outer)
+                if own_sizes in (tuple(sizes), tuple(sizes[:-1])) and len(producer.results) == 1:
                     found[producer.name] = producer
                     stack += producer.reads
         return list(found.values())
 
     def _inlined(self, members: Sequence[Operation], sizes: Sequence[Size]) -> dict[str, Pointwise]:
-        """Return the operations over all elements that only ``members``, and each other, read."""
+        """Return the operations over all elements, or all rows, that only ``members``, and each other, read. A thread
+        block computes the value of a row once."""
         found = {each.name: each for each in self._inside(members, sizes)}
         own = {each.name for each in members}
         while True:
@@ -325,3 +341,17 @@ def chunks_of_rows(rows: int, limit: int) -> int:
     """Return the most chunks of at least ``_MIN_ROWS`` rows that divide all rows, up to ``limit``."""
     limit = min(limit, rows // _MIN_ROWS)
     return next((count for count in range(limit, 0, -1) if rows % count == 0), 0)
+
+
+def _chunks(rows: int, wave: int) -> int:
+    """Return the chunks of at least ``_MIN_ROWS`` rows that divide all rows: the fewest that nearly fill some rounds of
+    ``wave`` thread blocks, else those that fill the largest share."""
+    limit = rows // _MIN_ROWS
+    divisors = [count for count in range(1, min(limit, CTAS_PER_SM * wave) + 1) if rows % count == 0]
+    full = [count for count in divisors if count >= _FULL_WAVE * wave * -(-count // wave)]
+    return full[0] if full else max(divisors, key=lambda count: count / (wave * -(-count // wave)), default=0)
+
+
+def _power_of_two(number: int) -> int:
+    """Return the smallest power of two that is at least ``number``."""
+    return 1 << max(0, number - 1).bit_length()

@@ -140,7 +140,7 @@ class OperationEmitter:
         source = expr.args[0]
         if not isinstance(source, Op) or source.dtype != f32 or self._cache.known(source) is not None:
             return None
-        return APPROXIMATE.get(source.name)
+        return quotient_spelling(source) or APPROXIMATE.get(source.name)
 
     def _plus_one(self, expr: Op) -> Op | None:
         """Return the error function over ``f32`` that an operation adds to 1, unless its value is known."""

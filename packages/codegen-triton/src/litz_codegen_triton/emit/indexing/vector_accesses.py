@@ -69,6 +69,18 @@ def vector_accesses(accesses: Iterable[MemoryAccess], coordinates: TileIndices) 
             yield access.direction, access.buffer, nbytes // NVIDIA.vector_bytes
 
 
+def aligned_elements(offset: Size, index: str, itemsize: int, kernel: Kernel) -> int:
+    """Return the elements along an index that one access of a thread can move, by the alignment of their addresses."""
+    count, divisors = NVIDIA.vector_bytes // itemsize, {info.name: info.divisor for info in kernel.symbols}
+    while count > 1:
+        group = _Group(index, count, divisors)
+        values = group.term(offset)
+        if values.step == 1 and group.is_aligned(values):
+            break
+        count //= 2
+    return count
+
+
 @dataclass(frozen=True, slots=True)
 class _Dimension:
     """A dimension of the tile, outer or inner."""

@@ -16,6 +16,7 @@ from litz_codegen_triton.emit.reductions.combiners import (
     keep_dims,
     last_column,
 )
+from litz_codegen_triton.emit.reductions.element_groups import ElementGroups
 from litz_codegen_triton.emit.source.ops_table import triton_type
 from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.loops import UserCombiner
@@ -27,7 +28,7 @@ class ReductionEmitter:
 
     ``all_dims`` are the dimensions of the phase's tile, ``r`` among them. ``function`` names the merge function that
     the kernel defines for the combiner; it is empty for others. A *state* is the tuple of values that the combiner
-    accumulates.
+    accumulates. Its owner sets ``groups``, those of the elements of a tile in a loop.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class ReductionEmitter:
         self.spec = combiner_spec(self.combiner, statement.values, function)
         self.all_dims = all_dims
         self.accumulators: tuple[EmittedValue, ...] = ()
+        self.groups = ElementGroups()
 
     @property
     def _name(self) -> str:
@@ -86,10 +88,12 @@ class ReductionEmitter:
         """Write the accumulators, before a loop; ``exact`` says that all of its tiles are full."""
         self._accumulate_in(self.all_dims - {"r"} if self._ordered else self.all_dims)
 
-    def _accumulate_in(self, dims: frozenset[str]) -> None:
-        """Write accumulators of the dimensions ``dims``, with the identity."""
+    def _accumulate_in(self, dims: frozenset[str], count: int = 1) -> None:
+        """Write accumulators of the dimensions ``dims``, each for ``count`` elements along ``r``, with the identity."""
         body = self.body
         shape = body.tile.text(dims) if dims else "[]"
+        if count > 1:
+            shape = f"{shape.removesuffix(']')} // {count}]"
         self.accumulators = tuple(
             body.writer.define(
                 f"{self._name}_acc", f"tl.full({shape}, {identity}, {triton_type(dtype)})", dims, body.writer.depth
