@@ -129,7 +129,8 @@ class TileLoops:
     """Thread blocks of a cluster, which reduce one tile of outer points together."""
 
     prefetch: tuple[int, ...] = ()
-    """Numbers of pointwise phases whose loads are issued before the kernel computes, as far as registers allow."""
+    """Numbers of phases whose loads are issued first, as far as registers allow: those of pointwise phases before
+    anything is computed, those of a loop's next tile before the current one is."""
 
     index_bits: int = 64
     """Bits of index arithmetic: 32 where all indices are known to fit, else 64."""

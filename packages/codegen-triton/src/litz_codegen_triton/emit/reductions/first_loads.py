@@ -12,7 +12,7 @@ from litz_codegen_triton.emit.bodies.body import TileEmitter
 from litz_codegen_triton.emit.indexing.coordinates import TileIndices
 from litz_codegen_triton.emit.indexing.prefetch import early_loads, independent_loads
 from litz_codegen_triton.emit.indexing.statements import values_of
-from litz_ir.scalar import Expr
+from litz_ir.scalar import Expr, loads
 
 EARLY_ROWS = False
 
@@ -60,7 +60,7 @@ class FirstLoads:
         values = [value for number in rows for value in self._values(number)]
         own = early_loads(values)
         for load in (*own, *(early_loads(later) if row is None else independent_loads(later))):
-            if self._body.setting.parameters[load.buffer].access == "in":
+            if all(self._body.setting.parameters[each.buffer].access == "in" for each in loads(load)):
                 self._body.value(load)
 
     def _values(self, number: int) -> list[Expr]:
