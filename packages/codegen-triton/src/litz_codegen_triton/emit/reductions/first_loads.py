@@ -14,8 +14,6 @@ from litz_codegen_triton.emit.indexing.prefetch import early_loads, independent_
 from litz_codegen_triton.emit.indexing.statements import values_of
 from litz_ir.scalar import Expr, loads
 
-EARLY_ROWS = False
-
 _FEW_ROWS = 32
 """Most rows of a thread block whose loads after a reduction come before it: one for each thread of a warp."""
 
@@ -45,20 +43,9 @@ class FirstLoads:
             if tiles.inner[number] is None
             for value in self._values(number)
         ]
-        rows = [] if row is None else [row]
-        if EARLY_ROWS and row is not None:
-            rows += [
-                k
-                for k, other in enumerate(tiles.inner)
-                if k > row
-                and other is not None
-                and other.persistent
-                and self._coordinates.space(k) == self._coordinates.space(row)
-            ]
-        elif not later:
+        if not later:
             return
-        values = [value for number in rows for value in self._values(number)]
-        own = early_loads(values)
+        own = [] if row is None else early_loads(self._values(row))
         for load in (*own, *(early_loads(later) if row is None else independent_loads(later))):
             if all(self._body.setting.parameters[each.buffer].access == "in" for each in loads(load)):
                 self._body.value(load)
