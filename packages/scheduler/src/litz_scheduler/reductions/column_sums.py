@@ -96,7 +96,7 @@ class _Finder:
         ]
         if not stored or not self._reads_rows(total):
             return 0
-        chunks = self._same_chunks(stored, rows, machine) or _chunks(rows, length, machine)
+        chunks = self._same_chunks(stored, rows, length, machine) or _chunks(rows, length, machine)
         saved = rows * length * sum(load.dtype.itemsize for load in stored)
         return chunks if saved >= _MIN_BYTES else 0
 
@@ -181,7 +181,7 @@ class _Finder:
         axes = (*space.inner, *space.outer)
         return reads_rows(loads(*operation.bodies), axes, self._values, self._graph.symbols)
 
-    def _same_chunks(self, stored: list[Load], rows: int, machine: Capabilities) -> int:
+    def _same_chunks(self, stored: list[Load], rows: int, length: int, machine: Capabilities) -> int:
         """Return the chunks of the kernel that sums rows and columns of what a matrix is computed of; 0 for none."""
         for load in stored:
             producer = self._producers[load.buffer]
@@ -189,8 +189,7 @@ class _Finder:
             read = (each for each in loads(*producer.bodies) if self._reads_matrix(each, producer))
             for each in (producer, *(self._producers.get(found.buffer) for found in read)):
                 if isinstance(each, Pointwise) and nested_reductions(*each.bodies):
-                    chunks = chunks_of_rows(rows, CTAS_PER_SM * machine.model.sm_count)
-                    return chunks if chunks >= machine.model.sm_count else 0
+                    return chunks_of_rows(rows, length, machine)
         return 0
 
 

@@ -190,10 +190,8 @@ class _Finder:
         *heads, length = known
         rows, machine = prod(heads), self._machine(operation)
         assert machine is not None, "only operations on GPUs are asked about"
-        ctas = max(1, min(CTAS_PER_SM, _ROWS_OF_SM // _power_of_two(length)))
-        chunks = _chunks(rows, ctas * machine.model.sm_count)
-        fits = length <= min(_MAX_SUMS, machine.max_tile_elements)
-        if not fits or not _FULL_WAVE * machine.model.sm_count <= chunks:
+        chunks = chunks_of_rows(rows, length, machine)
+        if not chunks or length > min(_MAX_SUMS, machine.max_tile_elements):
             return None
         sums = {
             load.buffer: total
@@ -337,19 +335,19 @@ def _is_sum(operation: Reduction) -> bool:
     return operation.combiner == _SUM and operation.results[0].type.dtype == f32
 
 
-def chunks_of_rows(rows: int, limit: int) -> int:
-    """Return the most chunks of at least ``_MIN_ROWS`` rows that divide all rows, up to ``limit``."""
-    limit = min(limit, rows // _MIN_ROWS)
-    return next((count for count in range(limit, 0, -1) if rows % count == 0), 0)
+def chunks_of_rows(rows: int, length: int, machine: Capabilities) -> int:
+    """Return the equal chunks of rows that thread blocks of a GPU sum, of at least ``_MIN_ROWS`` rows; 0 for too few.
 
-
-def _chunks(rows: int, wave: int) -> int:
-    """Return the chunks of at least ``_MIN_ROWS`` rows that divide all rows: the fewest that nearly fill some rounds of
-    ``wave`` thread blocks, else those that fill the largest share."""
-    limit = rows // _MIN_ROWS
-    divisors = [count for count in range(1, min(limit, CTAS_PER_SM * wave) + 1) if rows % count == 0]
+    They are the fewest that nearly fill some rounds of thread blocks, else those that fill the largest share.
+    """
+    sm_count = machine.model.sm_count
+    wave = sm_count * max(1, min(CTAS_PER_SM, _ROWS_OF_SM // _power_of_two(length)))
+    limit = min(rows // _MIN_ROWS, CTAS_PER_SM * wave)
+    divisors = [count for count in range(1, limit + 1) if rows % count == 0]
     full = [count for count in divisors if count >= _FULL_WAVE * wave * -(-count // wave)]
-    return full[0] if full else max(divisors, key=lambda count: count / (wave * -(-count // wave)), default=0)
+    largest = max(divisors, key=lambda count: count / (wave * -(-count // wave)), default=0)
+    chunks = full[0] if full else largest
+    return chunks if chunks >= _FULL_WAVE * sm_count else 0
 
 
 def _power_of_two(number: int) -> int:
