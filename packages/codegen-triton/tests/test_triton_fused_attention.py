@@ -29,7 +29,7 @@ from litz_codegen_triton.runtime.compile import compile_source
 from litz_ir.dtypes import f32, f64, i64
 from litz_ir.plan import Accumulate, Kernel, TileRequest
 from litz_ir.scalar import Expr, NestedReduction, cast, const, index, masked, op, transform
-from litz_ir.symbols import Size
+from litz_ir.symbols import Size, SymbolInfo, symbol
 
 CASES = {case.name: case for case in triton_fused_attention.cases()}
 
@@ -55,6 +55,23 @@ def test_nested_reductions_use_dot(name: str) -> None:
 def test_attention_compiles(name: str, tmp_path: Path) -> None:
     found = compile_source(emitted(CASES[name].kernel), "sm_90", tmp_path)
     assert found.shared_bytes <= chip_model("sm_86").shared_bytes, "small heads fit the least shared memory"
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "described" in name])
+def test_described_operands_have_no_addresses(name: str) -> None:
+    text = emitted(CASES[name].kernel).text
+    loop = text[text.index("in tl.range(") :]
+    assert text.count("tl.make_tensor_descriptor(") == 2 and loop.count(".load([") >= 2
+    assert "espan_1" not in loop and "rspan_1 *" not in loop and "rindex_1 *" not in loop
+
+
+@pytest.mark.parametrize(
+    "heads", [Heads(depth=20, width=20), Heads(dtype=f32), Heads(rows=symbol("s1"), keys=symbol("s2"))]
+)
+def test_operands_that_no_descriptor_can_load_are_loaded_by_threads(heads: Heads) -> None:
+    symbols = [SymbolInfo(name, low=0, hint=40) for name in ("s1", "s2") if not isinstance(heads.rows, int)]
+    made = forward("plain", heads, schedule=TileRequest(descriptors=True), symbols=symbols)
+    assert "make_tensor_descriptor" not in emitted(made).text
 
 
 def large(depth: int, *, group: int = 1) -> Heads:

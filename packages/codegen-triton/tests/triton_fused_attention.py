@@ -336,7 +336,7 @@ def lowest(rng: np.random.Generator, count: int) -> np.ndarray:
 
 def cases() -> list[Case]:
     """Return every case."""
-    return [*forwards(), *gradients(), *lists(), *others()]
+    return [*forwards(), *gradients(), *lists(), *described(), *others()]
 
 
 def forwards() -> Iterator[Case]:
@@ -422,6 +422,27 @@ def lists() -> Iterator[Case]:
     )
     for each, sizes in made:
         yield case(each, sizes, fill=LISTS)
+
+
+def described() -> Iterator[Case]:
+    """Yield kernels that read K and V through tensor descriptors: dense and listed, with tails, for grouped heads."""
+    heads, uneven, lists = Heads(), Heads(rows=64, keys=100, depth=32, width=40), Heads(rows=96, keys=96)
+    groups, halves = replace(lists, group=2), Heads(rows=48, keys=130, depth=24, width=24, dtype=f16)
+    made = (
+        (forward("attention_described", heads, causal), heads),
+        (forward("attention_described_unevenly", uneven), uneven),
+        (query_gradient("attention_dq_described", heads, causal), heads),
+        (query_gradient("attention_dq_described_f16", halves), halves),
+        (key_gradients("attention_dkdv_described", heads, causal), heads),
+        (key_gradients("attention_dkdv_described_f16", halves), halves),
+        (listed("attention_listed_described", lists, 32, 32, promised), lists),
+        (listed("attention_listed_described_groups", groups, 32, 32), groups),
+        (listed_queries("attention_dkdv_listed_described", lists, 32, 32, causal), lists),
+        (listed_queries("attention_dkdv_listed_described_groups", groups, 32, 32), groups),
+    )
+    for each, sizes in made:
+        described = replace(each, schedule=TileRequest(descriptors=True))
+        yield case(described, sizes, fill=LISTS if "listed" in each.name else None)
 
 
 def others() -> Iterator[Case]:

@@ -16,7 +16,7 @@ from litz_codegen_triton.runtime.frozen_copies import COMPARE, COPY, copying_sou
 from litz_codegen_triton.runtime.launch import LaunchModule, current_chip
 from litz_codegen_triton.runtime.native_launcher import LANGUAGE, build_launcher, launcher_unit
 from litz_ir.errors import ToolchainError
-from litz_ir.plan import Kernel, Matmul, Plan
+from litz_ir.plan import Attention, Kernel, Matmul, Plan
 from litz_ir.target import Capabilities, SourceUnit
 
 if TYPE_CHECKING:
@@ -128,10 +128,11 @@ class CudaTarget:
         def unaligned(name: str) -> CompiledKernel:
             source, chip = _source(sources[name])
             known = kernels[name].schedule
+            # A tensor descriptor needs memory that is aligned to 16 bytes.
             if isinstance(known, Matmul) and known.descriptors:
-                # A tensor descriptor needs memory that is aligned to 16 bytes.
-                plain = replace(kernels[name], schedule=replace(known, descriptors=()))
-                source = emit.emit_kernel(plain)
+                source = emit.emit_kernel(replace(kernels[name], schedule=replace(known, descriptors=())))
+            elif isinstance(known, Attention) and known.descriptors:
+                source = emit.emit_kernel(replace(kernels[name], schedule=replace(known, descriptors=False)))
             with tempfile.TemporaryDirectory(prefix="litz-triton-") as folder:
                 return runtime.compile_source(source, chip, Path(folder), aligned=False)
 

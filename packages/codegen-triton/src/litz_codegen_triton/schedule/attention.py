@@ -52,6 +52,9 @@ class _Tile:
     stages: int
     """Software pipelining stages."""
 
+    descriptors: bool = False
+    """True where chips that have tensor descriptors read tiles along the summed axes through them."""
+
 
 _Rule = Mapping[int, _Tile]
 
@@ -108,6 +111,7 @@ def schedule_attention(
         warps=warps,
         stages=stages,
         order=_order(found, extent(found.batch) * -(-extent(found.rows) // y), model.sm_count),
+        descriptors=request.descriptors or (default.descriptors and model.tensor_descriptors),
     )
 
 

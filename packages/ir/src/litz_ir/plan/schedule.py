@@ -217,6 +217,10 @@ class Attention:
     order: LaunchOrder = "batch"
     """Order of thread blocks. Where rows differ in how many points they sum, those with most should start first."""
 
+    descriptors: bool = False
+    """True where tiles of the operands that vary along the summed axes are read through tensor descriptors, as far as
+    their memory allows it."""
+
     index_bits: int = 64
     """Bits of index arithmetic: 32 where all indices are known to fit, else 64."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from litz_codegen_triton.emit.attention.accumulators import OnlineSoftmax, ScoreStore, ScoreSum, WeightedSum
+from litz_codegen_triton.emit.attention.tile_descriptors import DescribedTiles
 from litz_codegen_triton.emit.bodies.body import TileEmitter
 from litz_codegen_triton.emit.bodies.tile_shape import typed
 from litz_codegen_triton.emit.indexing.coordinates import TileIndices, unflattened
@@ -79,6 +80,7 @@ class AttentionEmitter:
         self.q_tiles: dict[Expr, EmittedValue] = {}
         self.v_tiles: dict[Expr, EmittedValue] = {}
         self.tails: tuple[EmittedValue, ...] = ()
+        self.described = DescribedTiles(body, coordinates, inner, self.serial_index)
         self.nested_ranges: dict[int, tuple[EmittedValue, EmittedValue]] = {}
         self.masked: tuple[Expr, str] | None = None
         """The condition of blocks that need the mask, and as text."""
@@ -218,6 +220,7 @@ class AttentionEmitter:
             serial = body.writer.define("rserial", f"{offset} // {size}", frozenset(), depth)
             body.index.symbols[self.serial_index] = serial
             start = "" if inner.size == inner.block else f"{offset} % {size} + "
+        self.described.start = start.removesuffix(" + ") or "0"
         tails = []
         for name, each in zip((*self.summed, self.vector_index), spans):
             index = each
@@ -315,7 +318,10 @@ class AttentionEmitter:
         with self._over("e", "r", points=_points(nested)), ExitStack() as stack:
             for condition in under:
                 stack.enter_context(body.memory.under(condition, body.value(condition)))
-            return operand_tile(body, "k", self._over_tile(k, nested, 1)).text
+            moved = self._over_tile(k, nested, 1)
+            column = self.coordinates.indices[f"e{_points(nested)}_1"]
+            tile = self.described.load("k", moved, self.summed[0], column, _points(nested))
+            return (tile or operand_tile(body, "k", moved)).text
 
     def _columns(self) -> tuple[Size, Size]:
         """Return the index of the columns, and their number where one tile has them all, else 0."""
@@ -326,8 +332,10 @@ class AttentionEmitter:
         """Load V of a block, once for all statements that multiply with it."""
         if v not in self.v_tiles:
             moved = substitute_expr(v, {self.summed[0]: symbol(self.summed[1])})
+            column, columns = self.coordinates.indices["x"], self._columns()[1]
             with self._over("r", "x"):
-                self.v_tiles[v] = operand_tile(self.body, "v", moved)
+                tile = self.described.load("v", moved, self.summed[1], column, columns)
+                self.v_tiles[v] = tile or operand_tile(self.body, "v", moved)
         return self.v_tiles[v]
 
 

@@ -143,6 +143,9 @@ class Tiling:
     order: LaunchOrder = "batch"
     """Order of thread blocks."""
 
+    summed_descriptors: bool = False
+    """True for an attention that reads tiles of K and V through tensor descriptors where their memory allows it."""
+
     @property
     def grid_size(self) -> Size:
         """Thread blocks of a launch; 0 where an outer axis is empty."""
@@ -234,6 +237,7 @@ def _attention(kernel: Kernel, schedule: Attention) -> Tiling:
         uses_dot=True,
         prefetch=schedule.prefetch,
         order=schedule.order,
+        summed_descriptors=schedule.descriptors,
     )
 
 

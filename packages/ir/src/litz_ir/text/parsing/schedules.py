@@ -98,6 +98,7 @@ def _attention(stream: Stream) -> Attention:
         stages=_required(stream, "stages"),
         prefetch=_prefetch(stream),
         order=_order(stream) if stream.accept("order") else "batch",
+        descriptors=stream.accept("descriptors"),
         index_bits=_number(stream, "index_bits", 64),
     )
 

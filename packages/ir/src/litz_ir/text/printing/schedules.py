@@ -105,6 +105,7 @@ def _attention(schedule: Attention) -> list[str]:
         f"stages {schedule.stages}",
         *_prefetch(schedule),
         *([f"order {schedule.order}"] if schedule.order != "batch" else []),
+        *(["descriptors"] if schedule.descriptors else []),
     ]
 
 
