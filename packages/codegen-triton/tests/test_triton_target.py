@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import triton_corpus
 import triton_matmuls
+from triton_fused_attention import Heads, forward
 from triton_scheduled import scheduled
 
 import litz_codegen_triton.target
@@ -23,7 +24,7 @@ from litz_codegen_triton.target import CudaTarget
 from litz_ir.dtypes import bf16, f32
 from litz_ir.errors import TargetError, ToolchainError
 from litz_ir.origin import Origin
-from litz_ir.plan import KernelOrigin, Launch, Matmul, Plan
+from litz_ir.plan import KernelOrigin, Launch, Matmul, Plan, TileRequest
 from litz_ir.symbols import SymbolTable
 from litz_ir.target import SourceUnit, Target, TunableTarget, load_target
 
@@ -88,6 +89,20 @@ def test_unaligned_operands_are_loaded_by_address(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(litz_codegen_triton.target, "LaunchModule", lambda *args: made.append(args[2]))
     found = target.candidates(scheduled(LARGE))
     kernel = next(k for k in found if isinstance(k.schedule, Matmul) and k.schedule.descriptors)
+    (unit,) = target.emit(replace(plan_of("softmax"), kernels=(kernel,)))
+    assert "tl.make_tensor_descriptor(" in unit.text
+    target.load([unit], [target.build(unit, tmp_path)], {kernel.name: kernel})
+    (unaligned,) = made
+    built = unaligned(kernel.name)
+    assert built.scratch == 0 and "cp.async.bulk" not in built.ptx
+
+
+def test_unaligned_operands_of_attention_are_loaded_by_address(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    target, made = CudaTarget("sm_90"), []
+    monkeypatch.setattr(litz_codegen_triton.target, "LaunchModule", lambda *args: made.append(args[2]))
+    kernel = scheduled(forward("attention", Heads(), schedule=TileRequest(descriptors=True)))
     (unit,) = target.emit(replace(plan_of("softmax"), kernels=(kernel,)))
     assert "tl.make_tensor_descriptor(" in unit.text
     target.load([unit], [target.build(unit, tmp_path)], {kernel.name: kernel})

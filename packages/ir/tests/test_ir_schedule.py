@@ -205,6 +205,9 @@ def test_the_text_has_the_form_and_values_that_are_not_defaults() -> None:
     text = "attention rows(m: 64) columns(d: 64) summed(n: 64) warps 4 stages 3 order last_rows"
     assert print_schedule(attention) == text
     assert parse_schedule(text) == attention
+    described = replace(attention, descriptors=True)
+    assert print_schedule(described) == f"{text} descriptors"
+    assert parse_schedule(f"{text} descriptors index_bits 32") == replace(described, index_bits=32)
     tile = InnerTile(("r",), 4, serial=("s",), evict_first=("a",), evict_last=("b", "c"))
     loops = TileLoops((), (tile,), 1)
     text = "tile_loops outer() inner((r: 4) serial(s) evict_first(%a) evict_last(%b, %c)) warps 1"

@@ -152,7 +152,7 @@ def describe_tile(tiles: Tiling) -> str:
     words += [f"clusters of {tiles.cluster_size}"] if tiles.cluster_size > 1 else []
     words += ["look-back"] if tiles.lookback else []
     words += [f"grid of {tiles.max_grid_size}"] if tiles.max_grid_size else []
-    words += ["tensor descriptors"] if tiles.descriptors else []
+    words += ["tensor descriptors"] if tiles.descriptors or tiles.summed_descriptors else []
     return ", ".join([*words, f"{tiles.stages} stages"] if tiles.uses_dot or tiles.stages > 1 else words)
 
 
