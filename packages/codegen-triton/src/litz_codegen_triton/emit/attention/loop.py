@@ -301,6 +301,8 @@ class AttentionEmitter:
         indices = self.one_dimensional[letter].items()
         moved = substitute_expr(expr, {name: symbol(other) for name, other in indices})
         with self._over(letter):
+            if letter == "r":
+                self.described.vectors(moved, self.vector_index)
             value = body.value(moved)
         if value.dims:
             vector = body.writer.define(value.text, f"{value.text}{along}", value.dims, value.depth)
@@ -320,7 +322,7 @@ class AttentionEmitter:
                 stack.enter_context(body.memory.under(condition, body.value(condition)))
             moved = self._over_tile(k, nested, 1)
             column = self.coordinates.indices[f"e{_points(nested)}_1"]
-            tile = self.described.load("k", moved, self.summed[0], column, _points(nested))
+            tile = self.described.tile("k", moved, self.summed[0], column, _points(nested))
             return (tile or operand_tile(body, "k", moved)).text
 
     def _columns(self) -> tuple[Size, Size]:
@@ -334,7 +336,7 @@ class AttentionEmitter:
             moved = substitute_expr(v, {self.summed[0]: symbol(self.summed[1])})
             column, columns = self.coordinates.indices["x"], self._columns()[1]
             with self._over("r", "x"):
-                tile = self.described.load("v", moved, self.summed[1], column, columns)
+                tile = self.described.tile("v", moved, self.summed[1], column, columns)
                 self.v_tiles[v] = tile or operand_tile(self.body, "v", moved)
         return self.v_tiles[v]
 

@@ -1,11 +1,12 @@
-"""Tiles of K and V that tensor descriptors load: rows of a matrix in memory, of which the loop multiplies a block.
+"""Tiles along the summed points that tensor descriptors load: blocks of the rows of K and V, and values for each point.
 
-With a descriptor the Tensor Memory Accelerator (TMA) copies the tile, and no thread holds an address of it.
+With a descriptor the Tensor Memory Accelerator (TMA) copies the tile to shared memory, and no thread has addresses of
+it. Threads read values of points from there in the layout of scores, in which they would load each value many times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from litz_codegen_triton.capabilities import NVIDIA
@@ -15,18 +16,22 @@ from litz_codegen_triton.emit.loops.fused_attention import MIN_TILE_SIZE
 from litz_codegen_triton.emit.loops.tiles import InnerLoop, next_power_of_two
 from litz_codegen_triton.emit.source import casts
 from litz_codegen_triton.emit.source.text import EmittedValue
+from litz_ir.dtypes import f32, i32, i64
 from litz_ir.plan import Kernel
-from litz_ir.scalar import Expr, Load
+from litz_ir.scalar import Expr, Load, Masked
 from litz_ir.symbols import Range, Size, add, bounds, coefficient, mul, product, substitute, summands
 from litz_ir.symbols.term import Term
 
 _ITEM_BYTES = 2
 """Bytes of an element of an operand that tensor cores multiply as it is in memory."""
 
+_VALUES = frozenset({f32, i32, i64})
+"""Dtypes of values of points that descriptors load."""
+
 
 @dataclass(frozen=True, slots=True)
 class SummedMatrix:
-    """A matrix in memory whose rows are summed points, and the part of a row's number that the loop varies."""
+    """A matrix in memory whose rows are summed points, or a vector of them."""
 
     buffer: str
     """The buffer that holds it."""
@@ -39,42 +44,45 @@ class SummedMatrix:
     row_count: int
     """Rows up to which tiles may be read; a row past them reads as zeros."""
     columns: int
-    """Points of a row, which are contiguous."""
+    """Points of a row, which are contiguous; 0 for a vector."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummedPoints:
+    """The summed points of a loop."""
+
+    count: int
+    """Points of a block."""
+    serial: str
+    """The index of the loop around blocks."""
+    ranges: Mapping[str, Range]
+    """The range of each index."""
 
 
 def summed_matrix(
-    kernel: Kernel,
-    operand: Expr,
-    *,
-    row: str,
-    rows: int,
-    column: str,
-    columns: int,
-    serial: str,
-    ranges: Mapping[str, Range],
+    kernel: Kernel, operand: Load, points: SummedPoints, row: str, column: str = "", columns: int = 0
 ) -> SummedMatrix | None:
-    """Return the matrix of an operand over the indices ``row`` and ``column``; ``None`` where TMA cannot load it.
+    """Return the matrix of a load over ``row``, the index of a point, and ``column``; a vector without a ``column``.
 
-    The index ``row`` has ``rows`` points, and ``serial`` is the index of the loop around them. TMA cannot load an
-    operand that is computed, masked or written by the kernel, whose columns are not contiguous, or that is not aligned.
+    ``None`` where TMA cannot load it: the kernel writes it, it is not contiguous along its columns or as a vector, or
+    it is not aligned.
     """
-    if not isinstance(operand, Load) or operand.dtype.itemsize != _ITEM_BYTES:
-        return None
     if any(each.name == operand.buffer and each.access != "in" for each in kernel.parameters):
         return None
     (offset,) = operand.index
     stride = coefficient(offset, row)
-    if coefficient(offset, column) != 1 or not isinstance(stride, int) or stride < columns:
+    contiguous = coefficient(offset, column) == 1 if columns else stride == 1
+    if not contiguous or not isinstance(stride, int) or stride < max(1, columns):
         return None
-    rest = substitute(offset, {row: 0, column: 0})
-    base, first_row = _divided(rest, stride, serial)
-    aligned = NVIDIA.descriptor_alignment // _ITEM_BYTES
-    if base is None or first_row is None or stride % aligned or _is_unaligned(base, aligned):
+    rest = substitute(offset, {row: 0, column: 0} if columns else {row: 0})
+    base, first_row = _divided(rest, stride, points.serial)
+    aligned = NVIDIA.descriptor_alignment // operand.dtype.itemsize
+    if base is None or first_row is None or (columns and stride % aligned) or _is_unaligned(base, aligned):
         return None
-    last = bounds(first_row, ranges).high
-    return (
-        None if last is None else SummedMatrix(operand.buffer, base, stride, first_row, last + rows, columns)
-    )
+    last = bounds(first_row, points.ranges).high
+    if last is None:
+        return None
+    return SummedMatrix(operand.buffer, base, stride, first_row, last + points.count, columns)
 
 
 def _divided(offset: Size, stride: int, serial: str) -> tuple[Size | None, Size | None]:
@@ -98,7 +106,7 @@ def _is_unaligned(offset: Size, aligned: int) -> bool:
 
 
 class DescribedTiles:
-    """Writes tiles of K and V that are loaded through tensor descriptors, for a schedule that has them.
+    """Writes tiles along the summed points that are loaded through tensor descriptors, for a schedule that has them.
 
     Its owner sets ``start``: the first summed point of the tile in its block, as text.
     """
@@ -108,40 +116,54 @@ class DescribedTiles:
     ) -> None:
         self.body = body
         self.coordinates = coordinates
-        self.inner = inner
-        self.serial_index = serial_index
+        self.block = inner.block
         self.start = "0"
         self.made: dict[SummedMatrix, str] = {}
+        self.points: SummedPoints | None = None
+        if coordinates.tiles.summed_descriptors and body.index.narrow and isinstance(inner.size, int):
+            self.points = SummedPoints(inner.size, serial_index, coordinates.ranges)
 
-    def load(self, base: str, operand: Expr, row: str, column: str, columns: Size) -> EmittedValue | None:
+    def tile(self, base: str, operand: Expr, row: str, column: str, columns: Size) -> EmittedValue | None:
         """Load a tile of K or V over all dimensions of the body, transposed where its rows are not the first one.
 
         Rows are indexed by ``row``; ``columns`` is 0 where one tile does not have them all. ``None`` where the schedule
         has no descriptors or the operand's memory does not allow one.
         """
-        body, size = self.body, self.inner.size
-        if not self.coordinates.tiles.summed_descriptors or not body.index.narrow:
+        if not isinstance(operand, Load) or operand.dtype.itemsize != _ITEM_BYTES:
             return None
-        if not (isinstance(columns, int) and isinstance(size, int) and columns):
+        if not isinstance(columns, int) or not columns:
             return None
-        matrix = summed_matrix(
-            self.coordinates.kernel, operand, row=row, rows=size, column=column, columns=columns,
-            serial=self.serial_index, ranges=self.coordinates.ranges,
-        )  # fmt: skip
-        if matrix is None or (size % self.inner.block and matrix.first_row != 0):
+        text = self._load(operand, row, column, columns)
+        if text is None:
+            return None
+        letters = self.body.tile.letters
+        text = text if letters[0] == "r" else f"tl.trans({text})"
+        return self.body.writer.define(base, text, frozenset(letters), self.body.writer.depth)
+
+    def vectors(self, expr: Expr, row: str) -> None:
+        """Load the values of points that an expression reads outside of masks, and remember them."""
+        for load in _unmasked(expr):
+            if load.dtype in _VALUES and self.body.writer.known(load) is None:
+                text = self._load(load, row)
+                if text is not None:
+                    writer = self.body.writer
+                    value = writer.define(load.buffer, text, frozenset("r"), writer.depth)
+                    writer.remember(load, value)
+
+    def _load(self, operand: Load, row: str, column: str = "", columns: int = 0) -> str | None:
+        """Return the load of a tile through a descriptor as text; ``None`` where there is none."""
+        points, body = self.points, self.body
+        if points is None:
+            return None
+        matrix = summed_matrix(self.coordinates.kernel, operand, points, row, column, columns)
+        if matrix is None or (points.count % self.block and matrix.first_row != 0):
             # Points past the last one have to be past the last row, where a tile is filled with zeros.
             return None
-        text = f"{self._descriptor(matrix)}.load([{self._row(matrix)}, 0])"
+        first = body.index.value(matrix.first_row).text
+        start = " + ".join(each for each in (first, self.start) if each != "0") or "0"
+        text = f"{self._descriptor(matrix)}.load([{start}{', 0' if columns else ''}])"
         dtype = body.setting.parameters[matrix.buffer].dtype
-        text = casts.decode(text, dtype, body.form) if body.form == "interpreted" else text
-        letters = body.tile.letters
-        text = text if letters[0] == "r" else f"tl.trans({text})"
-        return body.writer.define(base, text, frozenset(letters), body.writer.depth)
-
-    def _row(self, matrix: SummedMatrix) -> str:
-        """Return the first row of the tile as text."""
-        row = self.body.index.value(matrix.first_row).text
-        return self.start if row == "0" else row if self.start == "0" else f"{row} + {self.start}"
+        return casts.decode(text, dtype, body.form) if body.form == "interpreted" else text
 
     def _descriptor(self, matrix: SummedMatrix) -> str:
         """Make the descriptor of a matrix before the first loop, the same for all loops; return its name."""
@@ -149,8 +171,22 @@ class DescribedTiles:
         if key not in self.made:
             first = body.index.value(matrix.base)
             memory = body.setting.pointers[matrix.buffer] + ("" if first.text == "0" else f" + {first.text}")
-            sizes = f"[{matrix.row_count}, {matrix.columns}], [{matrix.stride}, 1]"
             width = max(MIN_TILE_SIZE, next_power_of_two(matrix.columns))
-            text = f"tl.make_tensor_descriptor({memory}, {sizes}, [RBLOCK, {width}])"
-            self.made[key] = body.writer.define(f"{matrix.buffer}_tiles", text, frozenset(), first.depth).text
+            shape, strides, block = f"[{matrix.row_count}]", "[1]", "[RBLOCK]"
+            if matrix.columns:
+                shape = f"[{matrix.row_count}, {matrix.columns}]"
+                strides, block = f"[{matrix.stride}, 1]", f"[RBLOCK, {width}]"
+            text = f"tl.make_tensor_descriptor({memory}, {shape}, {strides}, {block})"
+            name = f"{matrix.buffer}_tiles"
+            self.made[key] = body.writer.define(name, text, frozenset(), first.depth).text
         return self.made[key]
+
+
+def _unmasked(expr: Expr) -> Iterator[Load]:
+    """Yield the loads in an expression that are not in the body of a masked one, nor in an index."""
+    if isinstance(expr, Load):
+        yield expr
+        return
+    children = (expr.cond, expr.other) if isinstance(expr, Masked) else expr.children
+    for child in children:
+        yield from _unmasked(child)
