@@ -32,7 +32,7 @@ import lowering_check
 MACHINE = Capabilities(
     "sm_90",
     CPU,
-    replace(NVIDIA, sm_count=132),
+    replace(NVIDIA, sm_count=132, tensor_descriptors=True),
     atomics=SUPPORTED,
     max_tile_elements=32768,
     nested_reductions=True,
@@ -165,6 +165,10 @@ CASES: Mapping[str, Case] = {
     "one_batch_of_keys": Case(score=capped, batch=(2, 1), heads=(4, 1)),
     "wide_values": Case(mask=causal, widths=(16, 32), kernels=(1, 4)),
     "bf16": Case(mask=causal, block=16, heads=(4, 2), dtype=torch.bfloat16),
+    "bf16_documents": Case(
+        mask=same_document, seen=(DOCUMENTS,), block=16, lengths=(48, 48), dtype=torch.bfloat16
+    ),
+    "bf16_window_rest": Case(mask=window, block=16, lengths=(40, 56), dtype=torch.bfloat16),
     "f16_alibi": Case(score=alibi, mask=causal, captured=(SLOPES,), dtype=torch.float16),
     "dynamic": Case(score=alibi, mask=causal, captured=(SLOPES,), lengths=(24, 40), dynamic=True),
     "learned_slopes": Case(score=alibi, mask=causal, captured=(SLOPES,), learned=True, kernels=(1, 6)),

@@ -426,7 +426,11 @@ def lists() -> Iterator[Case]:
 
 def described() -> Iterator[Case]:
     """Yield kernels that read K and V through tensor descriptors: dense and listed, with tails, for grouped heads."""
-    heads, uneven, lists = Heads(rows=24), Heads(rows=64, keys=100, depth=32, width=40), Heads(rows=96, keys=96)
+    heads, uneven, lists = (
+        Heads(rows=24),
+        Heads(rows=64, keys=100, depth=32, width=40),
+        Heads(rows=96, keys=96),
+    )
     groups, halves = replace(lists, group=2), Heads(rows=48, keys=130, depth=24, width=24, dtype=f16)
     made = (
         (forward("attention_described", heads, causal), heads),

@@ -59,10 +59,12 @@ class _Tile:
 _Rule = Mapping[int, _Tile]
 
 _WEIGHTS: _Rule = MappingProxyType(
-    {64: _Tile(64, 64, 4, 3), 128: _Tile(64, 64, 4, 3), 256: _Tile(128, 64, 8, 2)}
+    {64: _Tile(64, 64, 4, 3), 128: _Tile(64, 64, 4, 3, True), 256: _Tile(128, 64, 8, 2)}
 )
 _LISTED_WEIGHTS: _Rule = MappingProxyType({**_WEIGHTS, 64: _Tile(64, 128, 4, 3)})
-_SUMS: _Rule = MappingProxyType({64: _Tile(64, 64, 4, 3), 128: _Tile(64, 64, 4, 2), 256: _Tile(64, 64, 8, 2)})
+_SUMS: _Rule = MappingProxyType(
+    {64: _Tile(64, 64, 4, 3, True), 128: _Tile(64, 64, 4, 2, True), 256: _Tile(64, 64, 8, 2)}
+)
 _PAIRS: _Rule = MappingProxyType({**_SUMS, 64: _Tile(64, 128, 4, 2)})
 _EXACT: _Rule = MappingProxyType(
     {64: _Tile(64, 32, 8, 2), 128: _Tile(32, 16, 8, 2), 256: _Tile(16, 16, 8, 2)}

@@ -19,8 +19,7 @@ from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.dtypes import f32, i32, i64
 from litz_ir.plan import Kernel
 from litz_ir.scalar import Expr, Load, Masked
-from litz_ir.symbols import Range, Size, add, bounds, coefficient, mul, product, substitute, summands
-from litz_ir.symbols.term import Term
+from litz_ir.symbols import Range, Size, Term, add, bounds, coefficient, mul, product, substitute, summands
 
 _ITEM_BYTES = 2
 """Bytes of an element of an operand that tensor cores multiply as it is in memory."""
@@ -120,7 +119,8 @@ class DescribedTiles:
         self.start = "0"
         self.made: dict[SummedMatrix, str] = {}
         self.points: SummedPoints | None = None
-        if coordinates.tiles.summed_descriptors and body.index.narrow and isinstance(inner.size, int):
+        allowed = coordinates.tiles.summed_descriptors and inner.block <= NVIDIA.max_descriptor_block
+        if allowed and body.index.narrow and isinstance(inner.size, int):
             self.points = SummedPoints(inner.size, serial_index, coordinates.ranges)
 
     def tile(self, base: str, operand: Expr, row: str, column: str, columns: Size) -> EmittedValue | None:
@@ -159,34 +159,39 @@ class DescribedTiles:
         if matrix is None or (points.count % self.block and matrix.first_row != 0):
             # Points past the last one have to be past the last row, where a tile is filled with zeros.
             return None
-        first = body.index.value(matrix.first_row).text
-        start = " + ".join(each for each in (first, self.start) if each != "0") or "0"
-        text = f"{self._descriptor(matrix)}.load([{start}{', 0' if columns else ''}])"
+        base, first = body.index.value(matrix.base), body.index.value(matrix.first_row)
+        if base.dims | first.dims or base.depth:
+            return None
+        start = " + ".join(each for each in (first.text, self.start) if each != "0") or "0"
+        text = f"{self._descriptor(matrix, base.text)}.load([{start}{', 0' if columns else ''}])"
         dtype = body.setting.parameters[matrix.buffer].dtype
         return casts.decode(text, dtype, body.form) if body.form == "interpreted" else text
 
-    def _descriptor(self, matrix: SummedMatrix) -> str:
-        """Make the descriptor of a matrix before the first loop, the same for all loops; return its name."""
+    def _descriptor(self, matrix: SummedMatrix, base: str) -> str:
+        """Make the descriptor of a matrix at offset ``base`` before the first loop, for all loops; return its name."""
         body, key = self.body, replace(matrix, first_row=0)
         if key not in self.made:
-            first = body.index.value(matrix.base)
-            memory = body.setting.pointers[matrix.buffer] + ("" if first.text == "0" else f" + {first.text}")
-            width = max(MIN_TILE_SIZE, next_power_of_two(matrix.columns))
+            memory = body.setting.pointers[matrix.buffer] + ("" if base == "0" else f" + {base}")
             shape, strides, block = f"[{matrix.row_count}]", "[1]", "[RBLOCK]"
             if matrix.columns:
+                width = max(MIN_TILE_SIZE, next_power_of_two(matrix.columns))
                 shape = f"[{matrix.row_count}, {matrix.columns}]"
                 strides, block = f"[{matrix.stride}, 1]", f"[RBLOCK, {width}]"
             text = f"tl.make_tensor_descriptor({memory}, {shape}, {strides}, {block})"
-            name = f"{matrix.buffer}_tiles"
-            self.made[key] = body.writer.define(name, text, frozenset(), first.depth).text
+            self.made[key] = body.writer.define(f"{matrix.buffer}_tiles", text, frozenset(), 0).text
         return self.made[key]
 
 
 def _unmasked(expr: Expr) -> Iterator[Load]:
-    """Yield the loads in an expression that are not in the body of a masked one, nor in an index."""
-    if isinstance(expr, Load):
-        yield expr
-        return
-    children = (expr.cond, expr.other) if isinstance(expr, Masked) else expr.children
-    for child in children:
-        yield from _unmasked(child)
+    """Yield the loads in an expression that are not in the body of a masked one, nor in an index; each once."""
+    stack: list[Expr] = [expr]
+    visited: set[Expr] = set()
+    while stack:
+        node = stack.pop()
+        if node in visited:
+            continue
+        visited.add(node)
+        if isinstance(node, Load):
+            yield node
+        else:
+            stack += (node.cond, node.other) if isinstance(node, Masked) else node.children
