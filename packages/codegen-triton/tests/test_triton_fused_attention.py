@@ -31,7 +31,7 @@ from litz_codegen_triton.runtime.compile import compile_source
 from litz_ir.dtypes import f32, f64, i64
 from litz_ir.plan import Accumulate, Attention, Kernel, TileRequest
 from litz_ir.scalar import Expr, NestedReduction, cast, const, index, masked, op, transform
-from litz_ir.symbols import Size, SymbolInfo, symbol
+from litz_ir.symbols import Size, SymbolInfo, add, mul, symbol
 
 CASES = {case.name: case for case in triton_fused_attention.cases()}
 
@@ -64,8 +64,8 @@ def test_described_operands_have_no_addresses(name: str) -> None:
     text = emitted(CASES[name].kernel).text
     loop = text[text.index("in tl.range(") :]
     assert text.count("tl.make_tensor_descriptor(") == (4 if "dkdv" in name else 2)
-    loads = [line for line in loop.splitlines() if "tl.load(" in line]
-    assert not any("span" in line or "rindex" in line for line in loads), "values of points neither"
+    loads = [text for text in loop.splitlines() if "tl.load(" in text]
+    assert not any("span" in each or "rindex" in each for each in loads), "values of points neither"
 
 
 @pytest.mark.parametrize(
@@ -170,6 +170,29 @@ def test_rows_with_most_points_start_first() -> None:
     text = emitted(masked_rows[0]).text
     assert "rowsindex = (64 - 1 - program // 64) * YBLOCK" in text and "zindex = (program % 64)" in text
     assert "rowsindex = program // 16 * YBLOCK" in emitted(LARGE["dkdv_listed"](64)).text
+
+
+def test_long_loops_under_a_mask_read_tiles_through_descriptors() -> None:
+    def described(kernel: Kernel) -> bool:
+        return tiled(kernel).summed_descriptors
+
+    short = replace(large(128), keys=512)
+    assert described(LARGE["listed"](128)) and described(LARGE["dkdv_listed"](128))
+    assert described(LARGE["dq"](256)) and described(LARGE["forward"](256)), "also without a list"
+    assert not described(LARGE["forward"](128)) and not described(LARGE["dkdv"](64))
+    assert not described(listed("short", short, 128, 128, causal)), "each thread block makes its descriptors"
+    assert not described(forward("exact", replace(large(256), dtype=f32)))
+    masks, changed = (listed_queries("dkdv", large(64), 128, 128, each) for each in (causal, distant))
+    assert [tiled(each).inner[0].block for each in (masks, changed) if tiled(each).inner[0]] == [128, 64]
+    assert described(changed) and not described(masks), "spills less"
+
+
+def distant(score: Expr, key: Size) -> Expr:
+    """Fall with the distance of query and key, capped several times."""
+    fallen = op("sub", score, op("mul", const(0.5, f32), cast(index(add(M, mul(key, -1))), f32)))
+    for scale in (0.25, 0.5, 2.0, 4.0):
+        fallen = op("mul", op("tanh", op("mul", fallen, const(scale, f32))), const(3.0, f32))
+    return causal(fallen, key)
 
 
 def test_few_rows_have_small_tiles() -> None:

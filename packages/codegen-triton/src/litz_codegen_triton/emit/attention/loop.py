@@ -301,7 +301,7 @@ class AttentionEmitter:
         indices = self.one_dimensional[letter].items()
         moved = substitute_expr(expr, {name: symbol(other) for name, other in indices})
         with self._over(letter):
-            if letter == "r":
+            if letter == "r" and not self._is_softmax(self.statements):
                 self.described.vectors(moved, self.vector_index)
             value = body.value(moved)
         if value.dims:

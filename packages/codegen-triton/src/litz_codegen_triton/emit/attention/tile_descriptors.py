@@ -88,8 +88,8 @@ def _divided(offset: Size, stride: int, serial: str) -> tuple[Size | None, Size 
     """Divide an offset into a part that does not depend on ``serial`` and a number of rows that does."""
     base: Size = 0
     row: Size = 0
-    for factors, scale in summands(offset):
-        monomial = product(factors)
+    for symbols, scale in summands(offset):
+        monomial = product(symbols)
         if isinstance(monomial, Term) and serial in monomial.free_symbols:
             if scale % stride:
                 return None, None
