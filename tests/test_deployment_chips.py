@@ -45,8 +45,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         chips=CHIPS,
         options={"fallback": "error"},
     )
-    for worker in shared_pool().workers:
-        worker.close()
+    shared_pool().close()
 
 
 def test_each_chip_has_a_program_of_its_own(path: Path) -> None:

@@ -103,7 +103,7 @@ class CudaTarget:
         """Start the compiler processes and return how many units can be compiled in parallel."""
         pool = runtime.shared_pool()
         pool.start()
-        return len(pool.workers) + 1
+        return max(1, len(pool.workers))
 
     def build(self, unit: SourceUnit, folder: Path) -> Path:
         """Compile a unit to a file with its cubin, or the native launcher to a library; no GPU is needed.

@@ -36,7 +36,7 @@ from litz_ir.fused import Decision
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext, Timings
 from litz_ir.plan import Plan, launches_on
-from litz_ir.target import CopyingTarget, PreparedTarget, SourceUnit, Target
+from litz_ir.target import CopyingTarget, SourceUnit, Target
 from litz_scheduler import SchedulerOptions
 
 if TYPE_CHECKING:
@@ -176,14 +176,8 @@ class Stages:
 
     def prepare(self) -> None:
         """Start the compiler processes that targets have, unless the options allow one unit at a time."""
-        limit = self.config.compile_threads
-        if limit == 1:
-            return
         with stage("target"):
-            for target in self.targets.by_kind.values():
-                if isinstance(target, PreparedTarget):
-                    count = target.prepare()
-                    self.parallel_units = min(count, limit) if limit else count
+            self.parallel_units = self.targets.prepare(self.config.compile_threads) or self.parallel_units
 
     def lower(self, forced: frozenset[str]) -> LoweredGraph:
         """Lower the FX graph to a loop graph, with the nodes ``forced`` to run as ATen."""
@@ -264,9 +258,11 @@ class Stages:
         with stage("compile"), shared.budget.share(len(jobs), self.parallel_units) as count:
             with ThreadPoolExecutor(max_workers=count) as pool:
                 list(pool.map(self._library, libraries_of(jobs)))
-                binaries = tuple(pool.map(built, jobs))
+                # The longest first: none of them is left for the end, when other processes have nothing to do.
+                order = sorted(range(len(jobs)), key=lambda number: -len(jobs[number][0].text))
+                binaries = dict(zip(order, pool.map(built, [jobs[number] for number in order])))
         self.timings.add("compile", time.perf_counter() - start)
-        return binaries
+        return tuple(binaries[number] for number in range(len(jobs)))
 
     def load(
         self,

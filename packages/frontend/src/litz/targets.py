@@ -11,7 +11,15 @@ from litz.devices import is_gpu
 from litz.settings import Config
 from litz_ir.device import Device
 from litz_ir.plan import Plan, kernel_devices
-from litz_ir.target import Capabilities, SchedulingTarget, SourceUnit, Target, find_target, made_target
+from litz_ir.target import (
+    Capabilities,
+    PreparedTarget,
+    SchedulingTarget,
+    SourceUnit,
+    Target,
+    find_target,
+    made_target,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +39,16 @@ class TargetSet:
     def has_gpu(self) -> bool:
         """Report whether a target's device is a GPU."""
         return any(known.is_gpu for known in self.capabilities().values())
+
+    def prepare(self, limit: int) -> int:
+        """Start the compiler processes that targets have, and return how many units can be compiled in parallel, by
+        the last of them; 0 without any. ``limit`` is the most that the options allow, 0 where they do not say."""
+        count = 0
+        for target in self.by_kind.values():
+            if isinstance(target, PreparedTarget) and limit != 1:
+                known = target.prepare()
+                count = min(known, limit) if limit else known
+        return count
 
     def scheduled(self, plan: Plan) -> Plan:
         """Return the plan with the schedules that every target decides; raise ``CodegenError``."""

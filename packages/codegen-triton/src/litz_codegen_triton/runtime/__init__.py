@@ -12,7 +12,8 @@ from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_ir.deferred import deferred
 
 if TYPE_CHECKING:
-    from litz_codegen_triton.runtime.compile import compile_source, plan_sources
+    from litz_codegen_triton.runtime.compile import compile_source
+    from litz_codegen_triton.runtime.sources import plan_sources
     from litz_codegen_triton.runtime.workers import shared_pool
 
 __all__ = ["CompiledKernel", "compile_source", "plan_sources", "shared_pool"]
@@ -20,7 +21,8 @@ __all__ = ["CompiledKernel", "compile_source", "plan_sources", "shared_pool"]
 __getattr__, __dir__ = deferred(
     __name__,
     {
-        **dict.fromkeys(("compile_source", "plan_sources"), "litz_codegen_triton.runtime.compile"),
+        "compile_source": "litz_codegen_triton.runtime.compile",
+        "plan_sources": "litz_codegen_triton.runtime.sources",
         "shared_pool": "litz_codegen_triton.runtime.workers",
     },
 )

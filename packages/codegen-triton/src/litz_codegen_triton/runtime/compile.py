@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import triton
+from triton import knobs
+from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 
 from litz_codegen_triton.capabilities import CUDA, chip_capabilities, chip_model
-from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.emit.kernel_source import KernelSource
 from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_codegen_triton.runtime.modules import load_function
 from litz_codegen_triton.runtime.paired_sums import without_paired_sums
+from litz_codegen_triton.runtime.sources import plan_sources
 from litz_codegen_triton.schedule.plan import schedule_plan
 from litz_ir.errors import CompileFailed, TargetError
-from litz_ir.plan import KernelOrigin, Launch, Plan
+from litz_ir.plan import Plan
 
 _CHIP = re.compile(r"sm_(\d+)[a-z]?")
 _PTX_PARAMETER = re.compile(r"\.param\s")
@@ -58,8 +60,7 @@ def compile_source(source: KernelSource, chip: str, folder: Path, *, aligned: bo
         "enable_fp_fusion": source.contract,
     }
     try:
-        built = triton.compile(ASTSource(function, types, {}, attributes), target=target, options=options)
-        compiled = _compiled_kernel(source, built, target, options)
+        compiled = _compiled_kernel(source, ASTSource(function, types, {}, attributes), target, options)
     except Exception as error:
         # Triton, MLIR, LLVM and ptxas raise exceptions of no common type.
         raise CompileFailed(
@@ -79,25 +80,61 @@ def compile_source(source: KernelSource, chip: str, folder: Path, *, aligned: bo
 
 
 def _compiled_kernel(
-    source: KernelSource, built: Any, target: GPUTarget, options: Mapping[str, Any]
+    source: KernelSource, function: ASTSource, target: GPUTarget, options: Mapping[str, Any]
 ) -> CompiledKernel:
-    """Read the facts of a launch from Triton's result, and assemble again where the PTX has to be rewritten."""
-    ptx, cubin = without_paired_sums(built.asm["ptx"]), bytes(built.asm["cubin"])
-    if ptx != built.asm["ptx"]:
-        backend = make_backend(target)
-        parsed = backend.parse_options(dict(options))
-        cubin = bytes(backend.make_cubin(ptx, {}, parsed, target.arch))
+    """Run Triton's stages and read the facts of a launch from their results."""
+    backend = make_backend(target)
+    parsed = backend.parse_options(dict(options))
+    if _is_inspected():
+        built = triton.compile(function, target=target, options=dict(options))
+        facts, ptx, cubin = built.metadata._asdict(), built.asm["ptx"], bytes(built.asm["cubin"])
+        whole = without_paired_sums(ptx)
+        if whole != ptx:
+            ptx, cubin = whole, bytes(backend.make_cubin(whole, {}, parsed, target.arch))
+    else:
+        facts, ptx, cubin = _staged(function, target, backend, parsed)
     arguments = ptx[ptx.index(".entry") :].split(")", 1)[0]
     return CompiledKernel(
         name=source.name,
         cubin=cubin,
-        entry=str(built.metadata.name),
-        warps=int(built.metadata.num_warps),
-        shared_bytes=int(built.metadata.shared),
+        entry=str(facts["name"]),
+        warps=int(facts["num_warps"]),
+        shared_bytes=int(facts["shared"]),
         parameters=len(_PTX_PARAMETER.findall(arguments)),
         ptx=ptx,
-        scratch=int(built.metadata.global_scratch_size),
+        scratch=int(facts["global_scratch_size"]),
     )
+
+
+def _staged(
+    function: ASTSource, target: GPUTarget, backend: Any, options: Any
+) -> tuple[Mapping[str, Any], str, bytes]:
+    """Return what ``triton.compile`` does, without its cache: the facts of a kernel, its PTX and its cubin.
+
+    The key of that cache takes as long as several kernels, since it hashes Triton's shared library in every process,
+    and its files a twentieth of a kernel's time; litz has a cache of its own.
+    """
+    stages: dict[str, Any] = {}
+    backend.add_stages(stages, options, function.language)
+    facts: dict[str, Any] = {"hash": "", "target": target, **vars(options)}
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    functions, modules = backend.get_codegen_implementation(options), backend.get_module_map()
+    form = function.make_ir(target, options, functions, modules, context)
+    ptx = ""
+    for name, stage in stages.items():
+        form = stage(form, facts)
+        if name == "ptx":
+            form = ptx = without_paired_sums(form)
+    return facts, ptx, bytes(form)
+
+
+def _is_inspected() -> bool:
+    """Report whether Triton is asked to show, replace or time what its stages make, which ``triton.compile`` does."""
+    asked = knobs.compilation
+    hooks = asked.listener, knobs.runtime.add_stages_inspection_hook
+    return bool(asked.override or asked.dump_ir or asked.use_ir_loc or any(hooks))
 
 
 def compile_plan(plan: Plan, chip: str = "sm_90", folder: Path | None = None) -> dict[str, CompiledKernel]:
@@ -110,16 +147,3 @@ def compile_plan(plan: Plan, chip: str = "sm_90", folder: Path | None = None) ->
             return compile_plan(plan, chip, Path(temporary))
     scheduled = schedule_plan(plan, chip_capabilities(chip))
     return {source.name: compile_source(source, chip, folder) for source in plan_sources(scheduled)}
-
-
-def plan_sources(plan: Plan) -> tuple[KernelSource, ...]:
-    """Emit a scheduled plan's kernels, with the user's lines as comments. Raises ``CodegenError``."""
-    return tuple(emit_kernel(kernel, origins=_launch_origins(plan, kernel.name)) for kernel in plan.kernels)
-
-
-def _launch_origins(plan: Plan, kernel: str) -> Sequence[KernelOrigin]:
-    """Return the source locations of the operations that a kernel fuses, from its first launch."""
-    for step in plan.steps:
-        if isinstance(step, Launch) and step.kernel == kernel:
-            return step.origins
-    return ()

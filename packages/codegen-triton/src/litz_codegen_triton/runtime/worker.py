@@ -1,6 +1,6 @@
 """Worker process that compiles Triton kernels: one line of JSON per request and per answer.
 
-It does not import torch, and ends when the process that started it closes the pipe or exits.
+It does not import torch, and ends when the process that it answers closes the pipe or exits.
 """
 
 from __future__ import annotations
@@ -11,19 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
+from litz_codegen_triton.capabilities import DEFAULT_CHIP
 from litz_codegen_triton.emit.kernel_source import KernelSource
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_codegen_triton.runtime.compiled_kernel import write_compiled
 from litz_ir.errors import CompileFailed, ToolchainError
-
-
-def compile_request(source: KernelSource, chip: str, folder: Path, *, aligned: bool) -> dict[str, Any]:
-    """Build the request to compile a kernel into a file in ``folder``."""
-    return {
-        "name": source.name, "text": source.text, "signature": source.signature, "divisible": source.divisible,
-        "warps": source.warps, "asserts": source.asserts, "contract": source.contract, "chip": chip,
-        "folder": str(folder), "aligned": aligned,
-    }  # fmt: skip
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -54,8 +46,16 @@ def _serve(requests: TextIO, answers: TextIO) -> None:
         answers.flush()
 
 
-def main() -> None:
-    """Serve standard input and output; text that Triton prints to standard output goes to standard error."""
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+def serve(requests: int, answers: int) -> None:
+    """Serve the requests of a pipe, after a line with the id of this process; text that Triton prints to standard
+    output goes to standard error."""
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    _serve(sys.stdin, answers)
+    with open(requests, encoding="utf-8") as lines, open(answers, "w", encoding="utf-8") as found:
+        found.write(f"{os.getpid()}\n")
+        found.flush()
+        _serve(lines, found)
+
+
+def compile_first(text: str, folder: Path) -> None:
+    """Compile a kernel ``first`` of two pointers to ``f32``, which prepares the process for others."""
+    compile_source(KernelSource("first", text, ("*fp32", "*fp32"), (), 4, False, 0), DEFAULT_CHIP, folder)

@@ -2,54 +2,55 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import os
 import queue
-import subprocess
-import sys
 import threading
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from litz_codegen_triton.emit.kernel_source import KernelSource
-from litz_codegen_triton.runtime.compile import compile_source
 from litz_codegen_triton.runtime.compiled_kernel import write_compiled
-from litz_codegen_triton.runtime.worker import compile_request
+from litz_codegen_triton.runtime.fork_server import Forked, ForkServer
 from litz_ir.errors import CompileFailed, CompileTimeout, ToolchainError
 
 TIME_LIMIT = 300.0
 """Time limit for one kernel in seconds; compilation of a pathological one is abandoned."""
 
-_MAX_PROCESSES = 8
-"""Most processes that compile, this one included."""
+_MAX_PROCESSES = 16
+"""Most processes that compile."""
 
-_START = """
-import sys, json
-sys.path[:] = json.loads(sys.argv[1])
-from litz_codegen_triton.runtime.worker import main
-main()
-"""
-"""Python code of a worker process, which gets this process's ``sys.path``."""
+_COMPILE = "litz_codegen_triton.runtime.compile"
+"""Module that compiles kernels in this process, and imports Triton; loaded where no other process does that."""
+
+
+def compile_request(source: KernelSource, chip: str, folder: Path, *, aligned: bool) -> dict[str, Any]:
+    """Build the request to compile a kernel into a file in ``folder``."""
+    return {
+        "name": source.name, "text": source.text, "signature": source.signature, "divisible": source.divisible,
+        "warps": source.warps, "asserts": source.asserts, "contract": source.contract, "chip": chip,
+        "folder": str(folder), "aligned": aligned,
+    }  # fmt: skip
 
 
 class Worker:
-    """A process that compiles kernels, started by :meth:`start` or at its first kernel.
+    """A process that compiles kernels, forked by a server at its first kernel.
 
     ``seconds`` is the time limit for one kernel.
     """
 
-    def __init__(self, seconds: float = TIME_LIMIT) -> None:
+    def __init__(self, server: ForkServer, seconds: float = TIME_LIMIT) -> None:
+        self._server = server
         self._seconds = seconds
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Forked | None = None
 
-    def start(self) -> subprocess.Popen[str]:
-        """Start the process unless it runs, and return it."""
-        if self._process is None or self._process.poll() is not None:
-            command = [sys.executable, "-c", _START, json.dumps(sys.path)]
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
-            )
+    def _started(self) -> Forked:
+        """Return the process, a new one unless it runs."""
+        if self._process is None or self._process.has_ended():
+            self.close()
+            self._process = self._server.fork()
         return self._process
 
     def build(self, source: KernelSource, chip: str, folder: Path) -> Path:
@@ -57,8 +58,13 @@ class Worker:
 
         Raises ``CompileFailed``, ``CompileTimeout`` at the time limit, and ``ToolchainError``.
         """
-        process = self.start()
-        assert process.stdin is not None and process.stdout is not None
+        try:
+            process = self._started()
+        except OSError as error:
+            raise ToolchainError(
+                f"no process can be started to compile kernel {source.name}: {error}",
+                hint="set compile_threads to 1, and kernels are compiled in this process",
+            ) from error
         late = threading.Event()
 
         def abort() -> None:
@@ -70,8 +76,8 @@ class Worker:
         try:
             process.stdin.write(json.dumps(compile_request(source, chip, folder, aligned=True)) + "\n")
             process.stdin.flush()
-            found = json.loads(process.stdout.readline())
-        except (BrokenPipeError, json.JSONDecodeError) as error:
+            found = json.loads(process.answer())
+        except (BrokenPipeError, ValueError) as error:
             # A later answer of the process could belong to this request.
             self.close()
             outcome = f"took longer than {self._seconds:.0f} s" if late.is_set() else "ended"
@@ -95,47 +101,64 @@ class Worker:
         """Kill the process, if it runs."""
         if self._process is not None:
             process, self._process = self._process, None
-            process.kill()
-            with contextlib.suppress(BrokenPipeError):  # a request that it did not read
-                process.communicate()
-
-
-class _ThisProcess:
-    """Compiles one kernel at a time in this process, which needs no start."""
-
-    def build(self, source: KernelSource, chip: str, folder: Path) -> Path:
-        return write_compiled(compile_source(source, chip, folder), folder)
+            process.close()
 
 
 class Pool:
-    """This process and ``count`` workers as one compiler. It is thread-safe."""
+    """``count`` workers as one compiler, which compiles in this process until it is started. It is thread-safe."""
 
     def __init__(self, count: int) -> None:
-        self.workers = [Worker() for _ in range(count)]
-        # This process comes first. Last in, first out prefers workers that have started to those that have not.
-        self._free: queue.LifoQueue[Worker | _ThisProcess] = queue.LifoQueue()
+        self._server = ForkServer()
+        self._started = False
+        self._alone = threading.Lock()
+        self.workers = [Worker(self._server) for _ in range(count)]
+        # Last in, first out prefers workers that have compiled a kernel to those that were not forked yet.
+        self._free: queue.LifoQueue[Worker] = queue.LifoQueue()
         for worker in reversed(self.workers):
             self._free.put(worker)
-        self._free.put(_ThisProcess())
 
     def start(self) -> None:
-        """Start all workers, so that they are ready before the first kernel is."""
-        for worker in self.workers:
-            worker.start()
+        """Start the process that forks workers, so that it is ready before the first kernel is."""
+        if self.workers:
+            self._server.start()
+            self._started = True
 
     def build(self, source: KernelSource, chip: str, folder: Path) -> Path:
         """Compile a kernel in a free process and return the path of its binary.
 
         Raises ``CompileFailed`` and ``ToolchainError``.
         """
+        if not self._started:
+            return self._built_here(source, chip, folder)
         builder = self._free.get()
         try:
             return builder.build(source, chip, folder)
         finally:
             self._free.put(builder)
 
+    def _built_here(self, source: KernelSource, chip: str, folder: Path) -> Path:
+        """Compile a kernel in this process, one at a time."""
+        module: Any = import_module(_COMPILE)
+        with self._alone:
+            built = module.compile_source(source, chip, folder)
+        return write_compiled(built, folder)
+
+    def close(self) -> None:
+        """Kill the workers and the process that forks them."""
+        for worker in self.workers:
+            worker.close()
+        self._server.close()
+        self._started = False
+
+
+def shared_pool() -> Pool:
+    """Return this process's pool: one compiling process a core, at most ``_MAX_PROCESSES``; a forked process gets one
+    of its own."""
+    return _pool_of(os.getpid())
+
 
 @functools.cache
-def shared_pool() -> Pool:
-    """Return this process's pool: one compiling process a core, at most ``_MAX_PROCESSES``."""
-    return Pool(max(0, min(_MAX_PROCESSES, len(os.sched_getaffinity(0))) - 1))
+def _pool_of(pid: int) -> Pool:
+    """Return the pool of the process with this id."""
+    cores = len(os.sched_getaffinity(0))
+    return Pool(min(_MAX_PROCESSES, cores) if cores > 1 else 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -356,6 +357,10 @@ class CompileSession:
         self.plain.key = fx_graph_key(gm, inputs, facts)
         found = None if self.plain.key is None else self.cache.lookup_fx_graph(self.plain.key, targets, gm)
         if found is None:
+            if self.config.compile_scheme == "in_process":
+                with contextlib.suppress(Exception):  # the stages report what fails
+                    # Compiler processes start while the graph is traced.
+                    targets.prepare(self.config.compile_threads)
             return None
         with first_gpu(each.device for each in inputs):
             return self._from_cache(self.plain, found, targets)
