@@ -21,7 +21,8 @@ from litz_ir.interp.kernel import run_kernel
 from litz_ir.loops import REDUCTION_KINDS, NamedCombiner
 from litz_ir.plan.kernel import Accumulate, Kernel, ScanStore, Store
 from litz_ir.plan.program import Plan
-from litz_ir.scalar.expr import Op, walk
+from litz_ir.scalar.expr import Op
+from litz_ir.scalar.node import walk
 from litz_ir.scalar.ops_table import OPS
 from litz_ir.target import LaunchFunction, SourceUnit, Target
 from litz_ir.target.capabilities import Capabilities

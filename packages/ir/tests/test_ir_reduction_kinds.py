@@ -28,8 +28,8 @@ from litz_ir.loops import (
 )
 from litz_ir.plan import Accumulate, Kernel, ScanStore, with_user_combiners
 from litz_ir.scalar.build import cast, load
-from litz_ir.scalar.expr import Param, walk
-from litz_ir.scalar.node import Expr
+from litz_ir.scalar.expr import Param
+from litz_ir.scalar.node import Expr, walk
 from litz_ir.target.cases import all_cases
 
 COMBINING = [kind for kind in REDUCTION_KINDS.values() if kind.combines]

@@ -143,7 +143,8 @@ def main(number: int) -> None:
             return
         if os.fork() == 0:
             connection.close()
-            worker.serve(*descriptors)
+            with contextlib.suppress(BrokenPipeError):  # nobody waits for the answer
+                worker.serve(*descriptors)
             os._exit(0)
         for each in descriptors:
             os.close(each)

@@ -8,8 +8,7 @@ from __future__ import annotations
 from litz_ir.errors import UnknownClass
 from litz_ir.interchange.codecs import object_codec
 from litz_ir.interchange.damage import Json, damaged, expect
-from litz_ir.scalar.expr import walk
-from litz_ir.scalar.node import Expr
+from litz_ir.scalar.node import Expr, walk
 
 
 class ExpressionWriter:

@@ -9,8 +9,8 @@ from litz_ir.dtypes import DType, compute_dtype
 from litz_ir.errors import GraphError
 from litz_ir.loops.reduction_kinds import REDUCTION_KINDS, ReductionKind
 from litz_ir.scalar.build import cast
-from litz_ir.scalar.expr import Param, substitute_params, walk
-from litz_ir.scalar.node import Expr
+from litz_ir.scalar.expr import Param, substitute_params
+from litz_ir.scalar.node import Expr, walk
 
 ReductionName = str
 """Name of a row of :data:`~litz_ir.loops.reduction_kinds.REDUCTION_KINDS`."""

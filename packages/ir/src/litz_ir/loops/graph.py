@@ -107,7 +107,8 @@ class LoopGraph:
         """Every buffer by name."""
         found = {v.name: v for v in (*self.inputs, *self.constants) if isinstance(v, Value)}
         for operation in self.operations:
-            found.update((v.name, v) for v in operation.results)
+            for value in operation.results:
+                found[value.name] = value
         return found
 
     def named(self) -> dict[str, Operation]:

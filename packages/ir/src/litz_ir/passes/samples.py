@@ -27,8 +27,8 @@ from litz_ir.loops.nodes import (
     Value,
     View,
 )
-from litz_ir.scalar.expr import Indirect, indirects, loads, walk
-from litz_ir.scalar.node import Expr
+from litz_ir.scalar.expr import Indirect, indirects, loads
+from litz_ir.scalar.node import Expr, walk
 from litz_ir.symbols.ranges import Range
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size, Term, evaluate, free_symbols

@@ -23,9 +23,8 @@ from litz_ir.scalar.expr import (
     substitute_expr,
     substitute_params,
     transform,
-    walk,
 )
-from litz_ir.scalar.node import Expr
+from litz_ir.scalar.node import Expr, walk
 from litz_ir.scalar.ops_table import HEAVY, OPS, AcceptedDTypes, DTypeRule, ScalarOp
 from litz_ir.scalar.verify import unconditional_loads
 

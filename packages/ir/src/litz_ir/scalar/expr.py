@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from litz_ir.dtypes import DType, b1, f32, f64, i64
 from litz_ir.errors import GraphError
-from litz_ir.scalar.node import Expr, ExprAtom, field_key, field_property
+from litz_ir.scalar.node import Expr, ExprAtom, field_key, field_property, nodes_of
 from litz_ir.symbols.ranges import Range, extent
 from litz_ir.symbols.substitution import map_atoms, substitute
 from litz_ir.symbols.term import Size, Term, free_symbols
@@ -284,24 +284,6 @@ def map_indirects(term: Size, change: Callable[[Indirect], Size]) -> Size:
     return map_atoms(term, lambda atom: change(atom) if isinstance(atom, Indirect) else atom)
 
 
-def walk(*roots: Expr) -> Iterator[Expr]:
-    """Yield every distinct node once; children and the values of indirect indices come before their parents."""
-    visited: set[Expr] = set()
-    stack: list[Expr | None] = [*reversed(roots)]
-    while stack:
-        node = stack.pop()
-        if node is None:  # all nodes below the next one have been yielded
-            ready = stack.pop()
-            assert ready is not None
-            yield ready
-        elif node not in visited:
-            visited.add(node)
-            if node.below:
-                stack += (node, None, *reversed(node.below))
-            else:
-                yield node
-
-
 def indirects(node: Expr) -> Iterator[Indirect]:
     """Yield the indirect indices in a node's own terms."""
     for term in node.terms:
@@ -310,12 +292,12 @@ def indirects(node: Expr) -> Iterator[Indirect]:
 
 def loads(*roots: Expr) -> tuple[Load, ...]:
     """All distinct loads, including those inside indirect indices."""
-    return tuple(node for node in walk(*roots) if isinstance(node, Load))
+    return nodes_of(Load, roots)
 
 
 def nested_reductions(*roots: Expr) -> tuple[NestedReduction, ...]:
     """All distinct nested reductions, including those inside indirect indices."""
-    return tuple(node for node in walk(*roots) if isinstance(node, NestedReduction))
+    return nodes_of(NestedReduction, roots)
 
 
 def transform(

@@ -7,7 +7,7 @@ printed, compared, hashed and shared.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from hashlib import blake2b
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -21,7 +21,7 @@ E = TypeVar("E", bound="Expr")
 class Expr:
     """Base of all body nodes: immutable, interned by the constructors of its subclasses."""
 
-    __slots__ = ("__weakref__", "_below", "_free", "_hash", "_key", "dtype", "fields")
+    __slots__ = ("__weakref__", "_below", "_found", "_free", "_hash", "_key", "dtype", "fields")
 
     dtype: DType
     """Dtype of the value."""
@@ -31,6 +31,8 @@ class Expr:
     _free: frozenset[str] | None
     _key: str | None
     _below: tuple[Expr, ...] | None
+    _found: dict[Any, Any] | None
+    """Nodes of some classes among those from this one down, by class: passes ask for them again and again."""
     _table: ClassVar[weakref.WeakValueDictionary[tuple[Hashable, ...], Any]] = weakref.WeakValueDictionary()
     """Nodes by class, dtype and fields, so that a node found under a key is of the class in it."""
 
@@ -56,6 +58,7 @@ class Expr:
         put(self, "_free", None)
         put(self, "_key", None)
         put(self, "_below", None)
+        put(self, "_found", None)
         interned: E = Expr._table.setdefault(key, self)
         return interned
 
@@ -144,6 +147,38 @@ class Expr:
 def _made(cls: type[Expr], dtype: DType, *fields: Hashable) -> Expr:
     """Return the node of a class with these fields, which :meth:`Expr.__reduce__` names."""
     return cls._make(dtype, *fields)
+
+
+def walk(*roots: Expr) -> Iterator[Expr]:
+    """Yield every distinct node once; children and the values of indirect indices come before their parents."""
+    visited: set[Expr] = set()
+    stack: list[Expr | None] = [*reversed(roots)]
+    while stack:
+        node = stack.pop()
+        if node is None:  # all nodes below the next one have been yielded
+            ready = stack.pop()
+            assert ready is not None
+            yield ready
+        elif node not in visited:
+            visited.add(node)
+            if node.below:
+                stack += (node, None, *reversed(node.below))
+            else:
+                yield node
+
+
+def nodes_of(kind: type[E], roots: tuple[Expr, ...]) -> tuple[E, ...]:
+    """All distinct nodes of a class, in the order of :func:`walk`; those below one root are kept with it."""
+    root = roots[0] if len(roots) == 1 else None
+    if root is None or isinstance(root, kind):  # a node that refers to itself would not be freed
+        return tuple(node for node in walk(*roots) if isinstance(node, kind))
+    if root._found is None:
+        object.__setattr__(root, "_found", {})
+    assert root._found is not None
+    if kind not in root._found:
+        root._found[kind] = tuple(node for node in walk(root) if isinstance(node, kind))
+    found: tuple[E, ...] = root._found[kind]
+    return found
 
 
 class ExprAtom(Atom):

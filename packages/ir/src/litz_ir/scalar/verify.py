@@ -22,9 +22,8 @@ from litz_ir.scalar.expr import (
     indirects,
     indirects_in,
     nested_reductions,
-    walk,
 )
-from litz_ir.scalar.node import Expr
+from litz_ir.scalar.node import Expr, walk
 from litz_ir.scalar.ops_table import OPS
 from litz_ir.symbols.nodes import Sum
 from litz_ir.symbols.ranges import Range, bounds

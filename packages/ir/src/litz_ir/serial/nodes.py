@@ -24,9 +24,8 @@ from litz_ir.scalar.expr import (
     Op,
     Param,
     Scalar,
-    walk,
 )
-from litz_ir.scalar.node import Expr
+from litz_ir.scalar.node import Expr, walk
 from litz_ir.symbols.extrema import maximum, minimum
 from litz_ir.symbols.nodes import FloorDiv, Max, Min, Mod, Product, Sum
 from litz_ir.symbols.polynomials import add, mul

@@ -10,8 +10,8 @@ from litz_ir.loops.combiners import SORT, Combiner, NamedCombiner
 from litz_ir.loops.nodes import Operation, Pointwise, Reduction, Scan, Scatter
 from litz_ir.plan.horizontal_fusion import leaf_kernels
 from litz_ir.plan.kernel import Accumulate, Kernel, ScanStore, Statement, Store
-from litz_ir.scalar.expr import Checked, Index, Op, indirects, indirects_in, nested_reductions, walk
-from litz_ir.scalar.node import Expr
+from litz_ir.scalar.expr import Checked, Index, Op, indirects, indirects_in, nested_reductions
+from litz_ir.scalar.node import Expr, walk
 from litz_ir.symbols.extrema import maximum
 from litz_ir.symbols.term import Size
 from litz_ir.target.capabilities import Capabilities

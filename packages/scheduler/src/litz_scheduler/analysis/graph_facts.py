@@ -114,12 +114,12 @@ def readers_by_value(graph: LoopGraph) -> Mapping[str, list[Operation]]:
     return found
 
 
-def reads_columns(operation: Reduction, graph: LoopGraph) -> bool:
-    """Return whether loads are more often contiguous along the outer axes than along the reduced ones.
+def reads_columns(operation: Reduction, types: Mapping[str, TensorType]) -> bool:
+    """Return whether loads are more often contiguous along the outer axes than along the reduced ones, given the types
+    of all buffers.
 
     Loads that do not vary along reduced axes, such as statistics of rows, do not count.
     """
-    types = {name: value.type for name, value in graph.values().items()}
     reduced = {axis.name for axis in operation.reduce_axes}
     balance = 0
     for load in loads(*operation.bodies):

@@ -274,7 +274,7 @@ class InlineDecisions:
         if not isinstance(operation, Reduction):
             return False
         elements = estimate(points(operation.reduce_axes), self.graph.symbols)
-        return self.costs.reads_in_chunks(elements, columns=reads_columns(operation, self.graph))
+        return self.costs.reads_in_chunks(elements, columns=reads_columns(operation, self.types))
 
     def _is_light(self, operation: Pointwise, uses: Uses) -> bool:
         """Return True for an operand that a matmul may compute for every tile that it reads.

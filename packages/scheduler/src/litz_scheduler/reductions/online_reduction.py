@@ -12,10 +12,10 @@ from math import inf, nan
 
 from litz_ir.dtypes import f32, f64
 from litz_ir.fused import Decision
-from litz_ir.loops import Axis, LoopGraph, NamedCombiner, Operation, Pointwise, Reduction, Value
+from litz_ir.loops import Axis, LoopGraph, NamedCombiner, Operation, Pointwise, Reduction, TensorType, Value
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Const, Expr, Load, Op, const, op, substitute_expr, where
-from litz_ir.symbols import Size, substitute, symbol
+from litz_ir.symbols import Size, SymbolTable, substitute, symbol
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import estimate, points
 from litz_scheduler.analysis.cost_model import CostModel, ThresholdCosts
@@ -35,9 +35,10 @@ class OnlineReductions:
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         merger = _Merger(data)
+        types = {name: value.type for name, value in data.values().items()}
         operations: list[Operation] = []
         for operation in data.operations:
-            if isinstance(operation, Reduction) and self._is_long(operation, data, context):
+            if isinstance(operation, Reduction) and self._is_long(operation, data.symbols, types, context):
                 pair = merger.first_of(operation)
                 if pair is not None:
                     position = operations.index(pair.operation)
@@ -50,15 +51,21 @@ class OnlineReductions:
             operations.append(operation)
         return data.with_operations(tuple(operations))
 
-    def _is_long(self, operation: Reduction, graph: LoopGraph, context: PassContext) -> bool:
+    def _is_long(
+        self,
+        operation: Reduction,
+        symbols: SymbolTable,
+        types: Mapping[str, TensorType],
+        context: PassContext,
+    ) -> bool:
         """Return whether an f32 or f64 reduction on a GPU has rows or columns that do not fit in registers."""
         machine = context.machine(operation.results[0].type.device)
         if machine is None or not machine.is_gpu or operation.results[0].type.dtype not in (f32, f64):
             return False
         if not machine.combines("online_softmax") or not machine.combines("welford"):
             return False
-        inner = estimate(points(operation.reduce_axes), graph.symbols)
-        return self.costs.reads_in_chunks(inner, columns=reads_columns(operation, graph))
+        inner = estimate(points(operation.reduce_axes), symbols)
+        return self.costs.reads_in_chunks(inner, columns=reads_columns(operation, types))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from litz_ir.contraction import MatmulNest
@@ -14,6 +15,7 @@ from litz_ir.loops import (
     NamedCombiner,
     Operation,
     Reduction,
+    TensorType,
     Value,
     contiguous,
     partial_results_combiner,
@@ -32,7 +34,7 @@ from litz_ir.scalar import (
     op,
     substitute_expr,
 )
-from litz_ir.symbols import Size, add, floordiv, mod, mul, product, symbol
+from litz_ir.symbols import Size, SymbolTable, add, floordiv, mod, mul, product, symbol
 from litz_ir.target import Capabilities
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import body_cost, estimate, load_count, points
@@ -67,16 +69,19 @@ class SplitReductions:
     """The bound on changed results, in ULP."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
+        types = {name: value.type for name, value in data.values().items()}
         operations: list[Operation] = []
         for operation in data.operations:
-            steps = self._split(operation, data, context) if isinstance(operation, Reduction) else ()
+            steps = self._split(operation, data, types, context) if isinstance(operation, Reduction) else ()
             operations += steps or (operation,)
             if steps:
                 note = f"{math.prod(axis.size for axis in steps[1].reduce_axes)} splits"
                 context.decide(Decision("split", operation.name, "split", reasons.SPLIT_THREADS, note=note))
         return data.with_operations(tuple(operations))
 
-    def _split(self, operation: Reduction, graph: LoopGraph, context: PassContext) -> tuple[Reduction, ...]:
+    def _split(
+        self, operation: Reduction, graph: LoopGraph, types: Mapping[str, TensorType], context: PassContext
+    ) -> tuple[Reduction, ...]:
         """Return the two steps of a reduction; empty where it is not split."""
         machine = context.machine(operation.results[0].type.device)
         if machine is None or not isinstance(operation.combiner, NamedCombiner):
@@ -94,8 +99,8 @@ class SplitReductions:
         if matmul is not None:
             along_outer, limit = True, _split_k(matmul, graph, machine.model.sm_count)
         else:
-            along_outer = (machine.is_gpu or _is_tall(operation)) and reads_columns(operation, graph)
-            limit = self.costs.splits(_work(operation, graph, along_outer), machine)
+            along_outer = (machine.is_gpu or _is_tall(operation)) and reads_columns(operation, types)
+            limit = self.costs.splits(_work(operation, graph.symbols, types, along_outer), machine)
             if type(limit) is not int:
                 raise ConfigError(
                     f"the cost model splits {operation.name} into {limit!r:.60} parts",
@@ -109,25 +114,24 @@ class SplitReductions:
         return in_two_steps(operation, division, along_outer) if division.splits > 1 else ()
 
 
-def _work(operation: Reduction, graph: LoopGraph, along_outer: bool) -> ReductionWork:
+def _work(
+    operation: Reduction, symbols: SymbolTable, types: Mapping[str, TensorType], along_outer: bool
+) -> ReductionWork:
     """Return a reduction as the cost model sees it."""
     width = operation.results[0].type.dtype.itemsize
     return ReductionWork(
-        estimate(points(operation.axes), graph.symbols),
+        estimate(points(operation.axes), symbols),
         _inner(operation),
         load_count(*operation.bodies) * width,
         _element_bytes(operation),
         along_outer,
-        not along_outer or not _has_unaligned_rows(operation, graph),
+        not along_outer or not _has_unaligned_rows(operation, types),
     )
 
 
-def _has_unaligned_rows(operation: Reduction, graph: LoopGraph) -> bool:
+def _has_unaligned_rows(operation: Reduction, types: Mapping[str, TensorType]) -> bool:
     """Return whether rows of a load, contiguous along the outer axes, start at addresses of any alignment."""
-    values = graph.values()
-    offsets = (
-        (load, values[load.buffer].type.layout.element(load.index)) for load in loads(*operation.bodies)
-    )
+    offsets = ((load, types[load.buffer].layout.element(load.index)) for load in loads(*operation.bodies))
     return any(
         has_unaligned_rows(offset, operation.axes, operation.reduce_axes, load.dtype)
         for load, offset in offsets

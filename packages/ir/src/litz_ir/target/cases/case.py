@@ -24,8 +24,8 @@ from litz_ir.plan.kernel import (
 )
 from litz_ir.plan.schedule import CpuLoops
 from litz_ir.scalar.build import load
-from litz_ir.scalar.expr import Op, nested_reductions, walk
-from litz_ir.scalar.node import Expr
+from litz_ir.scalar.expr import Op, nested_reductions
+from litz_ir.scalar.node import Expr, walk
 from litz_ir.symbols.table import SymbolInfo
 from litz_ir.symbols.term import Size, symbol
 

@@ -17,9 +17,8 @@ from litz_ir.scalar.expr import (
     Op,
     Param,
     Scalar,
-    walk,
 )
-from litz_ir.scalar.node import Expr
+from litz_ir.scalar.node import Expr, walk
 from litz_ir.symbols.nodes import FloorDiv, Max, Min, Mod, Product, Sum
 from litz_ir.symbols.term import Size, Symbol, Term
 from litz_ir.text.scope import (
