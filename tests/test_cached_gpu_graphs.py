@@ -51,7 +51,7 @@ class Machine:
         assert found.artifact is not None
         return found.artifact
 
-    def found_again(self, gm: GraphModule, **named: Any) -> Artifact:
+    def cache_hit(self, gm: GraphModule, **named: Any) -> Artifact:
         """Compile a graph twice, the second time without work, and return what was found."""
         first = self.compiled(gm, **named)
         count = len(self.built)
@@ -100,7 +100,7 @@ def normalised(x: Tensor, w: Tensor) -> Sequence[Tensor]:
 
 
 def test_an_inference_graph(machine: Machine) -> None:
-    machine.found_again(traced(normalised, (64, 512), (512,)))
+    machine.cache_hit(traced(normalised, (64, 512), (512,)))
 
 
 def forward(x: Tensor, w: Tensor) -> Sequence[Tensor]:
@@ -119,10 +119,10 @@ def backward(rows: Tensor, scale: Tensor, w: Tensor, tangent: Tensor) -> Sequenc
 def test_a_training_graph_with_saved_tensors(machine: Machine) -> None:
     half = traced(forward, (64, 512), (512,))
     output = next(node for node in half.graph.nodes if node.op == "output")
-    machine.found_again(half, saved=frozenset(node.name for node in output.args[0][1:]))
+    machine.cache_hit(half, saved=frozenset(node.name for node in output.args[0][1:]))
     half = traced(backward, (64, 512), (64, 1), (512,), (64, 512))
     donated = frozenset([next(iter(half.graph.nodes)).name])
-    machine.found_again(half, donated=donated)
+    machine.cache_hit(half, donated=donated)
     # What may be overwritten is part of the key.
     assert not machine.compiled(half).cached
     assert machine.compiled(half, donated=donated).cached
@@ -130,7 +130,7 @@ def test_a_training_graph_with_saved_tensors(machine: Machine) -> None:
 
 def test_a_graph_of_symbolic_sizes(machine: Machine) -> None:
     gm = traced(normalised, (64, 512), (512,), rows=64)
-    found = machine.found_again(gm)
+    found = machine.cache_hit(gm)
     assert [each.name for each in found.plan.symbols]
     other = traced(normalised, (48, 512), (512,), rows=48)
     assert host_program(machine.compiled(other).plan) == host_program(found.plan)
@@ -138,7 +138,7 @@ def test_a_graph_of_symbolic_sizes(machine: Machine) -> None:
 
 def test_tuned_tiles(machine: Machine) -> None:
     gm = traced(lambda x: (x * 2 + 1,), (4096, 4096))
-    artifact, target = machine.found_again(gm), CudaTarget()
+    artifact, target = machine.cache_hit(gm), CudaTarget()
     (subject,) = tunable_kernels(artifact.plan, target)
     other = target.candidates(subject.kernel)[1]
     choice = TunedTiles(schedules_of(other), 1.0, 2.0, schedules_of(subject.kernel))

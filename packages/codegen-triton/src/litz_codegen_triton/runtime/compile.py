@@ -6,6 +6,7 @@ import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import triton
@@ -87,7 +88,7 @@ def _compiled_kernel(
     parsed = backend.parse_options(dict(options))
     if _is_inspected():
         built = triton.compile(function, target=target, options=dict(options))
-        facts, ptx, cubin = built.metadata._asdict(), built.asm["ptx"], bytes(built.asm["cubin"])
+        facts, ptx, cubin = built.metadata, built.asm["ptx"], bytes(built.asm["cubin"])
         whole = without_paired_sums(ptx)
         if whole != ptx:
             ptx, cubin = whole, bytes(backend.make_cubin(whole, {}, parsed, target.arch))
@@ -97,18 +98,16 @@ def _compiled_kernel(
     return CompiledKernel(
         name=source.name,
         cubin=cubin,
-        entry=str(facts["name"]),
-        warps=int(facts["num_warps"]),
-        shared_bytes=int(facts["shared"]),
+        entry=str(facts.name),
+        warps=int(facts.num_warps),
+        shared_bytes=int(facts.shared),
         parameters=len(_PTX_PARAMETER.findall(arguments)),
         ptx=ptx,
-        scratch=int(facts["global_scratch_size"]),
+        scratch=int(facts.global_scratch_size),
     )
 
 
-def _staged(
-    function: ASTSource, target: GPUTarget, backend: Any, options: Any
-) -> tuple[Mapping[str, Any], str, bytes]:
+def _staged(function: ASTSource, target: GPUTarget, backend: Any, options: Any) -> tuple[Any, str, bytes]:
     """Return what ``triton.compile`` does, without its cache: the facts of a kernel, its PTX and its cubin.
 
     The key of that cache takes as long as several kernels, since it hashes Triton's shared library in every process,
@@ -127,7 +126,7 @@ def _staged(
         form = stage(form, facts)
         if name == "ptx":
             form = ptx = without_paired_sums(form)
-    return facts, ptx, bytes(form)
+    return SimpleNamespace(**facts), ptx, bytes(form)
 
 
 def _is_inspected() -> bool:

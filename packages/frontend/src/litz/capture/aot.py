@@ -49,6 +49,7 @@ from litz.targets import TargetSet, targets_for
 from litz.tuning.tuned_graph import load_tuned
 from litz_ir.collection import collection_paused
 from litz_ir.errors import NotCompiled
+from litz_ir.stack_chunk import in_own_chunk
 
 if TYPE_CHECKING:
     from litz.passes.hooks import GraphHooks
@@ -173,7 +174,7 @@ class CompileSession:
                 raise NotCompiled(
                     "the gradient of a result that as_strided makes of a view depends on that view"
                 )
-            call = self._compiled(gm, example_inputs, kind, traced)
+            call = in_own_chunk(lambda: self._compiled(gm, example_inputs, kind, traced))
             if self.share:
                 call = self._of_bases(gm, kind, call, traced)
         except Exception as error:
