@@ -17,7 +17,6 @@ from litz.notices import log_once
 from litz.options import config_from
 from litz.settings import Config
 from litz_ir.collection import collection_paused
-from litz_ir.stack_chunk import in_own_chunk
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
@@ -64,7 +63,7 @@ def litz(
         return _ahead_of_time("packaged_graph", gm, example_inputs, chosen)
     with collection_paused():
         stages = import_module(_COMPILE)
-    compiled: Callable[..., Any] = in_own_chunk(lambda: stages.compile_fx(gm, example_inputs, config=chosen))
+    compiled: Callable[..., Any] = stages.compile_fx(gm, example_inputs, config=chosen)
     return compiled
 
 

@@ -21,6 +21,7 @@ from litz.configuration import config as options
 from litz.loading import Compiled
 from litz.reports.failures import GraphSource
 from litz.settings import Config
+from litz_ir.stack_chunk import in_own_chunk
 
 _HOOKS = "litz.passes.hooks"
 """Module that runs users' passes over FX graphs; loaded where there are some."""
@@ -42,7 +43,8 @@ def compile_fx(
     """
     session = new_session(gm, config if config is not None else options.current(), observers)
     session.guarded = CompileContext.current_compile_id() is not None
-    return compile_in_session(gm, example_inputs, session)
+    compiled: Callable[..., Any] = in_own_chunk(lambda: compile_in_session(gm, example_inputs, session))
+    return compiled
 
 
 def new_session(gm: GraphModule, config: Config, observers: Sequence[Observer] = ()) -> CompileSession:
