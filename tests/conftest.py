@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if marked and (known := cpu()).model.vector_bytes < 32:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=f"kernels are compiled for {known.name}"))
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder in which a module's program leaves kernels."""
+    return tmp_path_factory.mktemp("sources")
 
 
 @pytest.fixture

@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from litz_codegen_triton.emit import KernelSource
 
@@ -24,6 +26,16 @@ def lines_by_case(program: str | Path, *arguments: str, seconds: float) -> Mappi
     )
     assert done.returncode == 0, done.stderr
     return {line["case"]: line for line in map(json.loads, done.stdout.splitlines())}
+
+
+def found_by(program: str, seconds: float) -> Callable[..., Mapping[str, dict[str, Any]]]:
+    """Make the fixture of a program's line for each case, whose kernels it leaves in the folder ``sources``."""
+
+    @pytest.fixture(scope="module")
+    def found(sources: Path) -> Mapping[str, dict[str, Any]]:
+        return lines_by_case(program, str(sources), seconds=seconds)
+
+    return found
 
 
 def sources_of(folder: Path, case: str, count: int) -> Iterator[KernelSource]:

@@ -9,7 +9,7 @@ from typing import Any
 import composed_attention
 import pytest
 from generated_attention import Planned
-from interpreted import lines_by_case, sources_of
+from interpreted import found_by, sources_of
 
 from litz_codegen_triton.capabilities import chip_model
 from litz_codegen_triton.runtime import compile_source
@@ -19,15 +19,7 @@ from litz_scheduler import SchedulerOptions
 CASES = composed_attention.CASES
 
 
-@pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("sources")
-
-
-@pytest.fixture(scope="module")
-def found(sources: Path) -> Mapping[str, dict[str, Any]]:
-    """Return the program's line for each case, whose kernels it leaves in ``sources``."""
-    return lines_by_case(composed_attention.__file__, str(sources), seconds=300)
+found = found_by(composed_attention.__file__, seconds=300)
 
 
 @pytest.mark.timeout(400)

@@ -17,7 +17,7 @@ from depthwise_convolutions import CONVOLUTION, GRADIENTS
 from generated_matmuls import MACHINE
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from interpreted import lines_by_case, sources_of
+from interpreted import found_by, sources_of
 
 from litz_codegen_triton.emit import emit_kernel
 from litz_codegen_triton.schedule import schedule_plan
@@ -33,15 +33,7 @@ import triton_assembly
 CASES = depthwise_convolutions.CASES
 
 
-@pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("sources")
-
-
-@pytest.fixture(scope="module")
-def found(sources: Path) -> Mapping[str, dict[str, Any]]:
-    """Return the program's line for each function, whose kernels it leaves in ``sources``."""
-    return lines_by_case(depthwise_convolutions.__file__, str(sources), seconds=250)
+found = found_by(depthwise_convolutions.__file__, seconds=250)
 
 
 @pytest.mark.timeout(300)

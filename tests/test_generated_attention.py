@@ -8,7 +8,7 @@ from typing import Any
 
 import generated_attention
 import pytest
-from interpreted import lines_by_case, sources_of
+from interpreted import found_by, sources_of
 
 from litz_codegen_triton.capabilities import chip_model
 from litz_codegen_triton.runtime import compile_source
@@ -19,15 +19,7 @@ CASES = generated_attention.CASES
 TITLES = tuple(f"{name}{ending}" for name in CASES for ending in ("", "_backward"))
 
 
-@pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("sources")
-
-
-@pytest.fixture(scope="module")
-def found(sources: Path) -> Mapping[str, dict[str, Any]]:
-    """Return the program's line for each case, whose kernels it leaves in ``sources``."""
-    return lines_by_case(generated_attention.__file__, str(sources), seconds=500)
+found = found_by(generated_attention.__file__, seconds=500)
 
 
 @pytest.mark.timeout(600)

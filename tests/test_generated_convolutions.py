@@ -14,7 +14,7 @@ import torch
 from generated_matmuls import MACHINE, OPTIONS
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from interpreted import lines_by_case, sources_of
+from interpreted import found_by, sources_of
 
 from litz_ir.device import CPU
 from litz_ir.host import Executor
@@ -29,15 +29,7 @@ import triton_assembly
 CASES = generated_convolutions.CASES
 
 
-@pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("sources")
-
-
-@pytest.fixture(scope="module")
-def found(sources: Path) -> Mapping[str, dict[str, Any]]:
-    """Return the program's line for each function, whose kernels it leaves in ``sources``."""
-    return lines_by_case(generated_convolutions.__file__, str(sources), seconds=250)
+found = found_by(generated_convolutions.__file__, seconds=250)
 
 
 @pytest.mark.timeout(300)

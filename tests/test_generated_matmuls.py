@@ -9,7 +9,7 @@ from typing import Any
 import generated_matmuls
 import pytest
 import torch
-from interpreted import lines_by_case, sources_of
+from interpreted import found_by, sources_of
 
 from litz_codegen_triton.capabilities import chip_model
 from litz_codegen_triton.runtime import compile_source
@@ -18,15 +18,7 @@ CASES = generated_matmuls.CASES
 SCALED_BY_ROWS, BY_MM_V2 = ("f8_scaled_rows", "f8_scaled_mm_v2"), "aten::_scaled_mm_v2"
 
 
-@pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("sources")
-
-
-@pytest.fixture(scope="module")
-def found(sources: Path) -> Mapping[str, dict[str, Any]]:
-    """Return the program's line for each function, whose kernels it leaves in ``sources``."""
-    return lines_by_case(generated_matmuls.__file__, str(sources), seconds=250)
+found = found_by(generated_matmuls.__file__, seconds=250)
 
 
 @pytest.mark.timeout(300)

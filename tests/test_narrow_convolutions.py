@@ -10,7 +10,7 @@ from typing import Any
 
 import narrow_convolutions
 import pytest
-from interpreted import lines_by_case, sources_of
+from interpreted import found_by, sources_of
 from narrow_convolutions import CONVOLUTION, GRADIENTS, H200
 
 from litz_codegen_triton.emit import emit_kernel
@@ -27,15 +27,7 @@ import triton_assembly
 CASES = narrow_convolutions.CASES
 
 
-@pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("sources")
-
-
-@pytest.fixture(scope="module")
-def found(sources: Path) -> Mapping[str, dict[str, Any]]:
-    """Return the program's line for each function, whose kernels it leaves in ``sources``."""
-    return lines_by_case(narrow_convolutions.__file__, str(sources), seconds=250)
+found = found_by(narrow_convolutions.__file__, seconds=250)
 
 
 @pytest.mark.timeout(300)
