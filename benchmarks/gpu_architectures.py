@@ -81,10 +81,17 @@ def whisper(train: bool) -> Built:
 
 
 def image_model(name: str, batch: int) -> Builder:
-    """Make a builder of one of torchvision's models."""
+    """Make a builder of one of torchvision's models.
+
+    A head of zeros, as ViT has, gets weights: all gradients before it would be zero.
+    """
 
     def build(train: bool) -> Built:
-        return getattr(torchvision.models, name)(), (torch.randn(batch, 3, 224, 224),)
+        model = getattr(torchvision.models, name)()
+        for module in model.modules():
+            if isinstance(module, nn.Linear) and not module.weight.any():
+                nn.init.normal_(module.weight, std=0.02)
+        return model, (torch.randn(batch, 3, 224, 224),)
 
     return build
 
