@@ -300,7 +300,7 @@ def _rows() -> Iterator[Form]:
         Extent(49152, 50257),
         "{t}[7, {n}] i64[7]",
         Extent(64, 33),
-        "litz_online_softmax",
+        "groups = tl.reshape(",
         2,
         ("f32",),
     )
