@@ -31,23 +31,23 @@ class WideMatmuls:
 
     def apply(self, data: AtenGraph, context: PassContext) -> AtenGraph:
         """Return the graph with such matmuls, or ``data`` itself where there are none."""
-        if not any(self._chain(node) for node in data.graph.nodes):
+        if not any(self._cast_matmul(node) for node in data.graph.nodes):
             return data
         graph = copy.deepcopy(data.graph)
         for cast in list(graph.nodes):
-            chain = self._chain(cast)
-            if not chain:
+            read = self._cast_matmul(cast)
+            if not read:
                 continue
-            matmul = chain[-1]
+            matmul = read[-1]
             matmul.target = torch.ops.aten.mm.dtype
             matmul.args = (*matmul.args, torch.float32)
-            for node in chain:
+            for node in read:
                 node.meta["val"] = node.meta["val"].to(torch.float32)
-            cast.replace_all_uses_with(chain[0])
+            cast.replace_all_uses_with(read[0])
             graph.erase_node(cast)
         return AtenGraph(data.module, graph)
 
-    def _chain(self, cast: Node) -> tuple[Node, ...]:
+    def _cast_matmul(self, cast: Node) -> tuple[Node, ...]:
         """Return what a cast to f32 alone reads: a matmul, and before it the views of it, the last one first."""
         if str(cast.target) != "aten._to_copy.default" or cast.kwargs != {"dtype": torch.float32}:
             return ()
