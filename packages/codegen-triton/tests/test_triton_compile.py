@@ -10,7 +10,7 @@ import pytest
 import triton_assembly
 import triton_cases
 import triton_corpus
-from triton_scheduled import choices, emitted, requested, tiled
+from triton_scheduled import choices, emitted, tiled
 
 from litz_codegen_triton.capabilities import SORTED_ROW
 from litz_codegen_triton.emit.kernel_source import KernelSource
@@ -76,29 +76,6 @@ def test_multiplication_and_addition_are_rounded_each_where_no_float_is_summed(t
     assert emitted(CASES["softmax"].kernel).contract, (
         "sums of floats differ from eager's in the last place anyway"
     )
-
-
-ERF = """
-kernel errors(in %p0: f32, out %p1: f32) {
-  outer [i0: 4096]
-  phase [] {
-    %p1[i0] = erf(%p0[i0]);
-  }
-}
-"""
-
-
-def test_the_error_function_has_the_coefficients_of_libdevice_and_no_branch(tmp_path: Path) -> None:
-    source = emitted(requested(parse_kernel(ERF)))
-    assert "erf = litz_erf(p0)" in source.text
-    library = replace(source, text=source.text.replace("erf = litz_erf(p0)", "erf = tl.erf(p0)"))
-    own, theirs = (
-        compile_source(each, "sm_90", tmp_path / str(k)).ptx for k, each in enumerate((source, library))
-    )
-    assert set(re.findall(r"\b0f[0-9A-F]{8}\b", own)) == set(re.findall(r"\b0f[0-9A-F]{8}\b", theirs))
-    operations = r"\b(?:fma|mul|sub|ex2)(?:\.\w+)*\.f32"
-    assert set(re.findall(operations, own)) == set(re.findall(operations, theirs))
-    assert "bra" not in re.findall(r"\b\w+\b", own)
 
 
 def test_a_transpose_goes_through_shared_memory(tmp_path: Path) -> None:

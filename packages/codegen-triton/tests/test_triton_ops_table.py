@@ -56,7 +56,6 @@ def test_rows_with_another_spelling_in_the_interpreter_are_known() -> None:
     }  # fmt: skip
     assert COMPILED_FUNCTIONS.keys() == {
         "litz_fmod", "litz_quotient", "litz_exp2_flushed", "litz_exp_flushed", "litz_reciprocal_of_normal", "litz_sort",
-        "litz_erf",
     }  # fmt: skip
     differing_pointers = [d for d in DTYPES if pointer_type(d, "compiled") != pointer_type(d, "interpreted")]
     assert differing_pointers == [bf16]

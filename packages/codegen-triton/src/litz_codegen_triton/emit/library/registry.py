@@ -63,7 +63,6 @@ COMPILED_FUNCTIONS: Mapping[str, str] = MappingProxyType(
         **arithmetic.COMPILED,
         **approximate.COMPILED,
         **order.COMPILED,
-        **special.COMPILED,
     }
 )
 """Sources of the compiled form that replace the function of the same name in ``FUNCTIONS``."""

@@ -1,12 +1,6 @@
-"""Special functions that neither Triton nor libdevice has: digamma and the Hurwitz zeta function, in ``float64``; and
-an error function without branches."""
+"""Special functions that neither Triton nor libdevice has: digamma and the Hurwitz zeta function, in ``float64``."""
 
 SOURCE = """
-@triton.jit
-def litz_erf(x):
-    return tl.erf(x)
-
-
 @triton.jit
 def litz_digamma(x):
     value = x.to(tl.float64)
@@ -83,38 +77,3 @@ def litz_zeta(x, q):
     value = tl.where((s < 1.0) | (below & (pole == 0) & (s != tl.floor(s))), float("nan"), value)
     return tl.where((s != s) | (start != start), s + start, value).to(x.dtype)
 """
-
-COMPILED = {
-    "litz_erf": """
-@triton.jit
-def litz_erf(x):
-    # libdevice's two polynomials, both computed: it branches, and moves every coefficient to a register first
-    return tl.inline_asm_elementwise(
-        "{ .reg .pred far; .reg .f32 size, square, a, b;"
-        "abs.ftz.f32 size, $1;"
-        "mul.rn.f32 square, $1, $1;"
-        "fma.rn.ftz.f32 a, square, 0f38B1E96A, 0fBA574D20;"
-        "fma.rn.ftz.f32 a, a, square, 0f3BAAD5EA;"
-        "fma.rn.ftz.f32 a, a, square, 0fBCDC1BE7;"
-        "fma.rn.ftz.f32 a, a, square, 0f3DE718AF;"
-        "fma.rn.ftz.f32 a, a, square, 0fBEC093AC;"
-        "fma.rn.ftz.f32 a, a, square, 0f3E0375D3;"
-        "fma.rn.ftz.f32 a, a, $1, $1;"
-        "fma.rn.ftz.f32 b, size, 0f3789CA3C, 0fB9F560B9;"
-        "fma.rn.ftz.f32 b, b, size, 0f3BAC840B;"
-        "fma.rn.ftz.f32 b, b, size, 0fBD0C8162;"
-        "fma.rn.ftz.f32 b, b, size, 0f3E1CF906;"
-        "fma.rn.ftz.f32 b, b, size, 0f3F6A937E;"
-        "fma.rn.ftz.f32 b, b, size, 0f3F20D842;"
-        "neg.f32 square, size;"
-        "fma.rn.ftz.f32 b, b, square, square;"
-        "ex2.approx.ftz.f32 b, b;"
-        "sub.rn.f32 b, 0f3F800000, b;"
-        "copysign.f32 b, $1, b;"
-        "setp.ge.f32 far, size, 0f3F8060FE;"
-        "selp.f32 $0, b, a, far; }"
-        , "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1,
-    )
-""".strip(),
-}
-"""Functions with another source in the compiled form, for NVIDIA GPUs."""

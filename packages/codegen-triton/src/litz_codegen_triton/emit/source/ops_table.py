@@ -167,7 +167,7 @@ _TABLE: dict[str, _Rows] = {
     "asinh": _device("asinh"),
     "acosh": _device("acosh"),
     "atanh": _device("atanh"),
-    "erf": {"f64": Spelling("tl.erf({0})", typed=True), "": Spelling("litz_erf({0})")},
+    "erf": _all("tl.erf({0})", typed=True),
     "erfc": _device("erfc"),
     "erfinv": _device("erfinv"),
     "lgamma": _device("lgamma"),
