@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,12 @@ def found_by(program: str, seconds: float) -> Callable[..., Mapping[str, dict[st
         return lines_by_case(program, str(sources), seconds=seconds)
 
     return found
+
+
+def assert_form(case: Any, seen: Mapping[str, Any]) -> None:
+    """Assert that a function's plan has the calls, the kernels and the matmuls among them that its case says."""
+    assert Counter(seen["calls"]) == Counter(case.calls)
+    assert (seen["dot_kernels"], seen["kernels"]) == (case.dot_kernels, case.kernels)
 
 
 def sources_of(folder: Path, case: str, count: int) -> Iterator[KernelSource]:
