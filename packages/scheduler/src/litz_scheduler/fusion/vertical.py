@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from litz_ir.fused import Reason
-from litz_ir.loops import Operation, Scan
-from litz_ir.symbols import SymbolTable
+from litz_ir.loops import Operation, Pointwise, Scan
+from litz_ir.scalar import nested_reductions
+from litz_ir.symbols import SymbolTable, product
 from litz_ir.target import Capabilities
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import estimate, points
@@ -86,7 +87,7 @@ def try_fuse(
         return reasons.REFUSE_SIZE
     reason = reasons.REFUSE_DOMAIN
     for alignment in alignments(candidate, operation, chunks=limits.chunks):
-        if _starves(candidate, alignment, symbols, limits):
+        if _starves(candidate, operation, alignment, symbols, limits):
             reason = reasons.REFUSE_PARALLEL
             continue
         members = realign(candidate, alignment, symbols)
@@ -136,13 +137,22 @@ def _scratch_bytes(members: Sequence[ScheduledNode], alignment: Alignment, symbo
 
 
 def _starves(
-    candidate: FusionCandidate, alignment: Alignment, symbols: SymbolTable, limits: FusionLimits
+    candidate: FusionCandidate,
+    operation: Fusible,
+    alignment: Alignment,
+    symbols: SymbolTable,
+    limits: FusionLimits,
 ) -> bool:
     """Return True when fusion would leave too few outer points to keep the device busy.
 
     A row of at most ``max_row`` elements is exempt: a thread block processes it faster than another kernel is
-    launched.
+    launched. A thread block of a loop that sums its rows has whole rows: with no more outer points than a row has,
+    it would be the only one.
     """
     before = estimate(points(candidate.outer), symbols)
     after = estimate(points(alignment.outer), symbols)
+    if limits.max_row and alignment.inner and isinstance(operation, Pointwise):
+        rows = [each.axes for each in nested_reductions(*operation.bodies)]
+        if any(after <= estimate(product(size for _, size in axes), symbols) for axes in rows):
+            return True
     return after < before and after < limits.points and before > limits.max_row * max(after, 1)

@@ -16,11 +16,16 @@ from litz_ir.fused import Decision
 from litz_ir.loops import Axis, LoopGraph, NamedCombiner, Operation, Pointwise, Reduction
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, NestedReduction, loads, nested_reductions, substitute_expr, transform
-from litz_ir.symbols import Size, add, free_symbols, mul, symbol
+from litz_ir.symbols import Size, add, mul, symbol
 from litz_ir.target import Capabilities
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost_model import CTAS_PER_SM
-from litz_scheduler.analysis.graph_facts import output_names, overwritten_names, readers_by_value
+from litz_scheduler.analysis.graph_facts import (
+    output_names,
+    overwritten_names,
+    readers_by_value,
+    reads_rows,
+)
 from litz_scheduler.analysis.iteration_space import divided, space_of
 from litz_scheduler.reductions.split_reduction import Division, in_two_steps
 
@@ -163,7 +168,7 @@ class _Finder:
             for value in operation.results
         }
         self._returned_or_overwritten = output_names(graph) | overwritten_names(graph)
-        self._types = {name: value.type for name, value in graph.values().items()}
+        self._values = graph.values()
 
     def matrices(self) -> Iterator[_Matrix]:
         """Yield the matrices that one kernel computes with their sums over rows and columns."""
@@ -239,6 +244,8 @@ class _Finder:
         own = {value.name for each in matrix.elements for value in each.results}
         computing = (*matrix.sums.values(), *matrix.elements)
         inside = self._inside(computing, sizes)
+        if any(self._sums_rows(name, matrix) for each in (*computing, *inside) for name in each.reads):
+            return None
         read = {name for each in (*computing, *inside) for name in each.reads if self._is_whole(name, matrix)}
         start = self._position[matrix.name]
         needed = {name for each in matrix.elements for name in each.reads} - own
@@ -266,9 +273,22 @@ class _Finder:
 
     def _is_whole(self, name: str, matrix: _Matrix) -> bool:
         """Return whether a value has an element for each of the matrix."""
-        shape = self._types[name].shape
+        shape = self._values[name].type.shape
         static = [size for size in shape if isinstance(size, int)]
         return len(static) == len(shape) and prod(static) == matrix.rows * matrix.length
+
+    def _sums_rows(self, name: str, matrix: _Matrix) -> bool:
+        """Return whether a value is a sum over rows as long as the matrix's that none of its loops computes.
+
+        The kernel of that sum has one row a thread block, and all loops over the same rows are fused into it.
+        """
+        producer = self._producer(name)
+        if name in matrix.sums or not isinstance(producer, Reduction):
+            return False
+        space = space_of(producer)
+        outer = [axis.size for axis in space.outer if isinstance(axis.size, int)]
+        known = len(outer) == len(space.outer) and prod(outer) == matrix.rows
+        return known and [axis.size for axis in space.inner] == [matrix.length]
 
     def _sums_columns(self, operation: Reduction, matrix: _Matrix) -> bool:
         """Return whether a sum runs over the columns of the matrix; one over the rows of a square matrix does not."""
@@ -276,7 +296,8 @@ class _Finder:
         if operation.name in matrix.sums or len(space.outer) != 1:
             return False
         whole = [load for load in loads(*operation.bodies) if self._is_whole(load.buffer, matrix)]
-        if not all(space.outer[0].name in free_symbols(load.index[-1]) for load in whole):
+        axes = (*space.inner, *space.outer)
+        if not reads_rows(whole, axes, self._values, self._graph.symbols):
             return False
         static = [axis.size for axis in space.inner if isinstance(axis.size, int)]
         return (
@@ -288,7 +309,7 @@ class _Finder:
     def _pays(self, columns: Sequence[Reduction], matrix: _Matrix) -> bool:
         """Return whether what columns need not read again is much more than the sums of all chunks."""
         read = {name for each in columns for name in each.reads if self._is_whole(name, matrix)}
-        saved = matrix.rows * sum(self._types[name].dtype.itemsize for name in read)
+        saved = matrix.rows * sum(self._values[name].type.dtype.itemsize for name in read)
         stored = matrix.chunks * len(columns) * f32.itemsize
         return saved >= _LEAST_GAIN * stored
 
