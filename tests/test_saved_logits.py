@@ -3,82 +3,24 @@ their gradient alone."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from scheduled_for_gpu import ScheduledForGpu
 from torch import Tensor, nn
-from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
-from torch.fx import GraphModule
 
-from litz.capture.donated import saved_alone
-from litz.capture.layouts import expect, report_strides, saved_in_any_layout
 from litz_codegen_triton.capabilities import chip_model
 from litz_codegen_triton.dtypes import SUPPORTED
 from litz_ir.device import CPU
-from litz_ir.host import Executor
-from litz_ir.passes import PassContext
-from litz_ir.plan import Plan
 from litz_ir.target import Capabilities
-from litz_lowering import correct_metadata, decompositions, lower, partition
-from litz_scheduler import schedule
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "tests"))
-from lowering_check import AtenTable, to_array, to_tensor
 
 # Matrix units that are slow make small matmuls worth padding.
 MODEL = replace(chip_model("sm_90"), matrix_rate=10**9)
 MACHINE = Capabilities("sm_90", CPU, MODEL, atomics=SUPPORTED, max_tile_elements=32768)
 CLASSES, WIDTH = 37, 24
-
-
-class Backend:
-    """A backend whose graphs are scheduled for a GPU and run by the reference interpreter."""
-
-    def __init__(self) -> None:
-        self.plans: dict[str, Plan] = {}
-        self._any_layout: frozenset[str] = frozenset()
-        self._donated: frozenset[str] = frozenset()
-
-    def __call__(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        """Return the call of a captured graph."""
-        forward, backward = (partial(self._compiled, kind) for kind in ("forward", "backward"))
-        table = dict(decompositions(recomputed=True))
-        how: dict[str, Any] = {"fw_compiler": forward, "bw_compiler": backward, "decompositions": table}
-        made: Callable[..., Any] = aot_module_simplified(gm, inputs, partition_fn=self._divided, **how)
-        return made
-
-    def _divided(
-        self, joint: GraphModule, inputs: Sequence[Any], **options: Any
-    ) -> tuple[GraphModule, GraphModule]:
-        forward, backward = partition(joint, inputs, **options)
-        self._any_layout = saved_in_any_layout(forward, backward, options["num_fwd_outputs"])
-        return forward, backward
-
-    def _compiled(self, kind: str, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        correct_metadata(gm)
-        if kind == "backward":
-            expect(gm, inputs)
-            lowered = lower(gm, name=kind, donated=self._donated)
-        else:
-            lowered = lower(gm, name=kind, saved=self._any_layout)
-        plan = self.plans[kind] = schedule(lowered.graph, PassContext({CPU: MACHINE}))
-        if kind == "forward":
-            report_strides(gm, plan)
-            self._donated = saved_alone(gm, plan)
-
-        def run(*args: Any) -> list[Any]:
-            given = [to_array(each) if isinstance(each, Tensor) else each for each in args]
-            found = Executor(plan, externs=AtenTable()).run(given)
-            return [to_tensor(each) for each in found]
-
-        return make_boxed_func(run)
 
 
 class Head(nn.Module):
@@ -104,7 +46,7 @@ def _step(call: Callable[..., Tensor], model: nn.Module, *args: Tensor) -> list[
 def test_the_gradient_of_padded_logits_takes_their_memory(bias: bool) -> None:
     torch.manual_seed(0)
     torch._dynamo.reset()
-    model, backend = Head(bias).bfloat16(), Backend()
+    model, backend = Head(bias).bfloat16(), ScheduledForGpu(MACHINE)
     x, labels = torch.randn(4, 8, WIDTH).bfloat16(), torch.randint(0, CLASSES, (4, 8))
     labels[0, :3] = -100
     found = _step(torch.compile(model, backend=backend), model, x, labels)

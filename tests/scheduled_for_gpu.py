@@ -1,0 +1,72 @@
+"""Training steps whose graphs are scheduled for a GPU that is not there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
+from torch.fx import GraphModule
+
+from litz.capture.donated import saved_alone
+from litz.capture.layouts import expect, report_strides, saved_in_any_layout
+from litz_ir.device import CPU
+from litz_ir.host import Executor
+from litz_ir.passes import PassContext
+from litz_ir.plan import Plan
+from litz_ir.target import Capabilities
+from litz_lowering import correct_metadata, decompositions, lower, partition
+from litz_scheduler import schedule
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "tests"))
+from lowering_check import AtenTable, to_array, to_tensor
+
+
+class ScheduledForGpu:
+    """A backend whose graphs are scheduled for a GPU and run by the reference interpreter, or by eager."""
+
+    def __init__(self, machine: Capabilities, *, interpreted: bool = True) -> None:
+        self._machine, self._interpreted = machine, interpreted
+        self.plans: dict[str, Plan] = {}
+        self._any_layout: frozenset[str] = frozenset()
+        self._donated: frozenset[str] = frozenset()
+
+    def __call__(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Return the call of a captured graph."""
+        forward, backward = (partial(self._compiled, kind) for kind in ("forward", "backward"))
+        table = dict(decompositions(recomputed=True))
+        how: dict[str, Any] = {"fw_compiler": forward, "bw_compiler": backward, "decompositions": table}
+        made: Callable[..., Any] = aot_module_simplified(gm, inputs, partition_fn=self._divided, **how)
+        return made
+
+    def _divided(
+        self, joint: GraphModule, inputs: Sequence[Any], **options: Any
+    ) -> tuple[GraphModule, GraphModule]:
+        forward, backward = partition(joint, inputs, **options)
+        self._any_layout = saved_in_any_layout(forward, backward, options["num_fwd_outputs"])
+        return forward, backward
+
+    def _compiled(self, kind: str, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        correct_metadata(gm)
+        if kind == "backward":
+            expect(gm, inputs)
+            lowered = lower(gm, name=kind, donated=self._donated)
+        else:
+            lowered = lower(gm, name=kind, saved=self._any_layout)
+        plan = self.plans[kind] = schedule(lowered.graph, PassContext({CPU: self._machine}))
+        if kind == "forward":
+            report_strides(gm, plan)
+            self._donated = saved_alone(gm, plan)
+        if not self._interpreted:
+            return make_boxed_func(gm.forward)
+
+        def run(*args: Any) -> list[Any]:
+            given = [to_array(each) if isinstance(each, Tensor) else each for each in args]
+            found = Executor(plan, externs=AtenTable()).run(given)
+            return [to_tensor(each) for each in found]
+
+        return make_boxed_func(run)
