@@ -104,7 +104,7 @@ def on_the_host(call: Callable[[], Any], seconds: float) -> float:
     return sorted(samples)[len(samples) // 2]
 
 
-def between_events(call: Callable[[], Any], rounds: int = 15, calls: int = 5) -> float:
+def between_events(call: Callable[[], Any], rounds: int = 11, calls: int = 30) -> float:
     """Return the median, over rounds, of the device's seconds for one of several calls."""
     for _ in range(3):
         call()
