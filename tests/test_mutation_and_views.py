@@ -998,3 +998,31 @@ def test_results_of_training_alone_are_no_views_when_they_are_made(monkeypatch: 
     result.mul_(2)
     result.sum().backward()
     assert x.grad is not None and bool((x.grad == 2).all())
+
+
+@pytest.mark.parametrize("rows", [256, 1])
+def test_a_result_over_that_of_a_matmul_is_the_callers_alone(rows: int) -> None:
+    def program(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        made = torch.tanh((x @ w).view(rows, 2, 256))
+        return made, made.transpose(0, 1)
+
+    def alone(x: Tensor, w: Tensor) -> Tensor:
+        return torch.tanh((x @ w).view(rows, 2, 256))
+
+    x, w = torch.randn(rows, 1024), torch.randn(1024, 512) / 32
+    compiled, single = (torch.compile(each, backend="litz") for each in (program, alone))
+    with torch.no_grad():
+        once, (made, seen), wanted = single(x, w), compiled(x, w), alone(x, w)
+        assert not once._is_view() and not made._is_view()
+        assert seen._base is made and seen.data_ptr() == made.data_ptr()
+        assert once.stride() == made.stride() == wanted.stride()
+        assert once.untyped_storage().nbytes() == once.numel() * 4
+        again = single(x, w)
+        again.zero_()
+        torch.testing.assert_close((once, made, seen), (wanted, wanted, wanted.transpose(0, 1)))
+    with torch.inference_mode():
+        torch.testing.assert_close(single(x, w), wanted)
+    w.requires_grad_()
+    made, seen = compiled(x, w)
+    made.sum().backward()
+    torch.testing.assert_close(made.detach(), wanted)

@@ -186,7 +186,6 @@ def test_an_output_reuses_memory_of_exactly_its_size() -> None:
     second = b.op("add", matmul, first)
     graph = b.build(second)
     plan = plan_of(graph)
-    # The matmul's result is free too, but the output must not be a view of what a routine returned.
     assert storage_of(plan, second) == storage_of(plan, first)
     assert not any(isinstance(step, Free) and step.name == storage_of(plan, second) for step in plan.steps)
     assert_same(graph, plan)
@@ -302,6 +301,35 @@ def test_a_kernel_reuses_a_routine_s_result_in_place() -> None:
     assert freed == ["o"], "freed after the last reader of the value that reuses it"
     last = next(k for k, step in enumerate(plan.steps) if isinstance(step, Free))
     assert all("r" not in touched_by(step) for step in plan.steps[last:])
+
+
+def capped(outputs: str, columns: int = 10, read: str = "%o[i0 * 3 + i1, i2]") -> Plan:
+    """The plan of a matmul whose result, in another shape, is capped and returned."""
+    graph = parse_graph(
+        f"""
+graph capped(%x: f32[12, 6] fixed, %w: f32[6, 10] fixed) -> ({outputs}) {{
+  %o = contraction.matmul aten.mm.default(%x, %w) -> f32[12, 10] fixed flops 1440
+  %r = pointwise f32[i0: 4, i1: 3, i2: {columns}] fixed {{ tanh({read}) }}
+}}
+"""
+    )
+    plan = plan_of(graph, CPU_LIKE, SchedulerOptions(linear_flops=1))
+    check_liveness(plan)
+    assert_same(graph, plan)
+    return plan
+
+
+def test_an_output_takes_the_memory_of_a_routine_s_result() -> None:
+    plan = capped("%r")
+    assert dict(plan.buffers)["r"].base == "o" and not plan.storages
+    assert not any(isinstance(step, Free) for step in plan.steps), "it is the caller's"
+    assert plan.peak == 12 * 10 * 4
+
+
+def test_an_output_takes_no_routine_s_result_that_is_larger_or_read_otherwise() -> None:
+    for plan in (capped("%r, %o"), capped("%r", 9), capped("%r", 10, "%o[11 - i0 * 3 - i1, i2]")):
+        assert dict(plan.buffers)["r"].base is None
+        assert plan.peak > 12 * 10 * 4
 
 
 def test_a_routine_s_result_that_is_read_later_is_not_reused() -> None:

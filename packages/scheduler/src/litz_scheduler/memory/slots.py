@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from litz_ir.device import STORAGE_ALIGNMENT, Device
-from litz_ir.loops import Output, span
+from litz_ir.loops import ComplexRef, Output, span
 from litz_ir.plan import (
     CallStep,
     Kernel,
@@ -14,6 +14,7 @@ from litz_ir.plan import (
     Placement,
     RegionStep,
     Step,
+    alias_path,
     memory_root,
     new_results,
     touched_by,
@@ -151,6 +152,8 @@ class _Finder:
         self.by_shape: dict[int, dict[_SlotShape, list[str]]] = {}
         self.found = SlotRequests(dict(placements))
         self.escaping_roots = escaping(outputs, placements)
+        pairs = [output for output in outputs if isinstance(output, ComplexRef)]
+        self.complex_roots = escaping(tuple(pairs), placements)
         self.last = last_uses(steps, placements)
         self.last_used_at: dict[int, list[str]] = {}
         for name, position in self.last.items():
@@ -218,9 +221,7 @@ class _Finder:
         placement = self._placements[name]
         shape = (nbytes, placement.type.device, placement.type.dtype.itemsize)
         fits = self._suits_caller if escapes else self._is_free
-        fitting = [
-            other for other in self._last_used_by_shape(position).get(shape, ()) if fits(other, placement)
-        ]
+        fitting = [other for other in self._last_used_by_shape(position).get(shape, ()) if fits(other, name)]
         if not fitting:
             return None
         if step.kernel not in self.reuse_by_kernel:
@@ -246,24 +247,33 @@ class _Finder:
             self.by_shape[position] = found
         return self.by_shape[position]
 
-    def _is_free(self, other: str, _: Placement) -> bool:
+    def _is_free(self, other: str, name: str) -> bool:
         """Return True for memory that no other value reuses already."""
         return other not in self.taken and (other in self.slot_of or other in self.reusable)
 
-    def _suits_caller(self, other: str, result: Placement) -> bool:
-        """Return True for memory that may become the ``result`` that the caller receives.
+    def _suits_caller(self, other: str, name: str) -> bool:
+        """Return True for memory that may become the result ``name``, which the caller receives.
 
-        It has exactly the size of the result. A call's result is refused, since the caller would receive a view of
-        it, and so is a donated input of another type.
+        It has exactly the size of the result. Refused are a donated input of another type, and a call's result for a
+        complex tensor, which is allocated as one.
         """
-        if other in self.donated:
-            return other not in self.taken and self._placements[other].type == result.type
-        if other in self.taken or other not in self.slot_of or result.type.layout.offset != 0:
+        result = self._placements[name]
+        if other in self.taken:
             return False
-        return all(
-            placement_bytes(self._placements[value]) == placement_bytes(result)
-            for value in self.slot_of[other].values
-        )
+        if other in self.donated:
+            return self._placements[other].type == result.type
+        if result.type.layout.offset != 0:
+            return False
+        if other in self.slot_of:
+            users = self.slot_of[other].values
+        elif other in self.reusable and name not in self.complex_roots:
+            users = list(alias_path(other, self._placements))
+            if users[-1] in self.donated:
+                return False
+        else:
+            return False
+        nbytes = placement_bytes(result)
+        return all(placement_bytes(self._placements[value]) == nbytes for value in users)
 
     def _mark_host_visible(self) -> None:
         """Mark the slots that steps other than launches access."""

@@ -14,7 +14,7 @@ from litz.host.torch_types import COMPLEX_DTYPES, TORCH_DTYPES
 from litz_ir.device import Device
 from litz_ir.errors import CodegenError
 from litz_ir.loops import ComplexRef, Ref, TensorType, Value
-from litz_ir.plan import Placement, Plan, Storage
+from litz_ir.plan import Launch, Placement, Plan, Storage, memory_root, new_results, written_by
 from litz_ir.symbols import Size, add, floordiv, mul
 
 _ALLOCATORS = MappingProxyType({"cpu": "empty", GPU: "empty_cuda"})
@@ -39,6 +39,8 @@ class TensorVariables:
         self._called: set[str] = set()
         self._returned = {output.name for output in plan.outputs if isinstance(output, ComplexRef)}
         self._shown = {output.name for output in plan.outputs if isinstance(output, Ref)}
+        self._over_calls = _written_over_calls(plan) & self._shown
+        self._shown -= self._over_calls  # eager's results of these operators are no views
         if training:
             self._shown &= self._related(plan)
         self._owners = self._find_owners(plan)
@@ -136,7 +138,10 @@ class TensorVariables:
             shown = name in self._shown
             base = placement.base if shown else self._nearest(placement.base, placement.type)
             under = self.placements[base]
-            if placement.type == under.type or (not shown and _is_same_tensor(placement.type, under.type)):
+            exact = name not in self._over_calls or 1 not in placement.type.shape
+            if exact and (
+                placement.type == under.type or (not shown and _is_same_tensor(placement.type, under.type))
+            ):
                 return self.tensor(base)
             if under.storage is not None and base not in self._made and placement.type.layout.offset == 0:
                 self._lines.append(code("{} = {}", found, self._over(name, under, placement.type)))
@@ -244,6 +249,14 @@ class TensorVariables:
         if location.owner in self._called or type_.layout.offset == 0:
             return first
         return code("{} - ({})", first, self._names.term(mul(type_.layout.offset, type_.dtype.itemsize)))
+
+
+def _written_over_calls(plan: Plan) -> set[str]:
+    """Return the values that kernels write in place to the result of a call."""
+    placements, kernels = dict(plan.buffers), {kernel.name: kernel for kernel in plan.kernels}
+    made = {name for step in plan.steps for name in new_results(step)}
+    written = {name for step in plan.steps if isinstance(step, Launch) for name in written_by(step, kernels)}
+    return {name for name in written if name not in made and memory_root(name, placements) in made}
 
 
 def _is_same_tensor(a: TensorType, b: TensorType) -> bool:
