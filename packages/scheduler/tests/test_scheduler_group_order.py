@@ -115,6 +115,21 @@ def test_a_block_that_allocates_memory_waits_for_the_end_of_the_peak() -> None:
     ), "it holds nothing"
 
 
+def test_a_block_waits_whose_arguments_the_peak_reads_too() -> None:
+    """The gradient of a weight waits for that of an input, for which the weight is copied."""
+    free = frozenset[int]()
+    touched = [{"g"}, {"g", "x", "dw"}, {"w"}, {"g", "w", "dx"}, {"dx"}, {"dw", "f"}]
+    needs = [free, *map(frozenset, ({0}, (), {0, 2}, {3}, {1}))]
+    blocks = [WorkBlock(need, frozenset(names)) for need, names in zip(needs, touched, strict=True)]
+    sizes = {"g": 50, "x": 9, "dw": 30, "w": 30, "dx": 9, "f": 60}
+    given = {"sizes": sizes, "escapes": frozenset({"f", "dx"}), "donated": frozenset({"x"})}
+    assert deferred(blocks, range(6), Peak(3, 3, 4), **given) == (0, 2, 3, 1, 4, 5)
+    touched[2].add("x")
+    blocks[2] = replace(blocks[2], touches=frozenset(touched[2]))
+    sizes["x"] = 31
+    assert deferred(blocks, range(6), Peak(3, 3, 4), **given) is None, "its argument is freed before the peak"
+
+
 def fused_of(graph: LoopGraph) -> FusedGraph:
     """The fused graph of a graph without control flow, just before it becomes a plan."""
     seen: list[FusedGraph] = []

@@ -83,7 +83,10 @@ def deferred(
     for position in range(min(peak.last, len(order) - 1), max(-1, peak.first - 1 - _NEAR), -1):
         names = blocks[order[position]].touches & sizes.keys()
         taken = sum(sizes[name] for name in names - donated if first[name] == position)
-        freed = sum(sizes[name] for name in names - escapes if last[name] <= peak.last)
+        # What other blocks of the peak read is allocated there in any order.
+        freed = sum(
+            sizes[name] for name in names - escapes if last[name] < peak.first or last[name] == position
+        )
         if taken <= freed:
             continue
         moved, reader = {order[position]}, peak.after
