@@ -20,6 +20,7 @@ from torch.fx import Graph, GraphModule, Node
 from litz_ir.passes import Pass, PassContext, Pipeline
 from litz_lowering.higher_order.flex_attention import forget_lists
 from litz_lowering.pool_indices import narrow_pool_indices
+from litz_lowering.weight_casts import repeat_weight_casts
 
 _NOT_PURE = ("aten.empty", "aten.new_empty", "aten._local_scalar_dense")
 """Operators whose results do not follow from their arguments: uninitialised memory and values of tensors."""
@@ -80,6 +81,19 @@ class MergeEqual:
 
 
 @dataclass(frozen=True, slots=True)
+class RepeatWeightCasts:
+    """Cast weights again in backwards on GPUs that pad them."""
+
+    name: str = "joint.repeat_weight_casts"
+    ulp: int = 0
+
+    def apply(self, data: JointGraph, context: PassContext) -> JointGraph:
+        """Edit the graph in place."""
+        repeat_weight_casts(data.module.graph, data.options.get("static_lifetime_input_indices") or ())
+        return data
+
+
+@dataclass(frozen=True, slots=True)
 class Rewrite:
     """Apply a function of the caller, which changes the graph."""
 
@@ -111,7 +125,8 @@ def joint_passes(
 ) -> tuple[Pass[Any, Any], ...]:
     """Passes that divide a joint graph, in order, with a ``rewrite`` before it is cut."""
     own = () if rewrite is None else (Rewrite(rewrite),)
-    return (ForgetLists(), NarrowPoolIndices(), MergeEqual(), *own, MinCut())
+    # Equal casts would be merged.
+    return (ForgetLists(), NarrowPoolIndices(), MergeEqual(), *own, RepeatWeightCasts(), MinCut())
 
 
 def partition(
