@@ -19,6 +19,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from litz_ir.passes import Pass, PassContext, Pipeline
 from litz_lowering.higher_order.flex_attention import forget_lists
+from litz_lowering.joint_copies import remove_copies
 from litz_lowering.pool_indices import narrow_pool_indices
 from litz_lowering.weight_casts import repeat_weight_casts
 
@@ -81,6 +82,19 @@ class MergeEqual:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoveCopies:
+    """Remove copies of equal values."""
+
+    name: str = "joint.remove_copies"
+    ulp: int = 0
+
+    def apply(self, data: JointGraph, context: PassContext) -> JointGraph:
+        """Edit the graph in place."""
+        remove_copies(data.module.graph)
+        return data
+
+
+@dataclass(frozen=True, slots=True)
 class RepeatWeightCasts:
     """Cast weights again in backwards on GPUs that pad them."""
 
@@ -126,7 +140,9 @@ def joint_passes(
     """Passes that divide a joint graph, in order, with a ``rewrite`` before it is cut."""
     own = () if rewrite is None else (Rewrite(rewrite),)
     # Equal casts would be merged.
-    return (ForgetLists(), NarrowPoolIndices(), MergeEqual(), *own, RepeatWeightCasts(), MinCut())
+    return (
+        ForgetLists(), NarrowPoolIndices(), MergeEqual(), RemoveCopies(), *own, RepeatWeightCasts(), MinCut()
+    )  # fmt: skip
 
 
 def partition(

@@ -39,8 +39,8 @@ class TensorVariables:
         self._called: set[str] = set()
         self._returned = {output.name for output in plan.outputs if isinstance(output, ComplexRef)}
         self._shown = {output.name for output in plan.outputs if isinstance(output, Ref)}
-        self._over_calls = _written_over_calls(plan) & self._shown
-        self._shown -= self._over_calls  # eager's results of these operators are no views
+        self._reusing = _reusing_calls(plan) & self._shown
+        self._shown -= self._reusing  # eager's results of these operators are no views
         if training:
             self._shown &= self._related(plan)
         self._owners = self._find_owners(plan)
@@ -138,7 +138,7 @@ class TensorVariables:
             shown = name in self._shown
             base = placement.base if shown else self._nearest(placement.base, placement.type)
             under = self.placements[base]
-            exact = name not in self._over_calls or 1 not in placement.type.shape
+            exact = name not in self._reusing or 1 not in placement.type.shape
             if exact and (
                 placement.type == under.type or (not shown and _is_same_tensor(placement.type, under.type))
             ):
@@ -251,7 +251,7 @@ class TensorVariables:
         return code("{} - ({})", first, self._names.term(mul(type_.layout.offset, type_.dtype.itemsize)))
 
 
-def _written_over_calls(plan: Plan) -> set[str]:
+def _reusing_calls(plan: Plan) -> set[str]:
     """Return the values that kernels write in place to the result of a call."""
     placements, kernels = dict(plan.buffers), {kernel.name: kernel for kernel in plan.kernels}
     made = {name for step in plan.steps for name in new_results(step)}

@@ -1,0 +1,80 @@
+"""Copies of equal values in joint graphs: clones, and casts to a wider dtype and back."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+_CLONE = torch.ops.aten.clone.default
+_CAST = torch.ops.aten._to_copy.default
+_WIDER = {
+    torch.bfloat16: (torch.float32, torch.float64),
+    torch.float16: (torch.float32, torch.float64),
+    torch.float32: (torch.float64,),
+}
+"""The dtypes that hold every value of a dtype."""
+
+
+def remove_copies(graph: Graph) -> None:
+    """Replace copies by what they copy, where both have the same strides.
+
+    The partitioner would save the same values twice: for a matmul what a dropout of nothing returns, which is a clone,
+    and what it reads for the gradient of an activation. What shares memory with an input, a result or an argument that
+    an operator may write to stays, since a copy has memory of its own. The graph is edited in place.
+    """
+    shared: set[int | None] = set()
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            shared.add(_storage(node))
+        elif node.op == "output" or _may_write(node):
+            shared.update(_storage(each) for each in node.all_input_nodes)
+    for node in list(graph.nodes):
+        source = _copied(node)
+        if source is not None and shared.isdisjoint((_storage(node), _storage(source))):
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
+
+
+def _copied(node: Node) -> Node | None:
+    """Return the value of a node's own dtype and strides that it copies; ``None`` for other nodes."""
+    source = node.args[0] if node.target in (_CLONE, _CAST) else None
+    if node.target == _CAST and isinstance(source, Node):
+        wide, source = source, source.args[0] if source.target == _CAST else None
+        if not isinstance(source, Node) or not _holds(wide, source):
+            return None
+    if not isinstance(source, Node) or "recompute" in node.meta or "recompute" in source.meta:
+        return None  # a checkpoint says which of both is saved
+    given, found = source.meta.get("val"), node.meta.get("val")
+    if not isinstance(given, Tensor) or not isinstance(found, Tensor):
+        return None
+    if given.dtype != found.dtype or given.device != found.device or given.layout != found.layout:
+        return None
+    strides = zip(given.stride(), found.stride(), strict=True)
+    return source if all(statically_known_true(a == b) for a, b in strides) else None
+
+
+def _holds(wide: Node, source: Node) -> bool:
+    """Report whether a cast has every value of its source."""
+    given, found = source.meta.get("val"), wide.meta.get("val")
+    if not isinstance(given, Tensor) or not isinstance(found, Tensor) or given.device != found.device:
+        return False
+    return found.dtype in _WIDER.get(given.dtype, ())
+
+
+def _may_write(node: Node) -> bool:
+    """Report whether an operator may write to its arguments."""
+    schema = getattr(node.target, "_schema", None)
+    return isinstance(node.target, torch._ops.HigherOrderOperator) or (
+        schema is not None and bool(schema.is_mutable)
+    )
+
+
+def _storage(node: Node) -> int | None:
+    """Return the identity of the storage of a node's tensor; ``None`` where there is none."""
+    value = node.meta.get("val")
+    try:
+        return int(value.untyped_storage()._cdata) if isinstance(value, Tensor) else None
+    except NotImplementedError:
+        return None
