@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from launched_on_cpu import HostDriver, LaunchedCpu, stand_in
 from torch.testing import assert_close
 
 import litz
+from litz import loading, pipeline
 from litz.cache import libraries
 from litz.capture import aot
 from litz.compilation import compilation
@@ -143,6 +145,31 @@ def test_it_is_built_once_and_found_in_the_cache(monkeypatch: pytest.MonkeyPatch
     assert first.of(target, config) == found
     assert libraries.Launchers().of(target, config) == found
     assert libraries.Launchers().of(CpuTarget(), config) is None
+
+
+def test_it_is_built_while_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, threads = NativelyLaunchedCpu(), []
+
+    def build(unit: SourceUnit, folder: Path) -> Path:
+        if unit.language == native.LANGUAGE:
+            threads.append(threading.current_thread())
+        return NativelyLaunchedCpu.build(made, unit, folder)
+
+    stand_in(monkeypatch)
+    monkeypatch.setattr(made, "build", build)
+    fresh = libraries.Launchers()
+    for module in (pipeline, loading):
+        monkeypatch.setattr(module, "launchers", fresh)
+    for module in (compilation, aot):
+        monkeypatch.setattr(module, "targets_for", lambda *_: TargetSet({"cpu": made}))
+    x = torch.randn(24, 24)
+    for count in (1, 2):
+        torch._dynamo.reset()
+        with litz.config.patch(compile_threads=count, cache=False):
+            assert_close(torch.compile(torch.add, backend="litz")(x, count), x + count)
+        fresh.__init__()  # type: ignore[misc]  # nothing is found again
+    alone, beside = threads
+    assert alone is threading.main_thread() is not beside
 
 
 def test_without_a_compiler_there_is_none(caplog: pytest.LogCaptureFixture) -> None:

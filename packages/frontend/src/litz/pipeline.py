@@ -20,7 +20,7 @@ import litz_lowering
 import litz_scheduler
 from litz.artifact import Artifact, AtenFallback
 from litz.cache.artifacts import ArtifactCache
-from litz.cache.libraries import expected_libraries, libraries_of
+from litz.cache.libraries import expected_libraries, launchers, libraries_of
 from litz.debug import NO_INSTRUMENTS, Instruments, hooks_for
 from litz.host.emit.frozen_copies import has_frozen_copies
 from litz.host.runtime.externs import NO_ROUTINES
@@ -175,9 +175,13 @@ class Stages:
         return self.load(artifact, lowered.constants, lowered.routines, better)
 
     def prepare(self) -> None:
-        """Start the compiler processes that targets have, unless the options allow one unit at a time."""
+        """Start the compiler processes that targets have, and to build what launches their kernels, unless the options
+        allow one unit at a time."""
         with stage("target"):
             self.parallel_units = self.targets.prepare(self.config.compile_threads) or self.parallel_units
+        if self.parallel_units > 1 and self.instruments.loads:
+            # Loading needs it, and the compiler that builds it has a core of its own until then.
+            launchers.prepare(self.targets.by_kind.values(), self.config)
 
     def lower(self, forced: frozenset[str]) -> LoweredGraph:
         """Lower the FX graph to a loop graph, with the nodes ``forced`` to run as ATen."""

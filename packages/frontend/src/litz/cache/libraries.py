@@ -79,6 +79,12 @@ class Launchers:
         self._found: dict[object, Found | None] = {}
         self._caches: list[object] = []  # a cache without a folder deletes its binaries with itself
 
+    def prepare(self, targets: Iterable[Target], config: Config) -> None:
+        """Begin to look for the libraries of targets, or to build them, in threads of their own."""
+        for target in targets:
+            if isinstance(target, LaunchingTarget):
+                threading.Thread(target=self.of, args=(target, config)).start()
+
     def of(self, target: Target, config: Config) -> Found | None:
         """Return the library of a target, from the cache or built now; ``None`` where it has none or none is built."""
         if not isinstance(target, LaunchingTarget):

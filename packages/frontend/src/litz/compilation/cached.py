@@ -87,7 +87,11 @@ class CachedGraph:
         if not matmul_key:
             return CacheLookup("", None, generated)
         donated = stages.captured.donated
-        key = stages.key = attempt("cache", lambda: self.key(donated, stages.demoted), "", instead)
+        if donated or stages.demoted or stages.generated:
+            stages.key = attempt("cache", lambda: self.key(donated, stages.demoted), "", instead)
+        else:
+            stages.key = matmul_key
+        key = stages.key
         if stages.instruments.anew:
             return CacheLookup(matmul_key, None, generated)
         read = partial(stages.timed, "cache", lambda: cache.read(key, stages.targets, stages.captured.gm))
