@@ -167,9 +167,9 @@ def test_it_is_built_while_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch)
         torch._dynamo.reset()
         with litz.config.patch(compile_threads=count, cache=False):
             assert_close(torch.compile(torch.add, backend="litz")(x, count), x + count)
-        fresh.__init__()  # type: ignore[misc]  # nothing is found again
-    alone, beside = threads
-    assert alone is threading.main_thread() is not beside
+        fresh.__init__()  # type: ignore[misc]  # it is built anew
+    alone, parallel = threads
+    assert alone is threading.main_thread() is not parallel
 
 
 def test_without_a_compiler_there_is_none(caplog: pytest.LogCaptureFixture) -> None:
