@@ -90,8 +90,17 @@ def sums() -> Iterator[Case]:
 
 
 def rows_and_columns() -> Iterator[Case]:
-    """Yield sums over rows and columns of chunks of rows, in loops that load the next tile first, or have one tile."""
-    for dtype, block in ((f32, 2), (bf16, 2), (f32, 8)):
+    """Yield sums over rows and columns of chunks of rows, in loops that load the next tile first, or have one tile, and
+    in clusters that divide the rows into equal or unequal parts."""
+    for dtype, block, part in (
+        (f32, 2, 64),
+        (bf16, 2, 64),
+        (f32, 8, 64),
+        (f32, 1, 8),
+        (bf16, 1, 16),
+        (f32, 1, 32),
+    ):
+        clusters = -(-40 // part)
         row = mul(add(mul(I0, 6), R0), 40)
         x, w = load("x", (add(row, I1),), dtype), cast(load("w", (I1,), f32), f32)
         x = cast(x, f32) if dtype != f32 else x
@@ -100,10 +109,12 @@ def rows_and_columns() -> Iterator[Case]:
         )
         total = NestedReduction((("e0", 40),), op("mul", own, load("w", (E0,), f32)))
         scale = load("s", (add(mul(I0, 6), R0),), f32)
-        element = op("mul", op("sub", op("mul", x, w), total), scale)
+        squares = NestedReduction((("e0", 40),), op("mul", own, own))
+        element = op("add", op("mul", op("sub", op("mul", x, w), total), scale), squares)
+        suffix = f"_in_cluster_of_{clusters}" if clusters > 1 else ""
         yield Case(
             kernel(
-                f"rows_and_columns_{dtype}_{block}",
+                f"rows_and_columns_{dtype}_{block}{suffix}",
                 [
                     ("x", dtype, "in"),
                     ("w", f32, "in"),
@@ -120,7 +131,9 @@ def rows_and_columns() -> Iterator[Case]:
                     ],
                 ),
                 ((), [Store("c", I0 * 40 + I1, scalar("column"))]),
-                schedule=TileRequest(blocks=(("i0", 1), ("i1", 64), ("r0", block)), warps=1),
+                schedule=TileRequest(
+                    blocks=(("i0", 1), ("i1", part), ("r0", block)), warps=1, row_cluster=clusters
+                ),
             ),
             {"x": 720, "w": 40, "s": 18, "o": 720, "c": 120},
             atol=1e-5,

@@ -33,7 +33,7 @@ from litz_codegen_triton.runtime.launch import LaunchModule, current_chip
 from litz_codegen_triton.schedule.kernel import schedule_kernel
 from litz_ir.dtypes import f32
 from litz_ir.errors import LitzError
-from litz_ir.plan import cluster_size
+from litz_ir.plan import launched_cluster
 
 TF32 = 2.0**-9
 """The error allowed in a TF32 matmul, relative to its largest result: operands have 10 bits of mantissa."""
@@ -84,7 +84,7 @@ def main() -> int:
         for case in chain.from_iterable(module.cases() for module in MODULES):
             known = chip_capabilities(chip)
             f8 = case.multiplies("mul_f8")
-            if cluster_size(case.kernel.schedule) > known.model.max_cluster_size or (
+            if launched_cluster(case.kernel.schedule) > known.model.max_cluster_size or (
                 f8 and not known.fp8_matmul
             ):
                 continue

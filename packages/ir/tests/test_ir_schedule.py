@@ -20,6 +20,7 @@ from litz_ir.plan.schedule import (
     TileRequest,
     cluster_size,
     cpu_loops,
+    launched_cluster,
     scan_segment,
 )
 from litz_ir.plan.verify.kernel import verify_kernel
@@ -113,6 +114,21 @@ WRONG = {
         "loads of phase 2 are prefetched",
     ),
     "no stage": (ROWS, "tile_loops outer((i0)) inner((r0: 8), point) warps 1 stages 0", "stages is 0"),
+    "a cluster with fewer tiles": (
+        ROWS,
+        "tile_loops outer((i0: 8)) inner((r0: 1), point) warps 1 row_cluster 2",
+        "2 thread blocks do not have the tiles",
+    ),
+    "a cluster of no tiles": (
+        ROWS,
+        "tile_loops outer() inner((r0: 1), point) warps 1 row_cluster 2",
+        "no dimension of the tile|do not have the tiles",
+    ),
+    "a cluster with several rows": (
+        ROWS,
+        "tile_loops outer((i0: 4)) inner((r0: 2), point) warps 1 row_cluster 2",
+        "more than one row",
+    ),
     "a pointwise axis that is left out": (MAP, "tile_loops outer((i0)) inner(point) warps 1", "axis j"),
     "other summed axes": (
         MATMUL,
@@ -195,6 +211,12 @@ def test_the_text_has_the_form_and_values_that_are_not_defaults() -> None:
     text = "tile_loops outer((i0), (i1: 64)) inner(point, (r0: 32) persistent) warps 4 cluster 2"
     assert print_schedule(loops) == text
     assert parse_schedule(text) == loops
+    divided = TileLoops((Tile(("i0",), 32),), (None,), 4, row_cluster=3)
+    text = "tile_loops outer((i0: 32)) inner(point) warps 4 row_cluster 3"
+    assert print_schedule(divided) == text
+    assert parse_schedule(text) == divided
+    assert print_schedule(TileRequest(row_cluster=3)) == "tile_request row_cluster 3"
+    assert parse_schedule("tile_request row_cluster 3") == TileRequest(row_cluster=3)
     matmul = Matmul(("b",), Tile(("i",), 64), Tile(("j",), 32), Tile(("k",), 16), 4, 3, 0, ("left",), (0, 2))
     text = "matmul batch(b) rows(i: 64) columns(j: 32) summed(k: 16) warps 4 stages 3 descriptors(left) prefetch(0, 2)"
     assert print_schedule(matmul) == text
@@ -230,6 +252,8 @@ def test_cluster_and_segment_are_those_of_forms_that_have_them() -> None:
         4,
         1,
     ]
+    divided = TileLoops((), (), 4, row_cluster=2)
+    assert [launched_cluster(each) for each in (loops, divided, TileRequest(), Foreach(4))] == [4, 2, 1, 1]
     assert [scan_segment(each) for each in (CpuLoops(), TileRequest(segment=8), LookbackScan(16, 8))] == [
         0,
         8,

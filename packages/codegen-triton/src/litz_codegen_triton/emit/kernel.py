@@ -17,6 +17,7 @@ from litz_codegen_triton.emit.loops.dot_kernels import DotKernel, scheduled_role
 from litz_codegen_triton.emit.loops.tiles import TileDim, Tiling, tiling
 from litz_codegen_triton.emit.phases import PhaseEmitter, expanded
 from litz_codegen_triton.emit.reductions.cluster_reduction import BARRIER_LIMIT
+from litz_codegen_triton.emit.reductions.row_sums import RowSums
 from litz_codegen_triton.emit.source.comments import kernel_comments, subkernel_comments
 from litz_codegen_triton.emit.source.ops_table import Form, pointer_type
 from litz_codegen_triton.emit.source.text import EmittedValue
@@ -184,8 +185,10 @@ class _KernelWriter:
         )
         self.body = TileEmitter(setting, dims)
         row = tiles.row
-        if row is not None:
+        if row is not None and (tiles.row_cluster == 1 or form == "compiled"):
             self.body.row = (row.letter, self.coordinates.indices[row.letter], row.size)
+        if tiles.row_cluster > 1 and form == "compiled":
+            self.body.row_sums = RowSums(self.body, kernel.name, tiles.row_cluster)
         self.phases = PhaseEmitter(self.body, self.coordinates)
         self.begin = 0
         self.arguments = self._arguments()

@@ -33,7 +33,7 @@ from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.errors import CodegenError
 from litz_ir.loops import UserCombiner
 from litz_ir.plan import Accumulate, ScanStore, Statement, Store
-from litz_ir.scalar import loads
+from litz_ir.scalar import loads, nested_reductions
 from litz_ir.symbols import bounds, product
 
 
@@ -61,10 +61,15 @@ class PhaseEmitter:
         for number, statements in enumerate(self.coordinates.phases):
             self._phase(number, statements)
         self.prologue += self.cluster.begin()
+        if self.body.row_sums is not None:
+            self.prologue += self.body.row_sums.begin()
 
     def _phase(self, number: int, statements: Sequence[Statement]) -> None:
         """Write one phase, with a comment that gives its number and axes."""
         body, inner = self.body, self.tiles.inner[number]
+        nested = nested_reductions(*(value for each in statements for value in values_of(each)))
+        inside = nested_reductions(*(each.body for each in nested))
+        body.nested = tuple(each for each in nested if each not in inside)
         if len(self.coordinates.phases) > 1:
             over = ", ".join(f"{axis.name}: {axis.size}" for axis in self.kernel.phases[number].axes)
             text = f"phase {number + 1} of {len(self.coordinates.phases)}"
@@ -191,6 +196,7 @@ class PhaseEmitter:
             reduction.begin_points()
         point = body.writer.names.fresh("point")
         body.writer.open(f"for {point} in tl.static_range({inner.unrolled}):")
+        body.iteration = (point, body.writer.depth)
         depth, dtype = body.writer.depth, "tl.int32" if body.index.narrow else "tl.int64"
         index = body.writer.define("rindex", f"tl.full([], {point}, {dtype})", frozenset(), depth)
         body.index.symbols[self.coordinates.indices[f"r{number}"]] = index
@@ -198,6 +204,7 @@ class PhaseEmitter:
         for reduction in reductions:
             reduction.step_point()
         body.memory.eviction = {}
+        body.iteration = ("0", 0)
         body.writer.close()
         for reduction in reductions:
             reduction.finish(reduction.accumulators)
@@ -293,6 +300,7 @@ class PhaseEmitter:
             following.begin(start, span)
         body.writer.open(f"for {offset} in {steps}:")
         depth = body.writer.depth
+        body.iteration = (offset, depth)
         body.memory.load_depth = 0 if least is not None and least > 0 else depth
         index = body.writer.define("rindex", f"{offset} + {span.text}", span.dims, depth)
         body.index.symbols[self.coordinates.indices[f"r{number}"]] = index
@@ -309,6 +317,7 @@ class PhaseEmitter:
             store(body, write, self._all_dims())
         body.memory.load_depth = 0
         body.memory.eviction = {}
+        body.iteration = ("0", 0)
         body.writer.close()
         body.masks.tails.pop("r", None)
         for _, end in runs:

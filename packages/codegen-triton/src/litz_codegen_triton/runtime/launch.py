@@ -29,7 +29,7 @@ from litz_codegen_triton.runtime.native_launcher import (
     native_kernels,
 )
 from litz_ir.errors import KernelError, OutOfMemory, ToolchainError
-from litz_ir.plan import WORD_BYTES, Kernel, cluster_size, scan_segment, zeroed_words
+from litz_ir.plan import WORD_BYTES, Kernel, launched_cluster, scan_segment, zeroed_words
 from litz_ir.symbols import evaluate, mul
 from litz_ir.target import ByteRange, FailureCallback, LaunchFunction, MemoryCopy, raise_failure
 
@@ -168,7 +168,7 @@ class LaunchModule:
                 f"the binary of kernel {kernel.name} takes fewer arguments than its plan passes",
                 hint="build it again",
             )
-        threads, cluster = compiled.warps * NVIDIA.warp_size, cluster_size(kernel.schedule)
+        threads, cluster = compiled.warps * NVIDIA.warp_size, launched_cluster(kernel.schedule)
         handle = self.driver.load(
             compiled.cubin, compiled.entry, compiled.shared_bytes, compiled.name, cluster
         )

@@ -1,10 +1,30 @@
-"""The check that a cluster's thread blocks have points."""
+"""Clusters: the check that each thread block has points, and the schedule of rows that thread blocks divide."""
 
 from __future__ import annotations
 
-from litz_codegen_triton.emit.loops.tiles import tiling
+from litz_codegen_triton.emit.loops.tiles import next_power_of_two, tiling
+from litz_codegen_triton.schedule.kernel_traits import KernelTraits
+from litz_codegen_triton.schedule.request import names
 from litz_ir.errors import CodegenError
-from litz_ir.plan import Kernel
+from litz_ir.loops import Axis
+from litz_ir.plan import InnerTile, Kernel, Tile, TileLoops
+from litz_ir.target import DeviceModel
+
+_WARPS = 16
+"""Fewest warps of a thread block that has a part of a row: an SM has one such thread block."""
+
+_ELEMENTS = 16
+"""Most elements of a thread of it."""
+
+
+def parts_of_rows(traits: KernelTraits, row: Axis, divided: int, model: DeviceModel) -> TileLoops:
+    """Return the schedule of sums over a ``row``, which so many thread blocks divide, and over columns."""
+    part = next_power_of_two(-(-traits.extent([row]) // divided))
+    rest = tuple(axis for axis in traits.outer if axis is not row)
+    outer = (*((Tile(names(rest)),) if rest else ()), Tile((row.name,), part))
+    inner = tuple(InnerTile(names(axes), 1, False) if axes else None for axes in traits.phases)
+    warps = max(_WARPS, min(model.max_warps, part // (model.warp_size * _ELEMENTS)))
+    return TileLoops(outer, inner, warps, row_cluster=divided)
 
 
 def check_clusters(kernel: Kernel) -> None:

@@ -14,7 +14,7 @@ from math import prod
 
 from litz_codegen_triton.emit.indexing.statements import can_prefetch, values_of
 from litz_codegen_triton.emit.loops.tiles import next_power_of_two
-from litz_codegen_triton.schedule.clusters import check_clusters
+from litz_codegen_triton.schedule.clusters import check_clusters, parts_of_rows
 from litz_codegen_triton.schedule.kernel_traits import KernelTraits, sorts
 from litz_codegen_triton.schedule.map_tiles import (
     fitting,
@@ -173,7 +173,8 @@ class _Chooser:
         outer = outer_tiles(self.outer, named, [blocks[axis.name] for axis in named])
         inner = tuple(self.requested_inner(k, blocks) for k in range(len(self.phases)))
         stages = self.request.stages or self.stages(outer, inner)
-        return TileLoops(outer, inner, self.request.warps, stages, self.cluster)
+        divided = self.request.row_cluster
+        return TileLoops(outer, inner, self.request.warps, stages, self.cluster, row_cluster=divided)
 
     def requested_inner(self, phase: int, blocks: Mapping[str, int]) -> InnerTile | None:
         """Return the requested cover of a phase's own axes; without a named block it has up to 1024 points."""
@@ -202,6 +203,8 @@ class _Chooser:
         if self.cluster == 1 and self.traits.reduces_windows():
             return schedule_windows(self.traits, self.model)
         row = self.traits.summed_row()
+        if row is not None and self.request.row_cluster > 1:
+            return parts_of_rows(self.traits, row, self.request.row_cluster, self.model)
         if row is not None and next_power_of_two(self.traits.extent([row])) <= _CHUNKED_ROW:
             return self.rows_in_chunks(row)
         columns = self.traits.is_contiguous_along_outer()

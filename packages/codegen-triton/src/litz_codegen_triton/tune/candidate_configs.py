@@ -149,7 +149,8 @@ def describe_tile(tiles: Tiling) -> str:
         f"r {inner.block}{'' if inner.persistent else ' looped'}" for inner in _inners(tiles)
     )
     words.append(f"{tiles.warps} warp{'s' if tiles.warps > 1 else ''}")
-    words += [f"clusters of {tiles.cluster_size}"] if tiles.cluster_size > 1 else []
+    cluster = max(tiles.cluster_size, tiles.row_cluster)
+    words += [f"clusters of {cluster}"] if cluster > 1 else []
     words += ["look-back"] if tiles.lookback else []
     words += [f"grid of {tiles.max_grid_size}"] if tiles.max_grid_size else []
     words += ["tensor descriptors"] if tiles.descriptors or tiles.summed_descriptors else []
@@ -236,6 +237,8 @@ class _SearchSpace:
         """True for a tile that gives every thread a point, fits registers and shared memory, and occupies as many SMs
         as the chosen tile."""
         found = self.dot
+        if self.base.row_cluster > 1 and (tile.outer, tile.inner) != (self.start.outer, self.start.inner):
+            return False
         if isinstance(found, FusedAttention):
             return self._attention_fits(tile, found) and self._occupies_sms(tile)
         if found is None:
@@ -291,7 +294,8 @@ class _SearchSpace:
         blocks = {dim.axes[-1].name: block for dim, block in dims if dim.axes}
         blocks |= {inner.axes[-1].name: tile.inner for inner in self.inners}
         return TileRequest(
-            cluster=self.base.cluster_size, blocks=tuple(blocks.items()), warps=tile.warps, stages=tile.stages,
+            cluster=self.base.cluster_size, row_cluster=self.base.row_cluster,
+            blocks=tuple(blocks.items()), warps=tile.warps, stages=tile.stages,
             grid=self.model.sm_count if tile.persistent else 0, descriptors=tile.persistent,
         )  # fmt: skip
 

@@ -75,6 +75,7 @@ from litz_ir.plan.schedule import (
     TileRequest,
     cluster_size,
     cpu_loops,
+    launched_cluster,
     scan_segment,
 )
 from litz_ir.plan.user_combiners import with_user_combiners
@@ -134,6 +135,7 @@ __all__ = [
     "kernel_devices",
     "kernels_in",
     "leaf_kernels",
+    "launched_cluster",
     "launched_on",
     "launches_on",
     "invocations_of",

@@ -71,6 +71,9 @@ class TileRequest:
     descriptors: bool = False
     """True if a matmul reads its operands through tensor descriptors (TMA), where their memory allows it."""
 
+    row_cluster: int = 1
+    """Thread blocks among which the last outer axis is divided, and that sum nested reductions along it together."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
@@ -134,6 +137,10 @@ class TileLoops:
 
     index_bits: int = 64
     """Bits of index arithmetic: 32 where all indices are known to fit, else 64."""
+
+    row_cluster: int = 1
+    """Thread blocks of a cluster that have the tiles along the last dimension, and sum nested reductions along it
+    together."""
 
 
 Operand = Literal["left", "right"]
@@ -263,6 +270,13 @@ Schedule = CpuLoops | TileRequest | GpuSchedule
 def cluster_size(schedule: Schedule) -> int:
     """Thread blocks that reduce each outer point together."""
     return schedule.cluster if isinstance(schedule, TileRequest | TileLoops) else 1
+
+
+def launched_cluster(schedule: Schedule) -> int:
+    """Thread blocks of a cluster that a kernel is launched in; 1 for a launch without clusters."""
+    if isinstance(schedule, TileRequest | TileLoops):
+        return max(schedule.cluster, schedule.row_cluster)
+    return 1
 
 
 def scan_segment(schedule: Schedule) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Protocol
 
 from litz_codegen_triton.emit.bodies.memory import MemoryEmitter
 from litz_codegen_triton.emit.bodies.operations import OperationEmitter
@@ -29,9 +30,21 @@ from litz_ir.scalar import (
     Op,
     Param,
     Scalar,
+    nested_reductions,
     substitute_expr,
 )
 from litz_ir.symbols import Size, bounds, symbol
+
+
+class RowSumWriter(Protocol):
+    """Writer of sums of rows that several thread blocks divide."""
+
+    def write(self, summands: Sequence[str], dtype: DType, iteration: str, depth: int) -> list[EmittedValue]:
+        """Write the sums of tiles, and those of all thread blocks, to the scope at ``depth``, in the ``iteration`` of
+        the loop there; return the latter."""
+
+    def begin(self) -> list[str]:
+        """Return the lines at the start of the kernel, once all sums are written."""
 
 
 class TileEmitter:
@@ -41,8 +54,9 @@ class TileEmitter:
     dimensions, ``memory`` writes loads, ``operations`` writes constants and operations, ``cache`` has the values that
     were written. Its owner sets ``scalars`` (results of earlier phases and symbols, by name), ``params`` (arguments of
     a combiner's function), and ``row`` (letter, index and size of a dimension of which a tile has all points; nested
-    reductions of that size are sums along it). It collects ``functions`` (sources by name) and ``asserts`` (whether
-    indices are checked).
+    reductions of that size are sums along it). Where a cluster divides that dimension it sets ``row_sums``, the
+    ``nested`` reductions of the phase that are in no other one, and the ``iteration`` of its loop with the loop's
+    depth. It collects ``functions`` (sources by name) and ``asserts`` (whether indices are checked).
     """
 
     def __init__(self, setting: EmitSettings, dims: Dims) -> None:
@@ -58,6 +72,9 @@ class TileEmitter:
         self.scalars: dict[str, tuple[EmittedValue, DType]] = {}
         self.params: tuple[EmittedValue, ...] = ()
         self.row: tuple[str, str, Size] | None = None
+        self.row_sums: RowSumWriter | None = None
+        self.nested: tuple[NestedReduction, ...] = ()
+        self.iteration = ("0", 0)
         self.functions: dict[str, str] = {}
         self.asserts = False
 
@@ -175,6 +192,8 @@ class TileEmitter:
     def _nested_reduction(self, expr: NestedReduction) -> EmittedValue:
         """Write a nested reduction: as a sum of a tile along its row, or as serial loops."""
         if self.row is not None and [size for _, size in expr.axes] == [self.row[2]]:
+            if self.row_sums is not None:
+                return self._sums_of_cluster(expr, self.row_sums)
             return self._sum_of_row(expr, *self.row[:2])
         writer, depth, load_depth = self.writer, self.writer.depth, self.memory.load_depth
         for name, size in expr.axes:
@@ -198,6 +217,43 @@ class TileEmitter:
 
     def _sum_of_row(self, expr: NestedReduction, letter: str, index: str) -> EmittedValue:
         """Write a nested reduction over the points of a dimension as the sum of a tile along it."""
+        text, dims, depth = self._along_row(expr, letter, index)
+        letters = self.tile.letters
+        kept = ", ".join("None" if each == letter else ":" for each in letters)
+        subscript = f"[{kept}]" if len(letters) > 1 else ""
+        text = f"tl.sum({text}, {letters.index(letter)}){subscript}"
+        return self.writer.define("nested", text, dims - {letter}, depth)
+
+    def _sums_of_cluster(self, expr: NestedReduction, row_sums: RowSumWriter) -> EmittedValue:
+        """Write a nested reduction over a row that a cluster divides, and others of the phase that are computed in the
+        same loop, which are exchanged with it."""
+        assert self.row is not None
+        letter, index, size = self.row
+        own = self._along_row(expr, letter, index)
+        found = [(expr, own)]
+        for other in self.nested:
+            if other == expr or self.masks.conditions or [each for _, each in other.axes] != [size]:
+                continue
+            if (
+                other.dtype != expr.dtype
+                or self.cache.known(other) is not None
+                or nested_reductions(other.body)
+            ):
+                continue
+            along = self._along_row(other, letter, index)
+            if along[2] == own[2]:
+                found.append((other, along))
+        depth = own[2]
+        iteration = self.iteration[0] if depth >= self.iteration[1] > 0 else "0"
+        summands = [text for _, (text, _, _) in found]
+        totals = row_sums.write(summands, expr.dtype, iteration, depth)
+        for (other, _), total in zip(found, totals, strict=True):
+            self.cache.remember(other, total)
+        return totals[0]
+
+    def _along_row(self, expr: NestedReduction, letter: str, index: str) -> tuple[str, frozenset[str], int]:
+        """Write the body of a nested reduction over the points of a tile along a dimension; return its text, its
+        dimensions and its depth."""
         ((name, _),) = expr.axes
         value = self.value(substitute_expr(expr.body, {name: symbol(index)}))
         text, dims, tail = typed(value, expr.dtype), value.dims | {letter}, self.masks.tails.get(letter)
@@ -205,13 +261,7 @@ class TileEmitter:
             text, dims = f"tl.where({tail.text}, {text}, 0.0)", dims | tail.dims
         if dims != value.dims:
             text = self.tile.broadcast(text, dims)
-        letters = self.tile.letters
-        kept = ", ".join("None" if each == letter else ":" for each in letters)
-        subscript = f"[{kept}]" if len(letters) > 1 else ""
-        text = f"tl.sum({text}, {letters.index(letter)}){subscript}"
-        return self.writer.define(
-            "nested", text, dims - {letter}, max(value.depth, tail.depth if tail else 0)
-        )
+        return text, dims, max(value.depth, tail.depth if tail else 0)
 
     def _checked(self, expr: Checked) -> EmittedValue:
         """Write the assertion of a checked expression, and return the value of its body."""

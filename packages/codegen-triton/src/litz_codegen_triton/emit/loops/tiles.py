@@ -125,6 +125,9 @@ class Tiling:
     cluster_size: int = 1
     """Thread blocks of a cluster, which reduce each tile of outer points."""
 
+    row_cluster: int = 1
+    """Thread blocks of a cluster that have the tiles along the last dimension."""
+
     lookback: int = 0
     """Points of a row that a thread block of a look-back scan has; 0 for other kernels."""
 
@@ -154,9 +157,10 @@ class Tiling:
 
     @property
     def row(self) -> TileDim | None:
-        """The last dimension of a loop's tiles where one tile has all of its points; else ``None``."""
+        """The last dimension of a loop's tiles where one tile, or those of a cluster, have all of its points; else
+        ``None``."""
         last = self.outer[-1] if self.outer and not self.uses_dot else None
-        return last if last is not None and last.block > 1 and last.block_count == 1 else None
+        return last if last is not None and last.block > 1 and last.block_count == self.row_cluster else None
 
     @property
     def tile_count(self) -> Size:
@@ -208,6 +212,7 @@ def _loops(kernel: Kernel, schedule: TileLoops) -> Tiling:
         schedule.index_bits == 32,
         stages=schedule.stages,
         cluster_size=schedule.cluster,
+        row_cluster=schedule.row_cluster,
         prefetch=schedule.prefetch,
     )
 

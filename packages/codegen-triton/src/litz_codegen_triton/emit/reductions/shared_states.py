@@ -17,13 +17,13 @@ from litz_codegen_triton.emit.source.ops_table import triton_type
 from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.dtypes import DType
 
-_READS: Mapping[int, str] = MappingProxyType({4: "litz_shared_32", 8: "litz_shared_64"})
+READS: Mapping[int, str] = MappingProxyType({4: "litz_shared_32", 8: "litz_shared_64"})
 """Functions that read a state of shared memory, by its bytes."""
 
-_SLOT_BYTES = 8
+SLOT_BYTES = 8
 """Bytes of a slot, which holds one component of the state of one CTA."""
 
-_BARRIERS, _BUFFERS = "litz_arrivals", "litz_states"
+BARRIERS, BUFFERS = "litz_arrivals", "litz_states"
 """Names of the arrays in shared memory."""
 
 
@@ -47,33 +47,33 @@ class SharedStates:
         if not self._rounds:
             return []
         name = f"{self._kernel}_set_up"
-        self._body.functions[name] = _function(name, [], _set_up(self._rounds, self._size), "=r")
+        self._body.functions[name] = assembly_function(name, [], _set_up(self._rounds, self._size), "=r")
         return [f"{name}()"]
 
     def send(self, states: Sequence[tuple[EmittedValue, DType]]) -> list[EmittedValue]:
         """Write a round: send the components of this CTA's state, and return those of all CTAs as vectors."""
         body, writer, number = self._body, self._body.writer, len(self._rounds)
-        first, name = self._slots * _SLOT_BYTES, f"{self._kernel}_send_{number}"
+        first, name = self._slots * SLOT_BYTES, f"{self._kernel}_send_{number}"
         dtypes = [dtype for _, dtype in states]
         self._rounds.append(self._size * sum(dtype.itemsize for dtype in dtypes))
         self._slots += self._size * len(states)
         arguments = [f"state_{k}" for k in range(len(states))]
-        constraints = ",".join(["=r", *map(_constraint, dtypes)])
+        constraints = ",".join(["=r", *map(constraint, dtypes)])
         code = _round(number, first, dtypes, self._size)
-        body.functions[name] = _function(name, arguments, code, constraints)
+        body.functions[name] = assembly_function(name, arguments, code, constraints)
         sent = ", ".join(typed(value, dtype) for value, dtype in states)
-        span = f"tl.arange(0, {self._size}) * {_SLOT_BYTES}"
+        span = f"tl.arange(0, {self._size}) * {SLOT_BYTES}"
         slots = writer.define("slots", f"{name}({sent}) + {span}", frozenset("r"), writer.depth)
         found = []
         for position, dtype in enumerate(dtypes):
-            at = f"{slots.text} + {position * self._size * _SLOT_BYTES}"
-            bits = f"{_READS[dtype.itemsize]}({at})"
+            at = f"{slots.text} + {position * self._size * SLOT_BYTES}"
+            bits = f"{READS[dtype.itemsize]}({at})"
             text = f"{bits}.to({triton_type(dtype)}, bitcast=True)"
             found.append(writer.define("states", text, slots.dims, slots.depth))
         return found
 
 
-def _constraint(dtype: DType) -> str:
+def constraint(dtype: DType) -> str:
     """Return the kind of register of an operand."""
     return {(True, 4): "f", (True, 8): "d", (False, 4): "r"}.get((dtype.is_float, dtype.itemsize), "l")
 
@@ -81,12 +81,12 @@ def _constraint(dtype: DType) -> str:
 def _set_up(rounds: Sequence[int], size: int) -> list[str]:
     """Return the code that declares buffers and barriers of rounds of so many bytes, and sets the barriers up."""
     bars = range(len(rounds))
-    slots = sum(rounds) // 4 * _SLOT_BYTES  # no component has fewer than 4 bytes
+    slots = sum(rounds) // 4 * SLOT_BYTES  # no component has fewer than 4 bytes
     return [
-        f".shared .align 8 .b64 {_BARRIERS}[{len(rounds)}];",
-        f".shared .align 8 .b8 {_BUFFERS}[{slots}];",
+        f".shared .align 8 .b64 {BARRIERS}[{len(rounds)}];",
+        f".shared .align 8 .b8 {BUFFERS}[{slots}];",
         "{ .reg .pred first; .reg .b32 thread, barrier;",
-        f"mov.u32 thread, %tid.x; mov.u32 barrier, {_BARRIERS}; setp.eq.u32 first, thread, 0;",
+        f"mov.u32 thread, %tid.x; mov.u32 barrier, {BARRIERS}; setp.eq.u32 first, thread, 0;",
         *(f"@first mbarrier.init.shared::cta.b64 [barrier+{8 * k}], 1;" for k in bars),
         "@first fence.mbarrier_init.release.cluster;",
         *(
@@ -102,17 +102,17 @@ def _round(number: int, first: int, dtypes: Sequence[DType], size: int) -> list[
     sends = []
     for k, dtype in enumerate(dtypes):
         kind, register = f"b{8 * dtype.itemsize}", f"state{k}"
-        to = f"[remote+{k * size * _SLOT_BYTES}], {register}, [arrival]"
+        to = f"[remote+{k * size * SLOT_BYTES}], {register}, [arrival]"
         sends += [
             f".reg .{kind} {register}; mov.{kind} {register}, ${k + 1};",
             f"@sends st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.{kind} {to};",
         ]
     return [
         "{ .reg .pred sends, done; .reg .b32 thread, rank, buffer, barrier, slot, remote, arrival;",
-        f"mov.u32 buffer, {_BUFFERS}; add.u32 buffer, buffer, {first};",
-        f"mov.u32 barrier, {_BARRIERS}; add.u32 barrier, barrier, {8 * number};",
+        f"mov.u32 buffer, {BUFFERS}; add.u32 buffer, buffer, {first};",
+        f"mov.u32 barrier, {BARRIERS}; add.u32 barrier, barrier, {8 * number};",
         f"mov.u32 thread, %tid.x; setp.lt.u32 sends, thread, {size};",
-        f"mov.u32 rank, %cluster_ctarank; mad.lo.u32 slot, rank, {_SLOT_BYTES}, buffer;",
+        f"mov.u32 rank, %cluster_ctarank; mad.lo.u32 slot, rank, {SLOT_BYTES}, buffer;",
         "@sends mapa.shared::cluster.u32 remote, slot, thread;",
         "@sends mapa.shared::cluster.u32 arrival, barrier, thread;",
         *(["barrier.cluster.wait.acquire.aligned;"] if number == 0 else []),
@@ -122,7 +122,7 @@ def _round(number: int, first: int, dtypes: Sequence[DType], size: int) -> list[
     ]
 
 
-def _function(name: str, arguments: Sequence[str], code: Sequence[str], constraints: str) -> str:
+def assembly_function(name: str, arguments: Sequence[str], code: Sequence[str], constraints: str) -> str:
     """Return the text of a function around assembly."""
     lines = "\n".join(f'        "{each} "' for each in code)
     return (

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from litz_ir.plan.horizontal_fusion import conflicting_buffer, invocations_of
 from litz_ir.plan.kernel import Invocation, Kernel
-from litz_ir.plan.schedule import CpuLoops, Foreach, TileLoops, TileRequest, cluster_size, scan_segment
+from litz_ir.plan.schedule import CpuLoops, Foreach, TileLoops, TileRequest, launched_cluster, scan_segment
 from litz_ir.scalar.verify import ErrorLocation
 from litz_ir.symbols.ranges import bounds
 from litz_ir.symbols.table import SymbolInfo
@@ -27,7 +27,7 @@ def check_horizontal_fusion(kernel: Kernel, location: ErrorLocation) -> None:
         own = subkernel.kernel
         if own.subkernels:
             location.fail("subkernels", f"the subkernel {own.name} has subkernels itself")
-        if cluster_size(own.schedule) != 1 or scan_segment(own.schedule) or own.scratch:
+        if launched_cluster(own.schedule) != 1 or scan_segment(own.schedule) or own.scratch:
             location.fail("subkernels", f"thread blocks of {own.name} communicate, or it has scratch arrays")
     names = [subkernel.kernel.name for subkernel in kernel.subkernels]
     if len(set(names)) < len(names):

@@ -23,6 +23,7 @@ from litz_ir.plan.schedule import (
     scan_segment,
 )
 from litz_ir.scalar.verify import ErrorLocation
+from litz_ir.symbols.quotients import cdiv
 from litz_ir.symbols.ranges import bounds, extent
 from litz_ir.symbols.term import Term
 
@@ -100,6 +101,7 @@ def _check_tile_request(kernel: Kernel, schedule: TileRequest, location: ErrorLo
         warps=(schedule.warps, 1),
         stages=(schedule.stages, 0),
         grid=(schedule.grid, 0),
+        row_cluster=(schedule.row_cluster, 1),
     )
 
 
@@ -124,8 +126,25 @@ def _check_tile_loops(kernel: Kernel, schedule: TileLoops, location: ErrorLocati
         check_eviction(kernel, inner, location)
     _check_outer(kernel, [name for tile in schedule.outer for name in tile.axes], location, pointwise)
     _check_numbers(
-        location, warps=(schedule.warps, 1), stages=(schedule.stages, 1), cluster=(schedule.cluster, 1)
+        location,
+        warps=(schedule.warps, 1),
+        stages=(schedule.stages, 1),
+        cluster=(schedule.cluster, 1),
+        row_cluster=(schedule.row_cluster, 1),
     )
+    if schedule.row_cluster > 1:
+        _check_row_cluster(kernel, schedule, location)
+
+
+def _check_row_cluster(kernel: Kernel, schedule: TileLoops, location: ErrorLocation) -> None:
+    """A cluster that divides rows has a tile for each of its thread blocks, and one point of everything else."""
+    last = schedule.outer[-1] if schedule.outer else Tile(())
+    sizes = [axis.size for axis in kernel.outer if axis.name in last.axes]
+    if len(sizes) != 1 or cdiv(sizes[0], last.block) != schedule.row_cluster:
+        location.fail(CHECK, f"{schedule.row_cluster} thread blocks do not have the tiles of {last.axes}")
+    blocks = [each.block for each in (*schedule.outer[:-1], *schedule.inner) if each is not None]
+    if schedule.cluster > 1 or max(blocks, default=1) > 1:
+        location.fail(CHECK, "a cluster that divides rows has more than one row at a time")
 
 
 def check_eviction(kernel: Kernel, inner: InnerTile, location: ErrorLocation) -> None:

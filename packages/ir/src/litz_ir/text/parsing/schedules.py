@@ -53,6 +53,7 @@ def _tile_request(stream: Stream) -> TileRequest:
         stages=_number(stream, "stages", 0),
         grid=_number(stream, "grid", 0),
         descriptors=stream.accept("descriptors"),
+        row_cluster=_number(stream, "row_cluster", 1),
     )
 
 
@@ -67,6 +68,7 @@ def _tile_loops(stream: Stream) -> TileLoops:
         warps=_required(stream, "warps"),
         stages=_number(stream, "stages", 1),
         cluster=_number(stream, "cluster", 1),
+        row_cluster=_number(stream, "row_cluster", 1),
         prefetch=_prefetch(stream),
         index_bits=_number(stream, "index_bits", 64),
     )

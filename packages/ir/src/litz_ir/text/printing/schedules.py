@@ -63,6 +63,7 @@ def _tile_request(schedule: TileRequest) -> list[str]:
         *_number("stages", schedule.stages, 0),
         *_number("grid", schedule.grid, 0),
         *(["descriptors"] if schedule.descriptors else []),
+        *_number("row_cluster", schedule.row_cluster, 1),
     ]
 
 
@@ -74,6 +75,7 @@ def _tile_loops(schedule: TileLoops) -> list[str]:
         f"warps {schedule.warps}",
         *_number("stages", schedule.stages, 1),
         *_number("cluster", schedule.cluster, 1),
+        *_number("row_cluster", schedule.row_cluster, 1),
         *_prefetch(schedule),
     ]
 
