@@ -2,7 +2,8 @@
 in Triton's interpreter.
 
 Prints a line of JSON for each: its name, the largest error of a gradient against eager, the kernels that sum rows and
-columns, and those that sum rows point by point.
+columns, those that sum rows point by point, and the thread blocks that divide a row. Short rows are divided as long
+ones are; the interpreter sums them point by point.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +31,12 @@ from litz_codegen_triton.runtime.interpret import run_plan
 from litz_codegen_triton.schedule import schedule_plan
 from litz_ir.device import CPU
 from litz_ir.passes import PassContext
-from litz_ir.plan import Kernel
+from litz_ir.plan import Kernel, launched_cluster
 from litz_ir.scalar import nested_reductions
 from litz_ir.target import Capabilities
 from litz_lowering import correct_metadata, decompositions, lower
 from litz_scheduler import schedule
+from litz_scheduler.schedules import row_cluster
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "tests"))
 import lowering_check
@@ -42,6 +45,10 @@ MACHINE = Capabilities(
     "sm_90", CPU, replace(chip_model("sm_90"), sm_count=4), max_tile_elements=32768, nested_reductions=True
 )
 SHAPES = ((64, 96), (4, 24, 128))
+DIVIDED = {(64, 48): 3, (64, 24): 2}
+"""Shapes, and the thread blocks that divide a row."""
+LIMITS = {"_PART_BYTES": 64, "_LARGEST_PART": 16, "_ALONE": (16, 16)}
+"""Limits of a thread block's share of a row: 16 elements."""
 _SERIAL = re.compile(r"^ *nested(_\d+)? = tl\.full", re.MULTILINE)
 
 
@@ -103,7 +110,9 @@ def check(program: Callable[..., Tensor], shape: Sequence[int], dtype: torch.dty
     errors = [float((a.float() - b).norm() / b.norm()) for a, b in zip(*results, strict=True)]
     nested = [kernel for kernel in compiler.kernels if _nested(kernel)]
     serial = [kernel.name for kernel in nested if _SERIAL.search(emit_kernel(kernel).text)]
-    return {"error": max(errors), "kernels": [kernel.name for kernel in nested], "serial": serial}
+    clusters = [launched_cluster(kernel.schedule) for kernel in nested]
+    names = [kernel.name for kernel in nested]
+    return {"error": max(errors), "kernels": names, "serial": serial, "clusters": clusters}
 
 
 def _nested(kernel: Kernel) -> bool:
@@ -114,15 +123,23 @@ def _nested(kernel: Kernel) -> bool:
 
 def main() -> None:
     """Check every program and print its line."""
-    for dtype in (torch.float32, torch.bfloat16):
-        for program in (layer_norm, rms_norm, two_norms):
-            for shape in SHAPES:
-                name = f"{program.__name__} of {shape} in {dtype}"
-                try:
-                    found = check(program, shape, dtype)
-                except Exception as error:
-                    found = {"failure": f"{type(error).__name__}: {error}"}
-                print(json.dumps({"case": name, **found}), flush=True)
+    dtypes = (torch.float32, torch.bfloat16)
+    for dtype, program, shape in product(dtypes, (layer_norm, rms_norm, two_norms), SHAPES):
+        report(program, shape, dtype)
+    for name, value in LIMITS.items():
+        setattr(row_cluster, name, value)
+    for dtype, program, shape in product(dtypes, (layer_norm, rms_norm), DIVIDED):
+        report(program, shape, dtype)
+
+
+def report(program: Callable[..., Tensor], shape: Sequence[int], dtype: torch.dtype) -> None:
+    """Check a program and print its line."""
+    name = f"{program.__name__} of {tuple(shape)} in {dtype}"
+    try:
+        found = check(program, shape, dtype)
+    except Exception as error:
+        found = {"failure": f"{type(error).__name__}: {error}"}
+    print(json.dumps({"case": name, **found}), flush=True)
 
 
 if __name__ == "__main__":

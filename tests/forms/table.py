@@ -358,6 +358,17 @@ def _rows() -> Iterator[Form]:
         0,
         ("f32",),
     )
+    yield Form(
+        "cluster_mixed_axes",
+        _layer_norm_backward,
+        "{t}[2048, {n}] {t}[2048, {n}] {t}[{n}]",
+        Extent(20480, 16385),
+        "{t}[40, {n}] {t}[40, {n}] {t}[{n}]",
+        Extent(32, 3),
+        "cluster_ctarank",
+        0,
+        ("f32", "bf16"),
+    )
     for name, full, large, small, little, function in (
         ("rows", "{t}[16384, {n}]", Extent(4096, 33), "{t}[20, {n}]", Extent(96, 33), softmax),
         ("columns", "{t}[{n}, 4096]", Extent(16384, 33), "{t}[{n}, 31]", Extent(200, 3), lambda x: x.sum(0)),

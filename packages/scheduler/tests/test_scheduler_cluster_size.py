@@ -8,9 +8,11 @@ import pytest
 from scheduler_builder import GPU_LIKE, assert_same, plan_of, with_numbers
 
 from litz_ir.loops import LoopGraph
-from litz_ir.plan import Kernel, Launch, Plan, cluster_size
+from litz_ir.plan import Kernel, Launch, Plan, TileRequest, cluster_size
 from litz_ir.text import from_text
 from litz_scheduler import ReductionWork, SchedulerOptions, ThresholdCosts
+from litz_scheduler.reductions.row_and_column_sums import chunks_of_rows
+from litz_scheduler.schedules.row_cluster import row_cluster
 
 MACHINE = with_numbers(GPU_LIKE, sm_count=8, max_cluster_size=8)
 SMALL = SchedulerOptions(gpu_split_bytes=64, long_row=128, tall_column=64)
@@ -76,9 +78,18 @@ def test_a_row_that_is_read_again_stays_in_a_cluster(length: int, size: int) -> 
 
 @pytest.mark.parametrize(
     ("graph", "size"),
-    [(softmax(64, 16384), 16), (weighted(64, 16384), 8), (gradient(64, 8192), 16), (gradient(64, 16385), 1)],
+    [
+        (softmax(64, 16384), 16),
+        (weighted(64, 16384), 8),
+        (weighted(64, 20000), 16),
+        (weighted(64, 32769), 1),
+        (gradient(64, 8192), 16),
+        (gradient(64, 16385), 1),
+    ],
 )
-def test_rows_with_weights_are_in_small_clusters_and_all_loaded_rows_fit(graph: LoopGraph, size: int) -> None:
+def test_rows_with_weights_are_in_small_clusters_if_these_hold_them_and_all_loaded_rows_fit(
+    graph: LoopGraph, size: int
+) -> None:
     machine = with_numbers(MACHINE, max_cluster_size=16)
     assert cluster_size(only(plan_of(graph, machine, ROWS)).schedule) == size
 
@@ -156,3 +167,62 @@ def test_no_clusters_where_the_device_or_an_option_forbids_them(graph: LoopGraph
         plan = plan_of(graph, machine, options)
         assert all(cluster_size(kernel.schedule) == 1 for kernel in plan.kernels)
         assert_same(graph, plan)
+
+
+NARROW = {(8192, 2): 1, (8193, 1): 2, (16384, 2): 2, (16385, 2): 3, (131072, 2): 16, (131073, 2): 1}
+WIDE = {
+    (6144, 2): 1,
+    (8192, 1): 1,
+    (8192, 2): 2,
+    (12288, 1): 1,
+    (12289, 1): 2,
+    (16384, 2): 2,
+    (20480, 2): 5,
+    (65536, 1): 16,
+    (65537, 1): 9,
+    (131073, 1): 1,
+}
+
+
+@pytest.mark.parametrize(("itemsize", "sizes"), [(2, NARROW), (4, WIDE)])
+def test_thread_blocks_that_hold_a_row_and_sums_of_its_columns(
+    itemsize: int, sizes: dict[tuple[int, int], int]
+) -> None:
+    found = {key: row_cluster(key[0], itemsize, key[1], 16) for key in sizes}
+    assert found == sizes
+    assert row_cluster(16384, itemsize, 2, 1) == 1, "without clusters"
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "cluster", "chunks"),
+    [
+        (8192, 16384, 2, 64),  # 66 clusters run at a time
+        (2048, 65536, 8, 64),  # 14, in five rounds
+        (1024, 65536, 8, 32),  # chunks of 32 rows
+        (512, 65536, 8, 0),  # 16 take two rounds
+        (1024, 131072, 16, 32),
+        (128, 65536, 8, 0),
+        (8191, 16384, 2, 0),
+    ],
+)
+def test_chunks_fill_rounds_of_clusters(rows: int, length: int, cluster: int, chunks: int) -> None:
+    machine = with_numbers(GPU_LIKE, sm_count=132, max_cluster_size=16)
+    assert chunks_of_rows(rows, length, machine, cluster) == chunks
+
+
+def test_a_cluster_divides_the_rows_of_a_kernel_that_sums_columns_too() -> None:
+    graph = graph_of("""
+    graph gradient(%x: f32[192, 20480] fixed) -> (%dx, %dw) {
+      %total = reduce.sum f32[i0: 192, i1: 1 | r0: 20480] { %x[i0, r0] }
+      %dx = pointwise f32[i0: 192, i1: 20480] fixed { %x[i0, i1] * %total[i0, 0] }
+      %dw = reduce.sum f32[i0: 20480 | r0: 192] fixed { %x[r0, i0] }
+    }""")
+    machine = replace(
+        with_numbers(GPU_LIKE, sm_count=16, max_threads=1024, max_cluster_size=16), max_tile_elements=32768
+    )
+    kernel = plan_of(graph, machine, SchedulerOptions()).kernels[0]
+    assert isinstance(kernel.schedule, TileRequest) and kernel.schedule.row_cluster == 5
+    assert cluster_size(kernel.schedule) == 1 and "workspace" not in {e.access for e in kernel.parameters}
+    alone = plan_of(graph, machine, SchedulerOptions(max_cluster_size=1))
+    requests = [each.schedule for each in alone.kernels if isinstance(each.schedule, TileRequest)]
+    assert requests and {each.row_cluster for each in requests} == {1}

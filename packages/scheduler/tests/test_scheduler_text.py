@@ -31,6 +31,12 @@ MACHINES = {
     "tensor_cores": {CPU: with_numbers(GPU_LIKE, matrix_rate=989e12, memory_rate=4.8e12)},
     "h200": {CPU: with_numbers(GPU_LIKE, matrix_rate=989e12, memory_rate=4.8e12, flop_rate=67e12)},
     "horizontal": {CPU: replace(GPU_LIKE, max_subkernels=16)},
+    "clusters": {
+        CPU: replace(
+            with_numbers(GPU_LIKE, sm_count=16, max_cluster_size=16, max_threads=1024),
+            max_tile_elements=32768,
+        )
+    },
     "sums_alone": {CPU: replace(CPU_LIKE, combiners=frozenset({"sum", "user"}))},
     "narrow": {CPU: replace(CPU_LIKE, index_bits=32)},
     "panels": {CPU: replace(CPU_LIKE, panel_columns=32)},

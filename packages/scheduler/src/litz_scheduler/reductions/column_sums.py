@@ -7,7 +7,7 @@ rows of some columns: it computes and stores their elements, and adds them to a 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from litz_ir.dtypes import f32
@@ -18,11 +18,13 @@ from litz_ir.scalar import Load, loads, nested_reductions
 from litz_ir.symbols import Simplifier, Size, add, mul, symbol
 from litz_ir.target import Capabilities
 from litz_scheduler import reasons
-from litz_scheduler.analysis.cost_model import CTAS_PER_SM
+from litz_scheduler.analysis.cost_model import CTAS_PER_SM, max_cluster_size
 from litz_scheduler.analysis.graph_facts import axis_ranges, overwritten_names, readers_by_value, reads_rows
 from litz_scheduler.analysis.iteration_space import collapsed_axes, divided, space_of
-from litz_scheduler.reductions.row_and_column_sums import chunks_of_rows
+from litz_scheduler.options import SchedulerOptions
+from litz_scheduler.reductions.row_and_column_sums import chunks_of_rows, points_of
 from litz_scheduler.reductions.split_reduction import Division, in_two_steps
+from litz_scheduler.schedules.row_cluster import row_cluster
 
 _SUM = NamedCombiner("sum")
 
@@ -41,13 +43,15 @@ _TILE_COLUMNS = 64
 class ColumnSums:
     """Sum the columns of a stored matrix in chunks of rows, in the kernel that computes its elements, on a GPU."""
 
+    options: SchedulerOptions = field(default_factory=SchedulerOptions)
+    """Thresholds."""
     name: str = "column-sums"
     """The name of the pass."""
     ulp: int = 64
     """The bound on changed results, in ULP."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        finder = _Finder(data, context)
+        finder = _Finder(data, context, self.options)
         operations: list[Operation] = []
         for operation in data.operations:
             chunks = finder.chunks(operation) if isinstance(operation, Reduction) else 0
@@ -74,8 +78,9 @@ def _in_chunks(total: Reduction, chunks: int) -> tuple[Reduction, Reduction]:
 class _Finder:
     """Finds the sums over columns of stored matrices."""
 
-    def __init__(self, graph: LoopGraph, context: PassContext) -> None:
+    def __init__(self, graph: LoopGraph, context: PassContext, options: SchedulerOptions) -> None:
         self._graph = graph
+        self._options = options
         self._context = context
         self._values = graph.values()
         self._producers = {value.name: each for each in graph.operations for value in each.results}
@@ -189,7 +194,14 @@ class _Finder:
             read = (each for each in loads(*producer.bodies) if self._reads_matrix(each, producer))
             for each in (producer, *(self._producers.get(found.buffer) for found in read)):
                 if isinstance(each, Pointwise) and nested_reductions(*each.bodies):
-                    return chunks_of_rows(rows, length, machine)
+                    names = {load.buffer for load in loads(*each.bodies)}
+                    whole = (self._values[name].type for name in names)
+                    widest = max(
+                        (value.dtype.itemsize for value in whole if points_of(value) == rows * length),
+                        default=1,
+                    )
+                    cluster = row_cluster(length, widest, 2, max_cluster_size(machine, self._options))
+                    return chunks_of_rows(rows, length, machine, cluster)
         return 0
 
 

@@ -9,10 +9,12 @@ from litz_ir.scalar import HEAVY, OPS, Op, indirects_in, walk
 from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols
 from litz_ir.target import Capabilities
 from litz_scheduler.analysis.cost import estimate, points
+from litz_scheduler.analysis.cost_model import max_cluster_size
 from litz_scheduler.analysis.loop_order import LoopNest, loads_of, stores_of, transposed_axis
 from litz_scheduler.options import Lanes, SchedulerOptions
 from litz_scheduler.schedules.cluster_size import chosen_cluster_size
 from litz_scheduler.schedules.lookback_scan import lookback_of
+from litz_scheduler.schedules.row_cluster import chosen_row_cluster
 
 _LANE_BYTES = 4
 """Bytes of a vector lane: those of f32, the most common compute dtype."""
@@ -35,6 +37,9 @@ def schedule_nest(
     vectorised.
     """
     if capabilities.max_tile_elements:
+        divided = chosen_row_cluster(nest, max_cluster_size(capabilities, options))
+        if divided > 1:
+            return TileRequest(row_cluster=divided)
         cluster = chosen_cluster_size(nest, capabilities, symbols, options)
         return TileRequest(cluster, lookback_of(nest, capabilities, symbols, options))
     if is_tiled(nest, capabilities):
