@@ -91,3 +91,22 @@ def test_long_rows_of_an_online_softmax_are_not_stored(further: str, machine: Ca
     plan = plan_of(graph, machine, LONG)
     assert (dear in dict(plan.buffers)) == (machine is CPU_LIKE or further != "few")
     assert_same(graph, plan)
+
+
+@pytest.mark.parametrize("machine", [GPU_LIKE, CPU_LIKE], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    ("shape", "fused"),
+    [((2, 3, 32, 32), True), ((2, 3, 64, 64), True), ((2, 3, 30, 30), False), ((2, 32, 32, 3), False)],
+)
+def test_a_gpu_computes_a_scale_of_whole_tiles_in_their_kernel(
+    shape: tuple[int, ...], fused: bool, machine: Capabilities
+) -> None:
+    b = Builder()
+    x = b.input(*shape)
+    channels = (3, 1, 1) if shape[1] == 3 else (3,)
+    scale = b.pointwise(heavy, b.input(*channels))
+    graph = b.build(b.op("mul", x, scale))
+    plan = plan_of(graph, machine)
+    last = shape[-1] == 3
+    assert len(launches(plan)) == (1 if (fused or (machine is CPU_LIKE and not last)) else 2)
+    assert_same(graph, plan)

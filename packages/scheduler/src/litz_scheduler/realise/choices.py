@@ -54,6 +54,9 @@ _PADDED_SHARE = 8
 _FEW_SHARE = 64
 """Readers that compute at most 1/64 of a value's elements cost next to nothing, as the logits of labels do."""
 
+_TILE_BYTES = 4096
+"""Bytes of the largest tile of a pointwise kernel on a GPU: runs of a multiple of its points begin where tiles do."""
+
 _EXTRA_READ_SHARE = 4
 """Reads besides the elements of a matmul operand, such as its scales, may be 1/4 of the operand's bytes."""
 
@@ -202,7 +205,7 @@ class InlineDecisions:
             if self._is_light(operation, uses):
                 self.weight.update(heavier)
                 return "inline", reasons.INLINE_OPERAND
-        hoisted = cheap or not self._is_computed_by_lanes(operation)
+        hoisted = cheap or not self._is_computed_by_lanes(operation, uses)
         if uses.loop_invariant and len(uses.readers) == 1 and hoisted:
             self.weight.update(heavier)
             return "inline", reasons.INLINE_LOOP_INVARIANT
@@ -219,15 +222,24 @@ class InlineDecisions:
         self.weight.update(heavier)
         return "inline", reasons.INLINE_SINGLE if single else reasons.INLINE_CHEAP
 
-    def _is_computed_by_lanes(self, operation: Pointwise) -> bool:
+    def _is_computed_by_lanes(self, operation: Pointwise, uses: Uses) -> bool:
         """Return True for a value of the graph's inputs on a GPU, where each element of a tile would compute it.
 
-        The scale of a batch norm's channel is one. Values of reductions are computed once a row, where it is reduced.
+        The scale of a batch norm's channel is one, unless whole tiles are of one channel. Values of reductions are
+        computed once a row, where it is reduced.
         """
         machine = self.context.machine(operation.results[0].type.device)
         if machine is None or not machine.is_gpu:
             return False
-        return self.given.issuperset(operation.reads)
+        return self.given.issuperset(operation.reads) and not all(
+            self._is_uniform(self.graph.operations[position], use) for position, use in uses.readers.items()
+        )
+
+    @staticmethod
+    def _is_uniform(reader: Operation, use: Use) -> bool:
+        """Return True where all points of a tile of a pointwise kernel on a GPU need one element."""
+        points = _TILE_BYTES // reader.results[0].type.dtype.itemsize
+        return isinstance(reader, Pointwise) and use.run % points == 0
 
     def _has_few_rows(self, operation: Operation) -> bool:
         """Return True for a matmul of few rows with a large matrix."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import gcd
 
-from litz_ir.loops import Operation, Pointwise, Reduction, Scan, Scatter, View, contiguous, stride_order
+from litz_ir.loops import Axis, Operation, Pointwise, Reduction, Scan, Scatter, View, contiguous, stride_order
 from litz_ir.scalar import (
     Checked,
     Const,
@@ -47,17 +48,21 @@ class Use:
     """True where they do not vary along the reader's fastest axis, so that its inner loop need not compute them."""
     whole: bool = False
     """True where all points of the reader are known to need every element."""
+    run: int = 1
+    """Points of the reader, one after another in the order of its result, that need the same elements."""
 
     def through(self, inner: Use) -> Use:
         """Return the use of a value that ``inner`` reads, by the reader that this use is of."""
         invariant = self.loop_invariant or (self.aligned and inner.loop_invariant)
         whole = self.whole and inner.whole
-        return Use(self.count * inner.count, self.aligned and inner.aligned, invariant, whole)
+        run = max(self.run, inner.run if self.aligned else 1)
+        return Use(self.count * inner.count, self.aligned and inner.aligned, invariant, whole, run)
 
     def merged_with(self, other: Use) -> Use:
         """Return the sum of this use and another one by the same reader."""
         invariant, whole = self.loop_invariant and other.loop_invariant, self.whole or other.whole
-        return Use(self.count + other.count, self.aligned and other.aligned, invariant, whole)
+        aligned, run = self.aligned and other.aligned, gcd(self.run, other.run)
+        return Use(self.count + other.count, aligned, invariant, whole, run)
 
 
 @dataclass(slots=True)
@@ -105,12 +110,12 @@ def direct_uses(operation: Operation, shapes: Mapping[str, tuple[Size, ...]] | N
     found: dict[str, Use] = {}
     axes = axes_of(operation)
     sizes = {axis.name: axis.size for axis in axes}
-    fastest = fastest_axis(operation)
+    fastest, ordered = fastest_axis(operation), _fastest_last(operation)
 
     def use(name: str, index: tuple[Size, ...], always: bool) -> Use:
         moves = fastest is None or any(fastest in free_symbols(term) for term in index)
         whole = always and shapes is not None and _covers(index, shapes.get(name), sizes)
-        return Use(1, is_identity(index, axes), not moves, whole)
+        return Use(1, is_identity(index, axes), not moves, whole, _run(index, ordered))
 
     bodies = loop_bodies(operation)
     unconditional = set(unconditional_loads(bodies))
@@ -202,10 +207,26 @@ def may_raise(body: Expr) -> bool:
 
 def fastest_axis(operation: Operation) -> str | None:
     """Return the axis of the innermost loop: the one along which the result is contiguous in eager's layout."""
+    return next((axis.name for axis in reversed(_fastest_last(operation)) if axis.size != 1), None)
+
+
+def _fastest_last(operation: Operation) -> tuple[Axis, ...]:
+    """Return the axes of a loop, from its outermost to its innermost."""
     axes = axes_of(operation)
     if isinstance(operation, Pointwise):
-        axes = tuple(axes[dim] for dim in stride_order(operation.results[0].type.layout))
-    return next((axis.name for axis in reversed(axes) if axis.size != 1), None)
+        return tuple(axes[dim] for dim in stride_order(operation.results[0].type.layout))
+    return axes
+
+
+def _run(index: tuple[Size, ...], axes: Sequence[Axis]) -> int:
+    """Return the points of a loop over ``axes``, one after another, that have the same index."""
+    moving = frozenset().union(*map(free_symbols, index))
+    run = 1
+    for axis in reversed(axes):
+        if axis.name in moving or not isinstance(axis.size, int):
+            break
+        run *= axis.size
+    return run
 
 
 def inner_load_count(operation: Pointwise) -> int:
