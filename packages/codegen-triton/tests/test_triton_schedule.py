@@ -8,6 +8,7 @@ from functools import partial, reduce
 
 import pytest
 import triton_attention_scores
+import triton_cases
 import triton_corpus
 import triton_fused_attention
 import triton_horizontal_fusion
@@ -192,6 +193,53 @@ def test_a_map_that_loads_much_for_each_odd_row_has_tiles_of_one_row(
     schedule = scheduled(body).schedule
     assert isinstance(schedule, TileLoops)
     assert [tile.block for tile in schedule.outer] == blocks
+
+
+@pytest.mark.parametrize(
+    ("columns", "dtype", "rows_read", "blocks"),
+    [
+        (256, bf16, 1, [8, 256]),
+        (1024, bf16, 3, [2, 1024]),
+        (128, bf16, 1, [2048]),
+        (128, f32, 2, [8, 128]),
+        (512, f32, 1, [2, 512]),
+        (256, f32, 0, [1024]),
+        (1024, f32, 1, [1024]),
+        (768, f32, 1, [1024]),
+        (1, f32, 1, [1024]),
+    ],
+)
+def test_a_costly_map_of_short_rows_with_values_of_their_own_has_tiles_of_whole_rows(
+    columns: int, dtype: DType, rows_read: int, blocks: list[int]
+) -> None:
+    def blocks_of(name: str) -> list[int]:
+        flat = I0 * columns + I1
+        value = cast(load("x", (flat,), dtype), f32)
+        for k in range(rows_read):
+            value = op("add", value, load(f"v{k}", (I0,), f32))
+        parameters: list[tuple[str, DType, Access]] = [("x", dtype, "in"), ("o", dtype, "out")]
+        parameters += [(f"v{k}", f32, "in") for k in range(rows_read)]
+        axes: list[tuple[str, Size]] = [("i0", 1 << 22 if columns == 1 else 1 << 16), ("i1", columns)]
+        stored = Store("o", flat, cast(op(name, op(name, value)), dtype))
+        schedule = scheduled(kernel("k", parameters, axes, ((), [stored]))).schedule
+        assert isinstance(schedule, TileLoops)
+        return [tile.block for tile in schedule.outer]
+
+    assert blocks_of("tanh") == blocks
+    assert len(blocks_of("neg")) == 1
+
+
+def test_tiles_of_whole_rows_get_more_rows_with_the_warps_of_a_foreach_kernel() -> None:
+    flat = I0 * 256 + I1
+    value = op("tanh", op("tanh", op("add", load("x", (flat,), f32), load("v", (I0,), f32))))
+    parameters: list[tuple[str, DType, Access]] = [("x", f32, "in"), ("v", f32, "in"), ("o", f32, "out")]
+    short = kernel("s", parameters, [("i0", 1 << 16), ("i1", 256)], ((), [Store("o", flat, value)]))
+    plain = kernel("c", parameters, [("i0", 1 << 24)], ((), [Store("o", I0, load("x", (I0,), f32))]))
+    pair = [triton_cases.Case(each, {}) for each in (short, plain)]
+    rows, _ = scheduled(triton_horizontal_fusion.foreach("pair", pair).kernel).subkernels
+    assert isinstance(rows.kernel.schedule, TileLoops)
+    assert [tile.block for tile in rows.kernel.schedule.outer] == [8, 256]
+    assert rows.kernel.schedule.warps == 8
 
 
 def test_operands_have_descriptors_where_their_memory_allows_it() -> None:

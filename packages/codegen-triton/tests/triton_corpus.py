@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from triton_cases import I0, Case, kernel, main
-from triton_maps import indirect, maps
+from triton_maps import indirect, maps, whole_rows
 from triton_operations import conversions, error_functions, operations, quotients
 from triton_reductions import clusters, reductions, windows
 from triton_scans import lookback_scans, scans
@@ -34,6 +34,7 @@ def cases() -> list[Case]:
         *operations(),
         *error_functions(),
         *quotients(),
+        *whole_rows(),
     ]
 
 

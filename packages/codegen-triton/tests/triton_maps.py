@@ -20,6 +20,23 @@ def maps() -> Iterator[Case]:
         yield from section()
 
 
+def whole_rows() -> Iterator[Case]:
+    """Yield a map with a tile of several whole rows that have values of their own, the last one with a single row."""
+    flat = I0 * 128 + I1
+    power = op("exp", op("sub", load("x", (flat,), f32), load("a", (I0,), f32)))
+    yield Case(
+        kernel(
+            "whole_rows",
+            [("x", f32, "in"), ("a", f32, "in"), ("o", f32, "out")],
+            [("i0", 33), ("i1", 128)],
+            ((), [Store("o", flat, op("mul", power, op("tanh", load("a", (I0,), f32))))]),
+            schedule=TileRequest(blocks=(("i0", 8), ("i1", 128)), warps=4),
+        ),
+        {"x": 4224, "a": 33, "o": 4224},
+        {"x": special},
+    )
+
+
 def _pointwise() -> Iterator[Case]:
     """Yield maps of several dtypes, whose low-precision results are rounded."""
     for count in (1, 7, 1000, 0):

@@ -61,11 +61,13 @@ def _with_warps(loops: TileLoops, warps: int, warp_size: int) -> TileLoops:
     points_per_thread = max(_MAX_SUBKERNEL_ELEMENTS, rows * length // (warp_size * loops.warps))
     outer = loops.outer
     if outer:
-        *others, last = outer
-        limit = max(last.block, LARGEST_TILE * last.block // (rows * length))
-        block = max(1, min(last.block * warps // loops.warps, limit))
-        outer = (*others, replace(last, block=block))
-        rows = rows * block // last.block
+        # A tile of whole rows has more or fewer of them.
+        scaled = max((k for k, tile in enumerate(outer[:-1]) if tile.block > 1), default=len(outer) - 1)
+        tile = outer[scaled]
+        limit = max(tile.block, LARGEST_TILE * tile.block // (rows * length))
+        block = max(1, min(tile.block * warps // loops.warps, limit))
+        outer = (*outer[:scaled], replace(tile, block=block), *outer[scaled + 1 :])
+        rows = rows * block // tile.block
     longest = max(1, points_per_thread * warp_size * warps // rows)
     inner = tuple(
         replace(tile, block=longest, persistent=False) if tile is not None and tile.block > longest else tile

@@ -226,6 +226,17 @@ class KernelTraits:
             return last.size % vector != 0 and along < of_rows
         return of_rows > 0
 
+    def has_short_rows(self, last: Axis, least: int, block: int) -> bool:
+        """True for a map of which a tile of ``block`` elements has several whole rows along ``last``, without padding
+        and of at least ``least`` elements, and each row has a value of its own."""
+        if not isinstance(last.size, int) or not least <= last.size < block or block % last.size:
+            return False
+        stores = [each for each in self.statements if isinstance(each, Store)]
+        if self.has_nested_reductions() or any(each.mode != "set" for each in stores):
+            return False
+        used = [free_symbols(each.offset) for each in self.accesses]
+        return any(names and last.name not in names for names in used)
+
     def itemsize_across(self, axes: Sequence[Axis], along: Sequence[Axis]) -> int:
         """Return the bytes of the smallest element that is accessed with unit stride along one of ``axes`` and another
         stride along one of ``along``; 0 where there is none."""
