@@ -83,7 +83,9 @@ def _map_of_rows(
     tiles."""
     *rest, last = axes
     length = traits.extent([last])
-    block = _filling(threads * per_thread, max(_MIN_MAP_TILE, length), traits.extent(axes), model)
+    block = _filling(
+        threads * per_thread, max(_MIN_MAP_TILE, length), max(length, traits.extent(axes)), model
+    )
     outer = (Tile(names(rest), block // length), Tile(names([last]), length))
     return TileLoops(outer, (None,) * len(traits.phases), _warps(threads, block, per_thread, model))
 

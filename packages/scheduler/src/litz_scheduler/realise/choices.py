@@ -238,8 +238,9 @@ class InlineDecisions:
     @staticmethod
     def _is_uniform(reader: Operation, use: Use) -> bool:
         """Return True where all points of a tile of a pointwise kernel on a GPU need one element."""
-        points = _TILE_BYTES // reader.results[0].type.dtype.itemsize
-        return isinstance(reader, Pointwise) and use.run % points == 0
+        if not isinstance(reader, Pointwise):
+            return False
+        return use.run % (_TILE_BYTES // reader.results[0].type.dtype.itemsize) == 0
 
     def _has_few_rows(self, operation: Operation) -> bool:
         """Return True for a matmul of few rows with a large matrix."""
