@@ -74,7 +74,8 @@ def _repeated(graph: Graph, chain: list[Node], reader: Node) -> Node:
             own = graph.node_copy(node, lambda each: copies.get(each, each))
             own.meta = {k: v for k, v in reader.meta.items() if k not in ("val", "tensor_meta")}
             args, kwargs = map_arg((own.args, own.kwargs), lambda each: each.meta["val"])
+            operator: Any = own.target
             with node.meta["val"].fake_mode:
-                own.meta["val"] = own.target(*args, **kwargs)
+                own.meta["val"] = operator(*args, **kwargs)
             copies[node] = own
     return copies[chain[-1]]
