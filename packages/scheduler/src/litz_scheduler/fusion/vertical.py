@@ -147,11 +147,12 @@ def _starves(
 
     A row of at most ``max_row`` elements is exempt: a thread block processes it faster than another kernel is
     launched. A thread block of a loop that sums its rows has whole rows: with no more outer points than a row has,
-    it would be the only one.
+    it would process all of them.
     """
     before = estimate(points(candidate.outer), symbols)
     after = estimate(points(alignment.outer), symbols)
-    if limits.max_row and alignment.inner and isinstance(operation, Pointwise):
+    own = estimate(points(operation.axes), symbols)
+    if alignment.inner and isinstance(operation, Pointwise) and own > limits.max_row > 0:
         rows = [each.axes for each in nested_reductions(*operation.bodies)]
         if any(after <= estimate(product(size for _, size in axes), symbols) for axes in rows):
             return True
