@@ -53,7 +53,7 @@ class NativeHostDriver(HostDriver, ctypes.CDLL):
                 return 1
 
         self.cuLaunchKernel = LAUNCH(launch)
-        for name in ("cuLaunchKernelEx", "cuMemsetD8Async", "cuCtxSetCurrent"):
+        for name in ("cuLaunchKernelEx", "cuMemsetD8Async", "cuCtxSetCurrent", "cuTensorMapEncodeTiled"):
             setattr(self, name, ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 0))
 
 

@@ -21,6 +21,7 @@ from triton_scheduled import scheduled, tiled
 from litz_codegen_triton.runtime import launch, native_launcher
 from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_codegen_triton.runtime.frozen_copies import COMPARE, COPY, COPYING_BLOCKS, CopyLauncher
+from litz_codegen_triton.runtime.loaded_kernel import described_words
 from litz_codegen_triton.runtime.native_launcher import build_launcher, launcher_maker, launcher_unit
 from litz_codegen_triton.target import CudaTarget
 from litz_ir.dtypes import f32
@@ -39,6 +40,9 @@ LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, POINTER, *[INT] * 7, POINTER, POINTER, P
 CONFIGURED = ctypes.CFUNCTYPE(ctypes.c_int, POINTER, POINTER, POINTER, POINTER)
 CLEAR = ctypes.CFUNCTYPE(ctypes.c_int, WORD, ctypes.c_ubyte, ctypes.c_size_t, POINTER)
 USE = ctypes.CFUNCTYPE(ctypes.c_int, POINTER)
+DESCRIBE = ctypes.CFUNCTYPE(
+    ctypes.c_int, POINTER, ctypes.c_int, INT, POINTER, *[POINTER] * 4, *[ctypes.c_int] * 4
+)
 CONTEXT, STREAM = 96, 7
 
 
@@ -51,11 +55,13 @@ class Recorder(ctypes.CDLL):
         self.words: dict[int, int] = {}
         self.codes: dict[int, int] = {}
         self.loaded = 0
+        self.described: list[tuple[int, ...]] = []
         self._thread = threading.local()
         self.cuLaunchKernel = LAUNCH(self._launch)
         self.cuLaunchKernelEx = CONFIGURED(self._launch_configured)
         self.cuMemsetD8Async = CLEAR(self._clear)
         self.cuCtxSetCurrent = USE(self._use)
+        self.cuTensorMapEncodeTiled = DESCRIBE(self._describe)
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: 0
@@ -105,6 +111,21 @@ class Recorder(ctypes.CDLL):
     def _clear(self, address: int, value: int, nbytes: int, stream: int) -> int:
         self.events.append(("clear", address, value, nbytes, stream))
         return 0
+
+    def _describe(
+        self, place: int, kind: int, rank: int, address: int | None, extents: int, strides: int, box: int, steps: int,
+        interleave: int, swizzle: int, promotion: int, fill: int,
+    ) -> int:  # fmt: skip
+        if not hasattr(self._thread, "context"):
+            return 201
+        assert place % 64 == 0
+        assert list((INT * rank).from_address(steps)) == [1] * rank
+        assert (interleave, promotion, fill) == (0, 2, 0)
+        sizes = (*(WORD * rank).from_address(extents), *(WORD * (rank - 1)).from_address(strides))
+        tile = tuple((INT * rank).from_address(box))
+        WORD.from_address(place).value = len(self.described)
+        self.described.append((kind, swizzle, address or 0, *sizes, *tile))
+        return self.codes.get(-1, 0)
 
     def _use(self, context: int) -> int:
         self._thread.context = context if isinstance(context, int) else context.value
@@ -188,6 +209,49 @@ def test_kernels_get_their_own_among_the_addresses_of_a_call(load: Loaded) -> No
     assert driver.events == one * 4
 
 
+MATRIX = (0, 9, 3, 2, 128, 4096, 256, 64, 32)
+VECTOR = (1, 7, 0, 1, 4096, 32)
+
+
+@needs_compiler
+@pytest.mark.parametrize("count", [1, 2, native_launcher.MOST_DESCRIPTORS + 1])
+def test_launches_make_tensor_descriptors(load: Loaded, count: int) -> None:
+    driver, module = load(copies())
+    described = (MATRIX, VECTOR, *[VECTOR] * count)[:count]
+    second = replace(module._functions["second"], descriptors=described)
+    module._functions["second"] = second
+    driver.words[second.handle] += described_words(described)
+    run = call_of(module, ["first", "second"], [0, 1, 1, 0], [])
+    native = type(run).__name__ == "builtin_function_or_method"
+    assert native == (count <= native_launcher.MOST_DESCRIPTORS)
+    made = [(9, 3, 32, 128, 4096, 256, 64, 32), *[(7, 0, 16, 4096, 32)] * count][:count]
+    for again in (False, True):
+        driver.described.clear()
+        driver.events.clear()
+        run((16, 32))
+        assert driver.described == ([] if again and not native else made), (
+            "Python keeps those of the last call"
+        )
+        words = [word for k, each in enumerate(described) for word in (k, *[0] * (2 * each[3]))]
+        assert driver.events == [
+            ("launch", 1, 1, 128, 32, STREAM, (16, 32, 0)),
+            ("launch", 2, 1, 128, 32, STREAM, (32, 16, *words, 0)),
+        ]
+
+
+@needs_compiler
+@pytest.mark.parametrize("count", [1, native_launcher.MOST_DESCRIPTORS + 1])
+def test_a_descriptor_that_fails_is_the_failure_of_its_kernel(load: Loaded, count: int) -> None:
+    driver, module = load(copies())
+    second = replace(module._functions["second"], descriptors=(MATRIX,) * count)
+    module._functions["second"] = second
+    run = call_of(module, ["first", "second"], [0, 1, 1, 0], [])
+    driver.codes[-1] = 1
+    with pytest.raises(KernelError, match="second"):
+        run((16, 32))
+    assert [each[1] for each in driver.events] == [1]
+
+
 def bits(value: int | float) -> int:
     content = struct.pack("=d" if isinstance(value, float) else "=q", value)
     return int.from_bytes(content, sys.byteorder)
@@ -235,8 +299,12 @@ def test_a_cluster_and_a_workspace(load: Loaded) -> None:
 
 
 @needs_compiler
-def test_unaligned_addresses_are_left_to_python(load: Loaded) -> None:
+@pytest.mark.parametrize("descriptors", [(), (MATRIX, VECTOR)])
+def test_unaligned_addresses_are_left_to_python(
+    descriptors: tuple[tuple[int, ...], ...], load: Loaded
+) -> None:
     driver, module = load(copies())
+    module._functions["second"] = replace(module._functions["second"], descriptors=descriptors)
     run = call_of(module, ["first", "second"], [0, 1, 1, 2], [])
     driver.words[3] = 3
     run((16, 32, 40))
@@ -259,15 +327,20 @@ def test_a_launch_that_fails_is_the_last(code: int, error: type[KernelError], lo
 
 
 @needs_compiler
-def test_a_thread_that_has_no_context_gets_the_one_of_torch(load: Loaded) -> None:
+@pytest.mark.parametrize("count", [0, 1, native_launcher.MOST_DESCRIPTORS + 1])
+def test_a_thread_that_has_no_context_gets_the_one_of_torch(count: int, load: Loaded) -> None:
     driver, module = load(copies())
+    first = replace(module._functions["first"], descriptors=(MATRIX,) * count)
+    module._functions["first"] = first
+    driver.words[first.handle] += described_words(first.descriptors)
     run = call_of(module, ["first", "second"], [0, 1, 1, 2], [])
     threads = [threading.Thread(target=lambda: [run((16, 32, 48)) for _ in range(50)]) for _ in range(4)]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
-    assert sorted(each[6] for each in driver.events) == [(16, 32, 0)] * 200 + [(32, 48, 0)] * 200
+    found = sorted((*each[6][:2], len(each[6])) for each in driver.events)
+    assert found == [(16, 32, 3 + 5 * count)] * 200 + [(32, 48, 3)] * 200
 
 
 @needs_compiler

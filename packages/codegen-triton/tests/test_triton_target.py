@@ -97,18 +97,25 @@ def test_unaligned_operands_are_loaded_by_address(monkeypatch: pytest.MonkeyPatc
     assert built.scratch == 0 and "cp.async.bulk" not in built.ptx
 
 
+@pytest.mark.parametrize(("keys", "count"), [(41, 0), (64, 2)])
 def test_unaligned_operands_of_attention_are_loaded_by_address(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    keys: int, count: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     target, made = CudaTarget("sm_90"), []
     monkeypatch.setattr(litz_codegen_triton.target, "LaunchModule", lambda *args: made.append(args[2]))
-    kernel = scheduled(forward("attention", Heads(), schedule=TileRequest(descriptors=True)))
+    kernel = scheduled(forward("attention", Heads(keys=keys), schedule=TileRequest(descriptors=True)))
     (unit,) = target.emit(replace(plan_of("softmax"), kernels=(kernel,)))
-    assert "tl.make_tensor_descriptor(" in unit.text
-    target.load([unit], [target.build(unit, tmp_path)], {kernel.name: kernel})
+    assert unit.text.count("tl.make_tensor_descriptor(") == 2 - count
+    binary = target.build(unit, tmp_path)
+    launched = CompiledKernel.from_bytes(binary.read_bytes())
+    # bf16, swizzled over 64 bytes: 128 rows of 32 elements, in tiles of 64.
+    assert [each[1:] for each in launched.descriptors] == [(9, 2, 2, 32, 128, 64, 32, 64)] * count
+    assert len({buffer for buffer, *_ in launched.descriptors}) == count
+    assert (launched.scratch > 0) == (not count)
+    target.load([unit], [binary], {kernel.name: kernel})
     (unaligned,) = made
     built = unaligned(kernel.name)
-    assert built.scratch == 0 and "cp.async.bulk" not in built.ptx
+    assert built.scratch == 0 and not built.descriptors and "cp.async.bulk" not in built.ptx
 
 
 def test_a_plan_becomes_cubins(tmp_path: Path) -> None:

@@ -83,6 +83,8 @@ class Heads:
     """Heads of queries for each head of keys and values (GQA)."""
     dtype: DType = bf16
     """The dtype of Q, K, V and the output."""
+    alternating: bool = False
+    """True if the rows of all heads alternate in memory, so that a head is a part of the columns of a matrix."""
 
     @property
     def scale(self) -> float:
@@ -90,11 +92,14 @@ class Heads:
 
     def row(self, rows: Size = M) -> Size:
         """Return the index of a query among those of all heads."""
-        return add(mul(add(mul(B, self.group), G if self.group > 1 else 0), self.rows), rows)
+        head = add(mul(B, self.group), G if self.group > 1 else 0)
+        if self.alternating:
+            return add(mul(rows, mul(self.batch, self.group)), head)
+        return add(mul(head, self.rows), rows)
 
     def key(self, key: Size) -> Size:
         """Return the index of a key among those of all heads."""
-        return add(mul(B, self.keys), key)
+        return add(mul(key, self.batch), B) if self.alternating else add(mul(B, self.keys), key)
 
     def query_at(self, along: Size) -> Expr:
         """Return an element of Q."""
@@ -443,6 +448,17 @@ def described() -> Iterator[Case]:
         (listed("attention_listed_described_groups", groups, 32, 32), groups),
         (listed_queries("attention_dkdv_listed_described", lists, 32, 32, causal), lists),
         (listed_queries("attention_dkdv_listed_described_groups", groups, 32, 32), groups),
+    )
+    columns = replace(lists, alternating=True)
+    padded = replace(columns, depth=24, width=24)
+    made += (
+        (listed("attention_listed_columns", columns, 32, 32, promised), columns),
+        (listed("attention_listed_columns_padded", padded, 32, 32, causal), padded),
+        (listed_queries("attention_dkdv_listed_columns", columns, 32, 32, causal), columns),
+        (
+            listed_queries("attention_dkdv_listed_columns_groups", replace(columns, group=2), 32, 32),
+            replace(columns, group=2),
+        ),
     )
     for each, sizes in made:
         described = replace(each, schedule=TileRequest(descriptors=True))

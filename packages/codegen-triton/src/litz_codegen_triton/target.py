@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from litz_codegen_triton import emit, runtime, schedule, tune
 from litz_codegen_triton.capabilities import DEFAULT_CHIP, chip_capabilities
 from litz_codegen_triton.emit.source.ops_table import spelled_operations
+from litz_codegen_triton.emit.source.tensor_descriptors import descriptors_of, descriptors_text
 from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_codegen_triton.runtime.frozen_copies import COMPARE, COPY, copying_sources
 from litz_codegen_triton.runtime.launch import LaunchModule, current_chip
@@ -87,6 +88,7 @@ class CudaTarget:
             f"warps={source.warps}",
             f"asserts={int(source.asserts)}",
             f"contract={int(source.contract)}",
+            f"descriptors={descriptors_text(source.descriptors)}",
         )
         lines = ((1, len(source.text.splitlines())),)
         return SourceUnit(source.name, "triton", source.text, (source.name,), flags, lines)
@@ -156,8 +158,9 @@ def _source(unit: SourceUnit) -> tuple[KernelSource, str]:
             asserts=flags["asserts"] == "1",
             grid_size=0,
             contract=flags["contract"] == "1",
+            descriptors=descriptors_of(flags["descriptors"]),
         )
         return source, flags["chip"]
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, TypeError) as error:
         text = f"source unit {unit.name} has no valid build flags: {error}"
         raise ToolchainError(text, hint="emit it again") from error

@@ -62,6 +62,7 @@ def emit_kernel(
         tuple(vector_accesses(writer.body.memory.accesses, writer.coordinates)),
         writer.phases.cluster.barriers,
         _combines_floats(kernel),
+        tuple((writer.body.descriptors or {}).values()),
     )
 
 
@@ -184,6 +185,8 @@ class _KernelWriter:
             narrow=self.tiles.narrow,
         )
         self.body = TileEmitter(setting, dims)
+        if not program:
+            self.body.descriptors = {}
         row = tiles.row
         if row is not None and (tiles.row_cluster == 1 or form == "compiled"):
             self.body.row = (row.letter, self.coordinates.indices[row.letter], row.size)
@@ -212,6 +215,8 @@ class _KernelWriter:
         self.phases.write()
         arguments = [*([self.program] if self.program else [])]
         arguments += [*self.pointers.values(), *self.arguments.values()]
+        if self.form == "compiled":
+            arguments += self.body.descriptors or ()
         if self.form == "interpreted" and self.phases.cluster.barriers:
             arguments.append(BARRIER_LIMIT)
         blocks = [f"{name}: tl.constexpr = {size}" for name, size in self._block_sizes()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from litz_codegen_triton.emit.indexing.vector_accesses import VectorAccess
+from litz_codegen_triton.emit.source.tensor_descriptors import TensorDescriptor
 from litz_ir.symbols import Size
 
 
@@ -33,3 +34,5 @@ class KernelSource:
     contract: bool = True
     """True where a multiplication and an addition may be rounded once: in kernels that sum floats, whose sums differ
     from eager's in the last place anyway."""
+    descriptors: tuple[TensorDescriptor, ...] = ()
+    """The arguments that follow those of ``signature``: tensor descriptors that a launch makes."""

@@ -28,6 +28,10 @@ from litz_ir.plan import Plan
 _CHIP = re.compile(r"sm_(\d+)[a-z]?")
 _PTX_PARAMETER = re.compile(r"\.param\s")
 
+_DESCRIBED_TYPES = {8: 10, 9: 8, 10: 9}
+"""Numbers of element types in the driver's tensor maps where they are other ones than in the instructions that make
+tensor maps on the device (f16 to bf16 are 6 to 10 here and there)."""
+
 
 def chip_number(chip: str) -> int:
     """Return the number of a compute capability, such as 90 for ``sm_90``. Raises ``TargetError`` for other names."""
@@ -49,7 +53,7 @@ def compile_source(source: KernelSource, chip: str, folder: Path, *, aligned: bo
     model = chip_model(chip)
     function = load_function(source.text, source.name, folder)
     target = GPUTarget(CUDA.kind, chip_number(chip), model.warp_size)
-    types = dict(zip(function.arg_names, source.signature))
+    types = dict(zip(function.arg_names, [*source.signature, *(each.type for each in source.descriptors)]))
     pointers = {position for position, kind in enumerate(source.signature) if kind.startswith("*")}
     divisible = sorted({*source.divisible, *(pointers if aligned else ())})
     attributes = {(position,): [["tt.divisibility", 16]] for position in divisible}
@@ -104,7 +108,21 @@ def _compiled_kernel(
         parameters=len(_PTX_PARAMETER.findall(arguments)),
         ptx=ptx,
         scratch=int(facts.global_scratch_size),
+        descriptors=_described(source, facts),
     )
+
+
+def _described(source: KernelSource, facts: Any) -> tuple[tuple[int, ...], ...]:
+    """Return the descriptors that a launch makes, as ``CompiledKernel`` has them."""
+    chosen = getattr(facts, "tensordesc_meta", None) or ()
+    made = []
+    for each, layout in zip(source.descriptors, chosen, strict=True):
+        size, rank = int(layout["elem_size"]), len(each.shape)
+        kind = _DESCRIBED_TYPES.get(int(layout["elem_type"]), int(layout["elem_type"]))
+        dims, box = each.shape[::-1], [int(extent) for extent in layout["block_size"]][::-1]
+        strides = [stride * size for stride in each.strides[-2::-1]] if rank > 1 else []
+        made.append((each.buffer, kind, int(layout["swizzle"]), rank, *dims, *strides, *box))
+    return tuple(made)
 
 
 def _staged(function: ASTSource, target: GPUTarget, backend: Any, options: Any) -> tuple[Any, str, bytes]:

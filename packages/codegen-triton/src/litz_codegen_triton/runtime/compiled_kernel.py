@@ -40,12 +40,17 @@ class CompiledKernel:
     scratch: int = 0
     """Bytes of global scratch memory of a thread block, which the first of Triton's pointers points to; 0 for none."""
 
+    descriptors: tuple[tuple[int, ...], ...] = ()
+    """Tensor descriptors that a launch makes, after the arguments of the source: number of the buffer, the driver's
+    numbers of the element type and of the swizzle, rank, and from the contiguous dimension on the extents, the strides
+    of the others in bytes, and the extents of a tile."""
+
     def to_bytes(self) -> bytes:
         """Serialise as a line of JSON and the cubin, without the assembly."""
         head = {
             "format": _MAGIC, "name": self.name, "entry": self.entry, "warps": self.warps,
             "shared_bytes": self.shared_bytes,
-            "parameters": self.parameters, "scratch": self.scratch,
+            "parameters": self.parameters, "scratch": self.scratch, "descriptors": self.descriptors,
         }  # fmt: skip
         return json.dumps(head, sort_keys=True).encode() + b"\n" + self.cubin
 
@@ -57,7 +62,8 @@ class CompiledKernel:
             head = json.loads(line)
             if not found or head.pop("format") != _MAGIC:
                 raise ValueError("wrong format")
-            return CompiledKernel(cubin=cubin, **head)
+            made = tuple(map(tuple, head.pop("descriptors", ())))
+            return CompiledKernel(cubin=cubin, descriptors=made, **head)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ToolchainError(f"not a compiled kernel: {error}", hint="build it again") from error
 

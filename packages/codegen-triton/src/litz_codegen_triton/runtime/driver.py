@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from litz_codegen_triton.capabilities import NVIDIA
@@ -28,8 +28,17 @@ _LAUNCH_TYPES = (ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, ctypes.
 """Arguments of ``cuLaunchKernel``: function, three grid dimensions, three block dimensions, bytes of shared memory,
 stream, kernel arguments, extra options."""
 
-_LAUNCHING = ("cuLaunchKernel", "cuLaunchKernelEx", "cuMemsetD8Async", "cuCtxSetCurrent")
+_LAUNCHING = (
+    "cuLaunchKernel",
+    "cuLaunchKernelEx",
+    "cuMemsetD8Async",
+    "cuCtxSetCurrent",
+    "cuTensorMapEncodeTiled",
+)
 """Functions that the native launcher calls, in its order."""
+
+_NOT_INTERLEAVED, _PROMOTED_TO_128_BYTES, _FILLED_WITH_ZEROS = 0, 2, 0
+"""Values of ``CUtensorMapInterleave``, ``CUtensorMapL2promotion`` and ``CUtensorMapFloatOOBfill``."""
 
 _CLUSTER_DIMENSION = 4
 """``CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION``: thread blocks of a cluster along each grid dimension."""
@@ -71,8 +80,9 @@ class Driver:
         self._load: Callable[[ctypes.c_void_p], int] | None = getattr(library, "cuFuncLoad", None)
 
     def entry_points(self) -> tuple[int, ...] | None:
-        """Return the addresses of the functions that launch a kernel, launch one in clusters, zero memory and make a
-        context current, and of the context; ``None`` for a library that is no native one or lacks one of them."""
+        """Return the addresses of the functions that launch a kernel, launch one in clusters, zero memory, make a
+        context current and make a tensor descriptor, and of the context; ``None`` for a library that is no native one
+        or lacks one of them."""
         if not isinstance(self._library, ctypes.CDLL):
             return None
         found: list[Any] = [getattr(self._library, name, None) for name in _LAUNCHING]
@@ -98,6 +108,23 @@ class Driver:
         )
         handle = ctypes.c_void_p(function)
         code: int = self._library.cuLaunchKernelEx(ctypes.byref(configuration), handle, arguments, None)
+        return code
+
+    def describe(self, target: int, address: int, words: Sequence[int]) -> int:
+        """Write the tensor descriptor of a buffer at ``address`` to host memory at ``target``; the error code.
+
+        ``words`` are those of ``CompiledKernel.descriptors`` after the first.
+        """
+        kind, swizzle, rank = words[:3]
+        numbers = words[3:]
+        extents = (ctypes.c_uint64 * rank)(*numbers[:rank])
+        strides = (ctypes.c_uint64 * max(1, rank - 1))(*numbers[rank : 2 * rank - 1])
+        box = (ctypes.c_uint32 * rank)(*numbers[2 * rank - 1 :])
+        steps = (ctypes.c_uint32 * rank)(*[1] * rank)
+        code: int = self._library.cuTensorMapEncodeTiled(
+            ctypes.c_void_p(target), kind, ctypes.c_uint32(rank), ctypes.c_void_p(address),
+            extents, strides, box, steps, _NOT_INTERLEAVED, swizzle, _PROMOTED_TO_128_BYTES, _FILLED_WITH_ZEROS,
+        )  # fmt: skip
         return code
 
     def clear(self, address: int, nbytes: int, stream: int) -> int:

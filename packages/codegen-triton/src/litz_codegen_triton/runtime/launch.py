@@ -21,8 +21,9 @@ from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_codegen_triton.runtime.copies import ALIGNED, AlignedCopies
 from litz_codegen_triton.runtime.driver import INVALID_CONTEXT, OUT_OF_MEMORY, Driver, cuda_library
 from litz_codegen_triton.runtime.frozen_copies import CopyLauncher
-from litz_codegen_triton.runtime.loaded_kernel import ArgumentArrays, LoadedKernel
+from litz_codegen_triton.runtime.loaded_kernel import ArgumentArrays, LoadedKernel, described_words
 from litz_codegen_triton.runtime.native_launcher import (
+    MOST_DESCRIPTORS,
     NativeKernel,
     description,
     launcher_maker,
@@ -163,6 +164,7 @@ class LaunchModule:
     def _loaded(self, compiled: CompiledKernel) -> LoadedKernel:
         kernel = self._kernels[compiled.name]
         hidden = compiled.parameters - len(kernel.parameters) - len(kernel.symbols)
+        hidden -= described_words(compiled.descriptors)
         if hidden < 0:
             raise ToolchainError(
                 f"the binary of kernel {kernel.name} takes fewer arguments than its plan passes",
@@ -175,8 +177,9 @@ class LaunchModule:
         accesses = [each.access for each in kernel.parameters]
         cleared = accesses.index("workspace") if scan_segment(kernel.schedule) else -1
         return LoadedKernel(
-            kernel, handle, threads, compiled.shared_bytes, hidden, cluster, cleared, compiled.scratch
-        )
+            kernel, handle, threads, compiled.shared_bytes, hidden, cluster, cleared, compiled.scratch,
+            compiled.descriptors,
+        )  # fmt: skip
 
 
 class NativeLaunches:
@@ -218,9 +221,11 @@ class NativeLaunches:
                 self._run_one_by_one(addresses, symbols)
                 return
             functions = unaligned
+        # Binaries for any alignment take other arguments than those that load through descriptors.
+        own = functions is self._functions or not any(each.descriptors for each in self._functions)
         counts = self._fixed or self._evaluated(symbols)
         stream, launch = self._stream(), self._launch
-        frame = self._frame()
+        frame = self._frame() if own else ArgumentArrays(functions)
         try:
             self._addresses.pack_into(frame.addresses, 0, *addresses)
             self._symbols.pack_into(frame.values, 0, *symbols)
@@ -230,6 +235,10 @@ class NativeLaunches:
                         # The allocator gets it back at once; its next user on this stream runs after this kernel.
                         memory = self._module.memory(each.scratch * count)
                         frame.scratch[number] = memory.data_ptr()
+                    if each.descriptors:
+                        code = frame.maps[number].make(addresses, self._module.driver)
+                        if code:
+                            self._failed(number, code)
                     if not each.is_plain:
                         code = self._waiting(each, count, cleared, stream, block)
                     else:
@@ -239,7 +248,8 @@ class NativeLaunches:
                     if code:
                         self._retry(code, each, count, cleared, stream, block)
         finally:
-            self._frames.append(frame)
+            if own:
+                self._frames.append(frame)
 
     def selecting(self, buffers: Sequence[int], symbols: Sequence[int]) -> Callable[..., None]:
         """Return ``run`` for the addresses and symbol values that calls give once: the positions of each kernel's among
@@ -249,7 +259,7 @@ class NativeLaunches:
             self.run([addresses[k] for k in buffers], [values[k] for k in symbols])
 
         native = None
-        if not any(each.scratch for each in self._functions):
+        if not any(each.scratch or len(each.descriptors) > MOST_DESCRIPTORS for each in self._functions):
             kernels = native_kernels(self._functions, buffers, symbols, self._fixed)
             native = self._module.native(kernels, call, self._failed)
         if native is None:

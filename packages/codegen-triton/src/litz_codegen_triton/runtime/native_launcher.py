@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from litz_codegen_triton.runtime.loaded_kernel import LoadedKernel
+from litz_codegen_triton.runtime.loaded_kernel import LoadedKernel, described_words
 from litz_ir.errors import CompileFailed, CompilerNotFound
 from litz_ir.target import SourceUnit
 
@@ -30,6 +30,9 @@ _SOURCE = Path(__file__).parent / "native" / "launcher.c"
 
 _COMPILERS = ("cc", "gcc", "clang", "g++", "clang++")
 """Commands that are tried in this order where none is named."""
+
+MOST_DESCRIPTORS = 8
+"""Most tensor descriptors of a kernel that the launcher makes; those of more are made by Python."""
 
 _FLAGS = ("-O2", "-std=gnu99", "-fno-strict-aliasing", "-fPIC", "-shared", "-x", "c")
 
@@ -98,6 +101,10 @@ class NativeKernel:
     counts: tuple[int, int] | None
     """Grid size, and bytes to zero; ``None`` where each call says."""
 
+    descriptors: tuple[tuple[int, ...], ...] = ()
+    """Tensor descriptors as ``CompiledKernel`` has them, with the position of the buffer among the addresses of a
+    call."""
+
 
 def native_kernels(
     functions: Sequence[LoadedKernel],
@@ -111,15 +118,18 @@ def native_kernels(
     grid size and the bytes to zero of each kernel, ``None`` where each call says.
     """
     at, which = iter(buffers), iter(symbols)
-    return [
-        NativeKernel(
-            each.handle, each.threads, each.shared_bytes, each.cluster_size, each.cleared, each.hidden,
-            tuple(next(at) for _ in each.kernel.parameters),
-            tuple((next(which), info.kind == "float") for info in each.kernel.symbols),
-            None if counts is None else counts[number],
-        )
-        for number, each in enumerate(functions)
-    ]  # fmt: skip
+    made = []
+    for number, each in enumerate(functions):
+        own = tuple(next(at) for _ in each.kernel.parameters)
+        made.append(
+            NativeKernel(
+                each.handle, each.threads, each.shared_bytes, each.cluster_size, each.cleared, each.hidden, own,
+                tuple((next(which), info.kind == "float") for info in each.kernel.symbols),
+                None if counts is None else counts[number],
+                tuple((own[buffer], *words) for buffer, *words in each.descriptors),
+            )
+        )  # fmt: skip
+    return made
 
 
 Maker = Callable[..., Callable[..., None]]
@@ -152,15 +162,19 @@ def description(kernels: Sequence[NativeKernel], entry_points: Sequence[int]) ->
     kinds = [0] * (1 + max((at for at, _ in used), default=-1))
     for at, is_float in used:
         kinds[at] |= 2 if is_float else 1
-    largest = max(len(each.buffers) + len(each.symbols) + each.hidden for each in kernels)
+    largest = max(
+        len(each.buffers) + len(each.symbols) + each.hidden + described_words(each.descriptors)
+        for each in kernels
+    )
     computed = any(each.counts is None for each in kernels)
     words = [*entry_points, len(kernels), addresses, len(kinds), largest, computed]
     for each in kernels:
-        sizes = len(each.buffers), len(each.symbols), each.hidden
+        sizes = len(each.buffers), len(each.symbols), each.hidden, len(each.descriptors)
         words += [each.handle, each.threads, each.shared_bytes, each.cluster_size, each.cleared, *sizes]
         words += each.counts or (0, 0)
     words += kinds
     for each in kernels:
         words += each.buffers
         words += chain.from_iterable(each.symbols)
+        words += chain.from_iterable(each.descriptors)
     return struct.pack(f"={len(words)}q", *words)

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from litz_codegen_triton.capabilities import DEFAULT_CHIP
 from litz_codegen_triton.emit.kernel_source import KernelSource
+from litz_codegen_triton.emit.source.tensor_descriptors import descriptors_of
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_codegen_triton.runtime.compiled_kernel import write_compiled
 from litz_ir.errors import CompileFailed, ToolchainError
@@ -23,6 +24,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     source = KernelSource(
         request["name"], request["text"], tuple(request["signature"]), tuple(request["divisible"]),
         request["warps"], request["asserts"], 0, contract=request["contract"],
+        descriptors=descriptors_of(request["descriptors"]),
     )  # fmt: skip
     folder = Path(request["folder"])
     try:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from litz_codegen_triton.emit.kernel_source import KernelSource
+from litz_codegen_triton.emit.source.tensor_descriptors import descriptors_text
 from litz_codegen_triton.runtime.compiled_kernel import write_compiled
 from litz_codegen_triton.runtime.fork_server import Forked, ForkServer
 from litz_ir.errors import CompileFailed, CompileTimeout, ToolchainError
@@ -31,7 +32,7 @@ def compile_request(source: KernelSource, chip: str, folder: Path, *, aligned: b
     return {
         "name": source.name, "text": source.text, "signature": source.signature, "divisible": source.divisible,
         "warps": source.warps, "asserts": source.asserts, "contract": source.contract, "chip": chip,
-        "folder": str(folder), "aligned": aligned,
+        "folder": str(folder), "aligned": aligned, "descriptors": descriptors_text(source.descriptors),
     }  # fmt: skip
 
 

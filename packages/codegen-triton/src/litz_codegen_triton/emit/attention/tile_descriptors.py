@@ -1,5 +1,7 @@
 """Tiles along the summed points that tensor descriptors load: blocks of the rows of K and V, and values for each point.
 
+A launch makes descriptors of whole buffers where it can; otherwise each thread block makes those of its matrices.
+
 With a descriptor the Tensor Memory Accelerator (TMA) copies the tile to shared memory, and no thread has addresses of
 it. Threads read values of points from there in the layout of scores, in which they would load each value many times.
 """
@@ -15,6 +17,8 @@ from litz_codegen_triton.emit.indexing.coordinates import TileIndices
 from litz_codegen_triton.emit.loops.fused_attention import MIN_TILE_SIZE
 from litz_codegen_triton.emit.loops.tiles import InnerLoop, next_power_of_two
 from litz_codegen_triton.emit.source import casts
+from litz_codegen_triton.emit.source.ops_table import pointer_type
+from litz_codegen_triton.emit.source.tensor_descriptors import TensorDescriptor
 from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.dtypes import f32, i32, i64
 from litz_ir.plan import Kernel
@@ -104,6 +108,20 @@ def _is_unaligned(offset: Size, aligned: int) -> bool:
     return any(scale % aligned for _, scale in summands(offset))
 
 
+def _position(offset: Size, stride: int) -> tuple[Size, Size]:
+    """Divide the offset of a matrix into the row and the column where it starts, in rows of ``stride`` elements."""
+    row: Size = 0
+    column: Size = 0
+    for symbols, scale in summands(offset):
+        monomial = product(symbols)
+        rows, rest = divmod(scale, stride)
+        if symbols and rest:
+            column = add(column, mul(monomial, scale))
+        else:
+            row, column = add(row, mul(monomial, rows)), add(column, rest)
+    return row, column
+
+
 class DescribedTiles:
     """Writes tiles along the summed points that are loaded through tensor descriptors, for a schedule that has them.
 
@@ -162,10 +180,61 @@ class DescribedTiles:
         base, first = body.index.value(matrix.base), body.index.value(matrix.first_row)
         if base.dims | first.dims or base.depth:
             return None
-        start = " + ".join(each for each in (first.text, self.start) if each != "0") or "0"
-        text = f"{self._descriptor(matrix, base.text)}.load([{start}{', 0' if columns else ''}])"
+        rows, column = [first.text, self.start], "0"
+        whole = self._whole(matrix)
+        if whole is None:
+            name = self._descriptor(matrix, base.text)
+        else:
+            of_row, of_column, described = whole
+            name = self._given(matrix.buffer, described)
+            rows.insert(0, body.index.value(of_row).text)
+            column = body.index.value(of_column).text
+        start = " + ".join(each for each in rows if each != "0") or "0"
+        text = f"{name}.load([{start}{f', {column}' if columns else ''}])"
         dtype = body.setting.parameters[matrix.buffer].dtype
         return casts.decode(text, dtype, body.form) if body.form == "interpreted" else text
+
+    def _whole(self, matrix: SummedMatrix) -> tuple[Size, Size, TensorDescriptor] | None:
+        """Return the first row and the first column of a matrix in its buffer, and the descriptor of the buffer.
+
+        ``None`` where the buffer is no matrix of rows with that stride, or where a tile may leave its matrix: zeros are
+        read only past the end of the buffer.
+        """
+        points, body = self.points, self.body
+        if points is None or body.descriptors is None or not points.count or points.count % self.block:
+            return None
+        row, column = _position(matrix.base, matrix.stride)
+        of_row, of_column = (bounds(each, points.ranges) for each in (row, column))
+        if of_row.low is None or of_row.high is None or of_column.low is None or of_column.high is None:
+            return None
+        width = max(MIN_TILE_SIZE, next_power_of_two(matrix.columns)) if matrix.columns else 0
+        if min(of_row.low, of_column.low) < 0 or of_column.high + matrix.columns > max(1, matrix.stride):
+            return None
+        if of_column.high and width != matrix.columns:
+            return None
+        names = list(body.setting.parameters)
+        dtype = pointer_type(body.setting.parameters[matrix.buffer].dtype, body.form)
+        at, count = names.index(matrix.buffer), of_row.high + matrix.row_count
+        if not matrix.columns:
+            return row, column, TensorDescriptor(at, dtype, (count,), (1,), (self.block,))
+        shape = count, matrix.stride if of_column.high else matrix.columns
+        return row, column, TensorDescriptor(at, dtype, shape, (matrix.stride, 1), (self.block, width))
+
+    def _given(self, buffer: str, described: TensorDescriptor) -> str:
+        """Return the name of the descriptor of a buffer, an argument of the kernel."""
+        given = self.body.descriptors
+        assert given is not None, "checked before"
+        known = next((name for name, each in given.items() if each == described), None)
+        if known is None:
+            writer, base = self.body.writer, f"{buffer}_tiles"
+            if self.body.form == "interpreted":
+                parts = [list(described.shape), list(described.strides), list(described.block)]
+                text = ", ".join([self.body.setting.pointers[buffer], *map(str, parts)])
+                known = writer.define(base, f"tl.make_tensor_descriptor({text})", frozenset(), 0).text
+            else:
+                known = writer.names.fresh(base)
+            given[known] = described
+        return known
 
     def _descriptor(self, matrix: SummedMatrix, base: str) -> str:
         """Make the descriptor of a matrix at offset ``base`` before the first loop, for all loops; return its name."""

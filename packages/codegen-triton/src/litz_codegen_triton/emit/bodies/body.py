@@ -14,6 +14,7 @@ from litz_codegen_triton.emit.indexing.index import IndexTerms
 from litz_codegen_triton.emit.indexing.mask import Masks
 from litz_codegen_triton.emit.source import casts
 from litz_codegen_triton.emit.source.ops_table import triton_type
+from litz_codegen_triton.emit.source.tensor_descriptors import TensorDescriptor
 from litz_codegen_triton.emit.source.text import CodeWriter, EmittedValue
 from litz_ir.dtypes import DType, f32, i32, i64
 from litz_ir.errors import CodegenError
@@ -56,7 +57,9 @@ class TileEmitter:
     a combiner's function), and ``row`` (letter, index and size of a dimension of which a tile has all points; nested
     reductions of that size are sums along it). Where a cluster divides that dimension it sets ``row_sums``, the
     ``nested`` reductions of the phase that are in no other one, and the ``iteration`` of its loop with the loop's
-    depth. It collects ``functions`` (sources by name) and ``asserts`` (whether indices are checked).
+    depth. It collects ``functions`` (sources by name) and ``asserts`` (whether indices are checked). ``descriptors`` has
+    the tensor descriptors that launches make, by the name of the argument; ``None`` for a function that has no such
+    arguments.
     """
 
     def __init__(self, setting: EmitSettings, dims: Dims) -> None:
@@ -77,6 +80,7 @@ class TileEmitter:
         self.iteration = ("0", 0)
         self.functions: dict[str, str] = {}
         self.asserts = False
+        self.descriptors: dict[str, TensorDescriptor] | None = None
 
     def value(self, expr: Expr) -> EmittedValue:
         """Write an expression and return its value.

@@ -15,6 +15,7 @@ typedef struct {
 } PyMethodDef;
 
 enum { METH_FASTCALL = 0x80, INVALID_CONTEXT = 201, CLUSTER_DIMENSION = 4, ALIGNED = 15 };
+enum { MOST_DESCRIPTORS = 8, MOST_DIMENSIONS = 5, NOT_INTERLEAVED = 0, PROMOTED_TO_128_BYTES = 2, FILLED_WITH_ZEROS = 0 };
 
 #define NOTHING ((PyObject *)0)
 
@@ -58,16 +59,20 @@ typedef int (*launch_function)(void *, unsigned, unsigned, unsigned, unsigned, u
 typedef int (*launch_configured_function)(const struct configuration *, void *, void **, void **);
 typedef int (*clear_function)(unsigned long long, unsigned char, unsigned long, void *);
 typedef int (*use_context_function)(void *);
+typedef int (*describe_function)(void *, int, unsigned, void *, const unsigned long long *, const unsigned long long *,
+                                 const unsigned *, const unsigned *, int, int, int, int);
 
 /* What Python describes a segment by: these words, the kernels, two bits for each symbol that calls give (1 where a
    kernel takes it as an integer, 2 as a float), and for each kernel the positions of its buffers, then of its symbols,
-   each of these followed by 1 for a float and 0 for an integer. */
+   each of these followed by 1 for a float and 0 for an integer, then its tensor descriptors: the position of the
+   buffer, the driver's numbers of the element type and of the swizzle, rank, and from the contiguous dimension on the
+   extents, the strides of the others in bytes, and the extents of a tile. */
 struct segment {
-    word launch, launch_configured, clear, use_context, context;
+    word launch, launch_configured, clear, use_context, describe, context;
     word kernels, addresses, symbols, largest, computed;
 };
 struct kernel {
-    word handle, threads, shared_bytes, cluster, cleared, buffers, symbols, hidden, grid, cleared_bytes;
+    word handle, threads, shared_bytes, cluster, cleared, buffers, symbols, hidden, descriptors, grid, cleared_bytes;
 };
 
 struct call {
@@ -99,26 +104,69 @@ static int launch(const struct call *call, const struct kernel *kernel, word gri
                                               (unsigned)kernel->shared_bytes, call->stream, call->block, 0);
 }
 
+/* CUtensorMap */
+struct map {
+    unsigned long long words[16];
+} __attribute__((aligned(64)));
+
+/* Make the tensor descriptor that `words` describe; return the error code, and the words after them in *next. */
+static int describe(const struct call *call, const word *words, struct map *map, const word **next) {
+    word rank = words[3];
+    unsigned long long extents[MOST_DIMENSIONS], strides[MOST_DIMENSIONS];
+    unsigned box[MOST_DIMENSIONS], steps[MOST_DIMENSIONS];
+    const word *extent = words + 4, *stride = extent + rank, *tile = stride + rank - 1;
+    for (word k = 0; k < rank; k++) {
+        extents[k] = extent[k];
+        strides[k] = k + 1 < rank ? stride[k] : 0;
+        box[k] = tile[k];
+        steps[k] = 1;
+    }
+    *next = tile + rank;
+    return ((describe_function)call->segment->describe)(
+        map, (int)words[1], (unsigned)rank, (void *)call->addresses[words[0]], extents, strides, box, steps,
+        NOT_INTERLEAVED, (int)words[2], PROMOTED_TO_128_BYTES, FILLED_WITH_ZEROS);
+}
+
+/* Point the arguments of a kernel at their values; return an error code, and what follows the kernel's words in *next. */
+static int prepare(const struct call *call, const struct kernel *kernel, struct map *maps, word *null,
+                   const word **next) {
+    void **block = call->block;
+    int code = 0;
+    for (word k = 0; k < kernel->buffers; k++) *block++ = call->addresses + *(*next)++;
+    for (word k = 0; k < kernel->symbols; k++, *next += 2)
+        *block++ = (*next)[1] ? (void *)(call->floats + (*next)[0]) : (void *)(call->integers + (*next)[0]);
+    for (word k = 0; k < kernel->descriptors; k++) {
+        /* Triton adds extents and strides, which kernels that load through descriptors do not read. */
+        word rank = (*next)[3];
+        int found = describe(call, *next, maps + k, next);
+        code = code ? code : found;
+        *block++ = maps + k;
+        for (word each = 0; each < 2 * rank; each++) *block++ = null;
+    }
+    for (word k = 0; k < kernel->hidden; k++) *block++ = null;
+    return code;
+}
+
 /* Launch all kernels; return the error code of the one with the number *failed, or 0. */
 static int launch_all(const struct call *call, word *failed) {
     const struct segment *segment = call->segment;
     const struct kernel *kernel = (const struct kernel *)(segment + 1);
     const word *next = (const word *)(kernel + segment->kernels) + segment->symbols;
     word null = 0;
+    struct map maps[MOST_DESCRIPTORS];
     for (word number = 0; number < segment->kernels; number++, kernel++) {
-        void **block = call->block;
-        for (word k = 0; k < kernel->buffers; k++) *block++ = call->addresses + *next++;
-        for (word k = 0; k < kernel->symbols; k++, next += 2)
-            *block++ = next[1] ? (void *)(call->floats + next[0]) : (void *)(call->integers + next[0]);
-        for (word k = 0; k < kernel->hidden; k++) *block++ = &null;
+        const word *own = next;
         word grid = call->counts ? call->counts[2 * number] : kernel->grid;
         word cleared_bytes = call->counts ? call->counts[2 * number + 1] : kernel->cleared_bytes;
+        int code = prepare(call, kernel, maps, &null, &next);
         if (!grid) continue;
-        int code = launch(call, kernel, grid, cleared_bytes);
+        if (!code) code = launch(call, kernel, grid, cleared_bytes);
         if (code == INVALID_CONTEXT) {
             /* The first launch of a thread in which torch has not used the device yet. */
             ((use_context_function)segment->use_context)((void *)segment->context);
-            code = launch(call, kernel, grid, cleared_bytes);
+            next = own;
+            code = prepare(call, kernel, maps, &null, &next);
+            if (!code) code = launch(call, kernel, grid, cleared_bytes);
         }
         if (code) {
             *failed = number;
