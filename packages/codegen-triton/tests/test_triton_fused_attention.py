@@ -13,7 +13,6 @@ from test_triton_interpret import run_interpreted
 from triton_fused_attention import (
     MASKED,
     Heads,
-    J,
     M,
     causal,
     forward,
@@ -29,11 +28,10 @@ from litz_codegen_triton.emit.kernel import emit_kernel
 from litz_codegen_triton.emit.kernel_source import KernelSource
 from litz_codegen_triton.emit.loops.fused_attention import FusedAttention
 from litz_codegen_triton.runtime.compile import compile_source
-from litz_ir.dtypes import bf16, f32, f64, i32, i64
+from litz_ir.dtypes import f32, f64, i64
 from litz_ir.plan import Accumulate, Attention, Kernel, TileRequest
 from litz_ir.scalar import Expr, NestedReduction, cast, const, index, masked, op, transform
-from litz_ir.scalar.build import load
-from litz_ir.symbols import Size, SymbolInfo, add, floordiv, mul, symbol
+from litz_ir.symbols import Size, SymbolInfo, add, mul, symbol
 
 CASES = {case.name: case for case in triton_fused_attention.cases()}
 
@@ -103,7 +101,6 @@ SPILLS: Mapping[tuple[str, str, int], int] = {
     ("sm_90", "dkdv", 64): 4,
     ("sm_100", "dkdv", 64): 132,
     ("sm_100", "dkdv_listed", 64): 132,
-    ("sm_80", "documents", 128): 12,
     ("sm_80", "dkdv", 128): 24,
     ("sm_80", "dkdv_listed", 128): 64,
     ("sm_90", "dkdv_listed", 128): 20,
@@ -117,7 +114,6 @@ LARGE: Mapping[str, Callable[[int], Kernel]] = {
     "causal": lambda depth: forward("large", large(depth), causal),
     "groups": lambda depth: forward("large", large(depth, group=4), causal),
     "listed": lambda depth: listed("large", large(depth), 128, 128, causal),
-    "documents": lambda depth: listed("large", large(depth), 128, 128, of_documents),
     "dq": lambda depth: query_gradient("large", large(depth), causal),
     "dkdv": lambda depth: key_gradients("large", large(depth), causal),
     "dkdv_listed": lambda depth: listed_queries("large", large(depth, group=4), 128, 128, causal),
@@ -203,34 +199,6 @@ def test_long_loops_under_a_mask_read_tiles_through_descriptors() -> None:
     masks, changed = (listed_queries("dkdv", large(64), 128, 128, each) for each in (causal, distant))
     assert [tiled(each).inner[0].block for each in (masks, changed) if tiled(each).inner[0]] == [128, 64]
     assert described(changed) and not described(masks), "spills less"
-
-
-def test_masks_that_load_in_partial_blocks_have_large_tiles() -> None:
-    def tile(keys: int, depth: int, change: Callable[[Expr, Size], Expr]) -> tuple[int, int, int, int, bool]:
-        schedule = tiled(listed("documents", replace(large(depth), keys=keys), 128, 128, change))
-        (inner,) = (each.block for each in schedule.inner if each is not None)
-        return schedule.outer[1].block, inner, schedule.warps, schedule.stages, schedule.summed_descriptors
-
-    assert tile(4096, 128, of_documents) == (128, 128, 8, 2, False)
-    assert tile(4096, 128, partially_causal) == tile(4096, 128, causal) == (64, 64, 4, 3, True), "no loads"
-    assert tile(4096, 64, of_documents) == tile(4096, 64, causal)
-    assert tile(512, 128, of_documents) == tile(512, 128, causal)
-
-
-def of_documents(score: Expr, key: Size) -> Expr:
-    """Mask keys of other documents in partial blocks; what K starts with stands in for numbers of documents."""
-    return in_partial_blocks(score, op("eq", load("k", (M,), bf16), load("k", (key,), bf16)))
-
-
-def partially_causal(score: Expr, key: Size) -> Expr:
-    """Mask later keys in partial blocks."""
-    return in_partial_blocks(score, op("ge", index(M), index(key)))
-
-
-def in_partial_blocks(score: Expr, mask: Expr) -> Expr:
-    """Apply a mask in the first of the listed blocks of 128 queries."""
-    partial = op("lt", cast(index(J), i32), load("count", (floordiv(M, 128),), i32))
-    return op("where", op("bit_or", op("bit_not", partial), mask), score, MASKED)
 
 
 def distant(score: Expr, key: Size) -> Expr:

@@ -12,7 +12,6 @@ from litz_codegen_triton.emit.loops.fused_attention import (
     FusedAttention,
     p_operand_of,
 )
-from litz_codegen_triton.emit.loops.loop_bounds import loads_less
 from litz_codegen_triton.emit.loops.tiles import next_power_of_two
 from litz_codegen_triton.schedule.request import named_block, names
 from litz_ir.loops import Axis
@@ -91,11 +90,6 @@ earlier, since their loops compute more addresses."""
 _DESCRIBED_POINTS = 2048
 """Summed points from which descriptors pay. Each thread block makes its own, in about a microsecond: on an H200 causal
 attention over 512 points is 9% slower with them, over 2,048 it is 6 to 25% faster."""
-
-_LOADED_WEIGHTS = _Tile(128, 128, 8, 2)
-"""The tile of the forward direction under a list at a depth of 128 whose mask loads something in partial blocks, such
-as numbers of documents, in each thread block: 0.142 and 0.143 ms in two runs on an H200 (eight documents of 1,024
-points), in smaller tiles 0.147 and 0.151."""
 
 _LARGE_PAIR = _Tile(64, 64, 4, 2, True)
 _LARGE_PAIR_OPERATIONS = 20
@@ -196,8 +190,6 @@ def _default_tile(found: FusedAttention, columns: int, points: int, model: Devic
     if _is_forward(found):
         rule = _LISTED_WEIGHTS if listed else _WEIGHTS
         better = _DESCRIBED_LISTED_WEIGHTS if listed else _DESCRIBED_WEIGHTS
-        if described and listed and size == 128 and _mask_loads(found):
-            return _LOADED_WEIGHTS
     elif pair and model.max_cluster_size > 1:
         rule, better = _PAIRS, _DESCRIBED_LISTED_PAIRS if listed else _DESCRIBED_PAIRS
         if described and listed and size == 64 and _operations(found) >= _LARGE_PAIR_OPERATIONS:
@@ -217,12 +209,6 @@ def _operations(found: FusedAttention) -> int:
         and bool(node.free_symbols & rows and node.free_symbols & points)
         for node in nodes
     )
-
-
-def _mask_loads(found: FusedAttention) -> bool:
-    """True where partial blocks of a list load what full blocks do not."""
-    division = found.division
-    return division is not None and loads_less([*map(p_operand_of, found.statements)], division.condition)
 
 
 def _is_forward(found: FusedAttention) -> bool:
