@@ -115,12 +115,45 @@ class Batches(nn.Module):
         return x + self.second(self.two(inner * gate))
 
 
-CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "norms of norms": (lambda: nn.Sequential(Sandwich(512), Sandwich(512)), (2, 2048, 512)),
-    "depthwise convolution": (lambda: Depthwise(96).to(memory_format=torch.channels_last), (4, 96, 56, 56)),
-    "patches": (lambda: Patches(96), (4, 3, 224, 224)),
-    "group norms": (lambda: Groups(64), (4, 64, 64, 64)),
-    "batch norms": (lambda: Batches(64).to(memory_format=torch.channels_last), (8, 64, 56, 56)),
+class Residual(nn.Module):
+    """A layer norm, an MLP and what it reads."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = (
+            nn.LayerNorm(width),
+            nn.Linear(width, 2 * width),
+            nn.Linear(2 * width, width),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+
+
+def images(*shape: int) -> Tensor:
+    """Return random images, channels-last."""
+    return torch.randn(shape).to(memory_format=torch.channels_last)
+
+
+CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
+    "norms of norms": (
+        lambda: nn.Sequential(Sandwich(512), Sandwich(512)),
+        lambda: torch.randn(2, 2048, 512),
+    ),
+    "depthwise convolution": (
+        lambda: Depthwise(96).to(memory_format=torch.channels_last),
+        lambda: images(4, 96, 56, 56),
+    ),
+    "patches": (lambda: Patches(96), lambda: images(4, 3, 224, 224)),
+    "columns far apart": (
+        lambda: nn.Sequential(Residual(512), Residual(512)),
+        lambda: torch.randn(4, 512, 1500).transpose(1, 2).requires_grad_(),
+    ),
+    "group norms": (lambda: Groups(64), lambda: images(4, 64, 64, 64)),
+    "batch norms": (
+        lambda: Batches(64).to(memory_format=torch.channels_last),
+        lambda: images(8, 64, 56, 56),
+    ),
 }
 
 
@@ -144,14 +177,12 @@ def idle(plan: Plan) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_large_kernels_occupy_the_device(name: str) -> None:
-    build, shape = CASES[name]
+    build, make = CASES[name]
     torch.manual_seed(0)
     torch._dynamo.reset()
     model, backend = build(), ScheduledForGpu(MACHINE, interpreted=False)
-    x = torch.randn(shape)
-    x = x.to(memory_format=torch.channels_last) if x.dim() == 4 else x
     with torch.autocast("cpu", torch.bfloat16):
-        found = torch.compile(model, backend=backend)(x)
+        found = torch.compile(model, backend=backend)(make())
     found.float().square().mean().backward()
     assert backend.plans.keys() == {"forward", "backward"}
     assert [each for plan in backend.plans.values() for each in idle(plan)] == []

@@ -155,8 +155,10 @@ class _Walk:
 
     def _worthwhile(self, operation: Operation, reason: Reason, stake: int) -> bool:
         """Return False for two large siblings with few common bytes, which run better as two kernels with fewer
-        streams."""
-        if reason is reasons.FUSE_PRODUCER:
+        streams. A loop that sums rows itself belongs into the kernel whose tiles have them."""
+        if reason is reasons.FUSE_PRODUCER or (
+            isinstance(operation, Pointwise) and has_nested_reductions(operation)
+        ):
             return True
         names = (*operation.reads, *(value.name for value in operation.results))
         moved = sum(estimate(type_bytes(self.values[name].type), self.graph.symbols) for name in names)

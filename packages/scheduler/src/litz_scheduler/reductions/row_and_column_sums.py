@@ -16,7 +16,7 @@ from litz_ir.fused import Decision
 from litz_ir.loops import Axis, LoopGraph, NamedCombiner, Operation, Pointwise, Reduction, TensorType
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, NestedReduction, loads, nested_reductions, substitute_expr, transform
-from litz_ir.symbols import Size, add, mul, symbol
+from litz_ir.symbols import Size, add, free_symbols, mul, symbol
 from litz_ir.target import Capabilities
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost_model import CTAS_PER_SM, max_cluster_size
@@ -24,7 +24,6 @@ from litz_scheduler.analysis.graph_facts import (
     output_names,
     overwritten_names,
     readers_by_value,
-    reads_rows,
 )
 from litz_scheduler.analysis.iteration_space import divided, space_of
 from litz_scheduler.options import SchedulerOptions
@@ -284,13 +283,14 @@ class _Finder:
         needed = {name for each in matrix.elements for name in each.reads} - own
         if any(self._position.get(name, -1) >= start for name in needed):
             return None  # an element that needs what is computed from another one is in a kernel of its own
+        dimensions = self._column_dimensions((*computing, *inside), matrix)
         columns: list[Reduction] = []
         later: list[Reduction] = []
         for name in sorted(read | own):
             for each in self._readers[name]:
                 if not isinstance(each, Reduction) or not _is_sum(each) or each in (*columns, *later):
                     continue
-                if not self._sums_columns(each, matrix):
+                if not self._sums_columns(each, matrix, dimensions):
                     continue
                 others = [other for other in each.reads if other not in own]
                 if all(self._position.get(other, -1) < start for other in others):
@@ -320,20 +320,41 @@ class _Finder:
         known = len(outer) == len(space.outer) and prod(outer) == matrix.rows
         return known and [axis.size for axis in space.inner] == [matrix.length]
 
-    def _sums_columns(self, operation: Reduction, matrix: _Matrix) -> bool:
+    def _column_dimensions(
+        self, operations: Sequence[Operation], matrix: _Matrix
+    ) -> Mapping[str, frozenset[int]]:
+        """Return, for each value with an element for each of the matrix, the dimensions along which its columns lie."""
+        found: dict[str, frozenset[int]] = {}
+        for each in operations:
+            space = space_of(each)
+            axis = space.inner[0] if isinstance(each, Reduction) else space.outer[-1]
+            for load in loads(*each.bodies):
+                if self._is_whole(load.buffer, matrix):
+                    found.setdefault(load.buffer, _dimensions(load, axis))
+            if each in matrix.elements:
+                position = frozenset({each.axes.index(axis)})
+                found.update({value.name: position for value in each.results})
+        return found
+
+    def _sums_columns(
+        self, operation: Reduction, matrix: _Matrix, dimensions: Mapping[str, frozenset[int]]
+    ) -> bool:
         """Return whether a sum runs over the columns of the matrix; one over the rows of a square matrix does not."""
         space = space_of(operation)
         if operation.name in matrix.sums or len(space.outer) != 1:
             return False
-        whole = [load for load in loads(*operation.bodies) if self._is_whole(load.buffer, matrix)]
-        axes = (*space.inner, *space.outer)
-        if not reads_rows(whole, axes, self._values, self._graph.symbols):
-            return False
-        static = [axis.size for axis in space.inner if isinstance(axis.size, int)]
+        (axis,) = space.outer
+        along = (
+            _dimensions(load, axis) == dimensions[load.buffer]
+            for load in loads(*operation.bodies)
+            if load.buffer in dimensions
+        )
+        static = [each.size for each in space.inner if isinstance(each.size, int)]
         return (
-            [axis.size for axis in space.outer] == [matrix.length]
+            axis.size == matrix.length
             and len(static) == len(space.inner)
             and prod(static) == matrix.rows
+            and all(along)
         )
 
     def _pays(self, columns: Sequence[Reduction], matrix: _Matrix) -> bool:
@@ -385,6 +406,11 @@ def points_of(value: TensorType) -> int:
     """Return the number of elements of a value, -1 where it is symbolic."""
     static = [size for size in value.shape if isinstance(size, int)]
     return prod(static) if len(static) == len(value.shape) else -1
+
+
+def _dimensions(load: Load, axis: Axis) -> frozenset[int]:
+    """Return the dimensions of a load's value whose index varies along an axis."""
+    return frozenset(k for k, term in enumerate(load.index) if axis.name in free_symbols(term))
 
 
 def _is_sum(operation: Reduction) -> bool:
