@@ -11,7 +11,7 @@ from litz_ir.loops import LoopGraph
 from litz_ir.plan import Kernel, Launch, Plan, TileRequest, cluster_size
 from litz_ir.text import from_text
 from litz_scheduler import ReductionWork, SchedulerOptions, ThresholdCosts
-from litz_scheduler.reductions.row_and_column_sums import chunks_of_rows
+from litz_scheduler.reductions.chunks_of_rows import chunks_of_rows
 from litz_scheduler.schedules.row_cluster import row_cluster
 
 MACHINE = with_numbers(GPU_LIKE, sm_count=8, max_cluster_size=8)

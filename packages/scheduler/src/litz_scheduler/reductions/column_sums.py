@@ -22,7 +22,7 @@ from litz_scheduler.analysis.cost_model import CTAS_PER_SM, max_cluster_size
 from litz_scheduler.analysis.graph_facts import axis_ranges, overwritten_names, readers_by_value, reads_rows
 from litz_scheduler.analysis.iteration_space import collapsed_axes, divided, space_of
 from litz_scheduler.options import SchedulerOptions
-from litz_scheduler.reductions.row_and_column_sums import chunks_of_rows, points_of
+from litz_scheduler.reductions.chunks_of_rows import chunks_of_rows, points_of
 from litz_scheduler.reductions.split_reduction import Division, in_two_steps
 from litz_scheduler.schedules.row_cluster import row_cluster
 

@@ -13,13 +13,13 @@ from math import prod
 
 from litz_ir.dtypes import f32
 from litz_ir.fused import Decision
-from litz_ir.loops import Axis, LoopGraph, NamedCombiner, Operation, Pointwise, Reduction, TensorType
+from litz_ir.loops import Axis, LoopGraph, NamedCombiner, Operation, Pointwise, Reduction
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, NestedReduction, loads, nested_reductions, substitute_expr, transform
 from litz_ir.symbols import Size, add, free_symbols, mul, symbol
 from litz_ir.target import Capabilities
 from litz_scheduler import reasons
-from litz_scheduler.analysis.cost_model import CTAS_PER_SM, max_cluster_size
+from litz_scheduler.analysis.cost_model import max_cluster_size
 from litz_scheduler.analysis.graph_facts import (
     output_names,
     overwritten_names,
@@ -27,6 +27,7 @@ from litz_scheduler.analysis.graph_facts import (
 )
 from litz_scheduler.analysis.iteration_space import divided, space_of
 from litz_scheduler.options import SchedulerOptions
+from litz_scheduler.reductions.chunks_of_rows import chunks_of_rows, points_of, power_of_two
 from litz_scheduler.reductions.split_reduction import Division, in_two_steps
 from litz_scheduler.schedules.row_cluster import row_cluster
 
@@ -35,24 +36,6 @@ _SUM = NamedCombiner("sum")
 _MAX_ROW, _MAX_SUMS = 4096, 16384
 """Most elements of a row, or of a thread block's part of it, whose values and sums of columns stay in the registers of
 a thread block, and most sums of columns for longer ones."""
-
-_ROWS_OF_SM = 8192
-"""Elements of the rows that an SM has at a time, in ``CTAS_PER_SM`` thread blocks or fewer."""
-
-_FULL_WAVE = 0.9
-"""Share of the SMs' thread blocks that have a chunk, in the last round too."""
-
-_CLUSTERED_WAVE, _CLUSTERED_ROUNDS = 0.7, 5
-"""Least share of the clusters of all rounds that have a chunk, and most rounds. With a smaller share two kernels are no
-slower."""
-
-_CLUSTER_SMS = 16
-"""SMs of a GPC, within which a cluster is placed. Some have fewer, so that about one GPC less counts; clusters of two
-fit anywhere. On an H200 the gradient of an RMS norm of 65,536 elements in bf16 takes 313 us in 16 clusters of 8, 263 in
-32 and 245 in 64, as if 14 ran at a time."""
-
-_MIN_ROWS = 16
-"""Fewest rows of a chunk: each chunk stores a sum for every column, which another kernel reads."""
 
 _LEAST_GAIN = 4
 """Least bytes of columns that need not be read again, as a multiple of those of the sums of all chunks."""
@@ -236,7 +219,7 @@ class _Finder:
         )
         if not chunks or part > min(_MAX_SUMS, machine.max_tile_elements):
             return None
-        if part > _MAX_ROW and _power_of_two(part) * columns > _MAX_SUMS:
+        if part > _MAX_ROW and power_of_two(part) * columns > _MAX_SUMS:
             return None
         return replace(matrix, cluster=cluster, chunks=chunks)
 
@@ -274,7 +257,7 @@ class _Finder:
     def _with_columns(self, matrix: _Matrix, sizes: Sequence[Size]) -> _Matrix | None:
         """Return the matrix with the sums over columns that read the same elements; ``None`` without any."""
         own = {value.name for each in matrix.elements for value in each.results}
-        computing = (*matrix.sums.values(), *matrix.elements)
+        computing: tuple[Pointwise | Reduction, ...] = (*matrix.sums.values(), *matrix.elements)
         inside = self._inside(computing, sizes)
         if any(self._sums_rows(name, matrix) for each in (*computing, *inside) for name in each.reads):
             return None
@@ -321,7 +304,7 @@ class _Finder:
         return known and [axis.size for axis in space.inner] == [matrix.length]
 
     def _column_dimensions(
-        self, operations: Sequence[Operation], matrix: _Matrix
+        self, operations: Sequence[Pointwise | Reduction], matrix: _Matrix
     ) -> Mapping[str, frozenset[int]]:
         """Return, for each value with an element for each of the matrix, the dimensions along which its columns lie."""
         found: dict[str, frozenset[int]] = {}
@@ -402,12 +385,6 @@ class _Finder:
         return None if position is None else self._graph.operations[position]
 
 
-def points_of(value: TensorType) -> int:
-    """Return the number of elements of a value, -1 where it is symbolic."""
-    static = [size for size in value.shape if isinstance(size, int)]
-    return prod(static) if len(static) == len(value.shape) else -1
-
-
 def _dimensions(load: Load, axis: Axis) -> frozenset[int]:
     """Return the dimensions of a load's value whose index varies along an axis."""
     return frozenset(k for k, term in enumerate(load.index) if axis.name in free_symbols(term))
@@ -416,29 +393,3 @@ def _dimensions(load: Load, axis: Axis) -> frozenset[int]:
 def _is_sum(operation: Reduction) -> bool:
     """Return whether an operation is one sum of f32."""
     return operation.combiner == _SUM and operation.results[0].type.dtype == f32
-
-
-def chunks_of_rows(rows: int, length: int, machine: Capabilities, cluster: int = 1) -> int:
-    """Return the equal chunks of rows that thread blocks of a GPU sum, of at least ``_MIN_ROWS`` rows; 0 for too few.
-
-    They are the fewest that nearly fill some rounds of thread blocks, else those that fill the largest share. With a
-    ``cluster`` that divides each row an SM has one thread block at a time, and chunks have twice as many rows at least.
-    """
-    sm_count = machine.model.sm_count
-    wave = sm_count * max(1, min(CTAS_PER_SM, _ROWS_OF_SM // _power_of_two(length)))
-    limit = min(rows // _MIN_ROWS, CTAS_PER_SM * wave)
-    if cluster > 1:
-        group = min(_CLUSTER_SMS, sm_count)
-        wave = max(1, sm_count // group - 1) * (group // cluster) if cluster > 2 else sm_count // 2
-        limit = min(rows // (2 * _MIN_ROWS), _CLUSTERED_ROUNDS * wave)
-    divisors = [count for count in range(1, limit + 1) if rows % count == 0]
-    full = [count for count in divisors if count >= _FULL_WAVE * wave * -(-count // wave)]
-    largest = max(divisors, key=lambda count: count / (wave * -(-count // wave)), default=0)
-    chunks = full[0] if full else largest
-    least = _FULL_WAVE * sm_count if cluster == 1 else _CLUSTERED_WAVE * wave * -(-chunks // wave)
-    return chunks if chunks >= least else 0
-
-
-def _power_of_two(number: int) -> int:
-    """Return the smallest power of two that is at least ``number``."""
-    return 1 << max(0, number - 1).bit_length()

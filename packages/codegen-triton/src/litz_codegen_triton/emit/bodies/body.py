@@ -57,9 +57,9 @@ class TileEmitter:
     a combiner's function), and ``row`` (letter, index and size of a dimension of which a tile has all points; nested
     reductions of that size are sums along it). Where a cluster divides that dimension it sets ``row_sums``, the
     ``nested`` reductions of the phase that are in no other one, and the ``iteration`` of its loop with the loop's
-    depth. It collects ``functions`` (sources by name) and ``asserts`` (whether indices are checked). ``descriptors`` has
-    the tensor descriptors that launches make, by the name of the argument; ``None`` for a function that has no such
-    arguments.
+    depth. It collects ``functions`` (sources by name) and ``asserts`` (whether indices are checked). ``descriptors``
+    has the tensor descriptors that launches make, by the name of the argument; ``None`` for a function that has no
+    such arguments.
     """
 
     def __init__(self, setting: EmitSettings, dims: Dims) -> None:
