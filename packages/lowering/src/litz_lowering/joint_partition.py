@@ -42,82 +42,16 @@ class JointGraph:
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetLists:
-    """Remove block lists of attention's block masks of one block, which nobody reads."""
+class EditGraph:
+    """Apply a function that changes a joint graph in place, and none of its values."""
 
-    name: str = "joint.forget_lists"
+    name: str
+    edit: Callable[[JointGraph], object]
     ulp: int = 0
 
     def apply(self, data: JointGraph, context: PassContext) -> JointGraph:
         """Edit the graph in place."""
-        forget_lists(data.module.graph)
-        return data
-
-
-@dataclass(frozen=True, slots=True)
-class NarrowPoolIndices:
-    """Save the indices of max pooling on GPUs in a byte or two each."""
-
-    name: str = "joint.narrow_pool_indices"
-    ulp: int = 0
-
-    def apply(self, data: JointGraph, context: PassContext) -> JointGraph:
-        """Edit the graph in place."""
-        narrow_pool_indices(data.module.graph)
-        return data
-
-
-@dataclass(frozen=True, slots=True)
-class MergeEqual:
-    """Merge common subexpressions, unless ``functorch.config.cse`` is off."""
-
-    name: str = "joint.merge_equal"
-    ulp: int = 0
-
-    def apply(self, data: JointGraph, context: PassContext) -> JointGraph:
-        """Edit the graph in place."""
-        if functorch_config.cse:
-            merge_equal(data.module.graph)
-        return data
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveCopies:
-    """Remove copies of equal values."""
-
-    name: str = "joint.remove_copies"
-    ulp: int = 0
-
-    def apply(self, data: JointGraph, context: PassContext) -> JointGraph:
-        """Edit the graph in place."""
-        remove_copies(data.module.graph)
-        return data
-
-
-@dataclass(frozen=True, slots=True)
-class RepeatWeightCasts:
-    """Cast weights again in backwards on GPUs that pad them."""
-
-    name: str = "joint.repeat_weight_casts"
-    ulp: int = 0
-
-    def apply(self, data: JointGraph, context: PassContext) -> JointGraph:
-        """Edit the graph in place."""
-        repeat_weight_casts(data.module.graph, data.options.get("static_lifetime_input_indices") or ())
-        return data
-
-
-@dataclass(frozen=True, slots=True)
-class Rewrite:
-    """Apply a function of the caller, which changes the graph."""
-
-    rewrite: Callable[[GraphModule], object]
-    name: str = "joint.rewrite"
-    ulp: int = 0
-
-    def apply(self, data: JointGraph, context: PassContext) -> JointGraph:
-        """Edit the graph in place."""
-        self.rewrite(data.module)
+        self.edit(data)
         return data
 
 
@@ -138,11 +72,27 @@ def joint_passes(
     rewrite: Callable[[GraphModule], object] | None = None,
 ) -> tuple[Pass[Any, Any], ...]:
     """Passes that divide a joint graph, in order, with a ``rewrite`` before it is cut."""
-    own = () if rewrite is None else (Rewrite(rewrite),)
-    # Equal casts would be merged.
+    own = () if rewrite is None else (EditGraph("joint.rewrite", lambda data: rewrite(data.module)),)
     return (
-        ForgetLists(), NarrowPoolIndices(), MergeEqual(), RemoveCopies(), *own, RepeatWeightCasts(), MinCut()
-    )  # fmt: skip
+        EditGraph("joint.forget_lists", lambda data: forget_lists(data.module.graph)),
+        EditGraph("joint.narrow_pool_indices", lambda data: narrow_pool_indices(data.module.graph)),
+        EditGraph("joint.merge_equal", _merge_equal),
+        EditGraph("joint.remove_copies", lambda data: remove_copies(data.module.graph)),
+        *own,
+        EditGraph("joint.repeat_weight_casts", _repeat_weight_casts),  # equal casts would be merged
+        MinCut(),
+    )
+
+
+def _merge_equal(data: JointGraph) -> None:
+    """Merge common subexpressions, unless ``functorch.config.cse`` is off."""
+    if functorch_config.cse:
+        merge_equal(data.module.graph)
+
+
+def _repeat_weight_casts(data: JointGraph) -> None:
+    """Cast weights again in backwards on GPUs that pad them."""
+    repeat_weight_casts(data.module.graph, data.options.get("static_lifetime_input_indices") or ())
 
 
 def partition(
