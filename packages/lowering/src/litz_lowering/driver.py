@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any
+from weakref import WeakMethod
 
 import torch
 from torch.fx import GraphModule, Node
@@ -141,7 +142,7 @@ class _Lowering:
         self.symbols = SymbolReader(constants.devices)
         self.builder = GraphBuilder((node.name for node in source.graph.nodes), self.symbols)
         self.constants = constants
-        self.subgraphs = Subgraphs(self._subgraph)
+        self.subgraphs = Subgraphs(WeakMethod(self._subgraph))
         self.inputs = Inputs(self.builder)
         self.outputs: list[Output] = []
         self.returned: dict[str, set[str]] = {}

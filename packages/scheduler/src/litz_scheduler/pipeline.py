@@ -233,8 +233,11 @@ def _schedule(graph: LoopGraph, context: SchedulingContext, passes: PassList, fu
             error.node = f"{subgraph.name}.{error.node}"
             raise
 
-    context.subplan = subplan
-    loops = run_passes(passes.graph, graph, context, fuel=fuel, counted="graph-pass", always=REQUIRED)
     fuse = Pipeline[LoopGraph, FusedGraph]("fuse", passes.fusion, counted="plan-pass", always=REQUIRED)
     plan = Pipeline[FusedGraph, Plan]("plan", passes.plan, counted="plan-pass", always=REQUIRED)
-    return run_pass(plan, run_pass(fuse, loops, context), context)
+    outer, context.subplan = context.subplan, subplan
+    try:
+        loops = run_passes(passes.graph, graph, context, fuel=fuel, counted="graph-pass", always=REQUIRED)
+        return run_pass(plan, run_pass(fuse, loops, context), context)
+    finally:
+        context.subplan = outer  # a cycle of context and function would keep the graph until a collection

@@ -311,30 +311,43 @@ def transform(
     Values of indirect indices are rewritten before the terms. Calls with the same functions may share a ``memo``.
     """
     cache: dict[Any, Any] = {} if memo is None else memo
-
-    def visit_term(size: Size) -> Size:
-        if not isinstance(size, Term):
-            return size
-        if size in cache:
-            known: Size = cache[size]
-            return known
-        mapped = map_indirects(size, visit_indirect)
-        if term is not None:
-            mapped = term(mapped)
-        cache[size] = mapped
-        return mapped
-
-    def visit_indirect(atom: Indirect) -> Size:
-        return Indirect(cache[atom.value], visit_term(atom.size), atom.wrap, atom.check, atom.fault)
-
+    rewriter = _TermRewriter(cache, term)
     for expr in _unvisited(root, cache):
         children, terms = expr.children, expr.terms
         new_children = tuple(cache[c] for c in children)
-        new_terms = tuple(visit_term(t) for t in terms)
+        new_terms = tuple(rewriter.rewrite(t) for t in terms)
         changed = new_children != children or new_terms != terms
         cache[expr] = node(expr.rebuild(new_children, new_terms) if changed else expr)
     result: Expr = cache[root]
     return result
+
+
+class _TermRewriter:
+    """Terms of an expression rewritten, with the values of indirect indices from a cache of `transform`.
+
+    It is no pair of functions that call one another: those would be a cycle that waits for Python's collector.
+    """
+
+    __slots__ = ("_cache", "_term")
+
+    def __init__(self, cache: dict[Any, Any], term: Callable[[Size], Size] | None) -> None:
+        self._cache = cache
+        self._term = term
+
+    def rewrite(self, size: Size) -> Size:
+        if not isinstance(size, Term):
+            return size
+        if size in self._cache:
+            known: Size = self._cache[size]
+            return known
+        mapped = map_indirects(size, self._indirect)
+        if self._term is not None:
+            mapped = self._term(mapped)
+        self._cache[size] = mapped
+        return mapped
+
+    def _indirect(self, atom: Indirect) -> Size:
+        return Indirect(self._cache[atom.value], self.rewrite(atom.size), atom.wrap, atom.check, atom.fault)
 
 
 def _unvisited(root: Expr, cache: Mapping[Any, Any]) -> Iterator[Expr]:

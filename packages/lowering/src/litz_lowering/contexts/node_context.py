@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import torch
@@ -75,16 +75,15 @@ class NodeContext:
     def nested(self, results: Sequence[Tensor | Complex]) -> tuple[Lowered, ...]:
         """Nest a call's results as the operator returns them, with sizes and None in their positions."""
         left = iter(results)
+        return tuple(self._nested(value, left) for value in self.node.meta["val"])
 
-        def visit(value: object) -> Lowered:
-            if isinstance(value, list | tuple):
-                return tuple(map(visit, value))
-            tensor = next(left)
-            if isinstance(value, torch.Tensor):
-                return tensor
-            return self.builder.symbols.size(value) if isinstance(value, int | torch.SymInt) else None
-
-        return tuple(map(visit, self.node.meta["val"]))
+    def _nested(self, value: object, left: Iterator[Tensor | Complex]) -> Lowered:
+        if isinstance(value, list | tuple):
+            return tuple(self._nested(each, left) for each in value)
+        tensor = next(left)
+        if isinstance(value, torch.Tensor):
+            return tensor
+        return self.builder.symbols.size(value) if isinstance(value, int | torch.SymInt) else None
 
     @property
     def named_arguments(self) -> dict[str, Any]:

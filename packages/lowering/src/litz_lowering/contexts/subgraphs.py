@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from weakref import WeakMethod
 
 from litz_ir.loops import Call, HostScalar, LoopGraph, Region, ScalarInput, Value
 from litz_ir.symbols import Symbol, SymbolInfo, symbol
@@ -30,9 +31,12 @@ Lower = Callable[[Subgraph, OutputRequirements], LoopGraph]
 
 
 class Subgraphs:
-    """Subgraphs of one graph, lowered once for each set of output requirements."""
+    """Subgraphs of one graph, lowered once for each set of output requirements.
 
-    def __init__(self, lower: Lower) -> None:
+    ``lower`` is a method of the object that has these subgraphs, which strong references would keep until a collection.
+    """
+
+    def __init__(self, lower: WeakMethod[Lower]) -> None:
         self._lower = lower
         self._lowered: dict[tuple[int, OutputRequirements], LoopGraph] = {}
         self._tailored: dict[tuple[int, tuple[int, ...], tuple[str, ...]], LoopGraph] = {}
@@ -41,7 +45,9 @@ class Subgraphs:
         """Loop graph of a subgraph."""
         key = (id(subgraph.module), requirements)
         if key not in self._lowered:
-            self._lowered[key] = self._lower(subgraph, requirements)
+            lower = self._lower()
+            assert lower is not None, "the object whose method it is reads the subgraphs"
+            self._lowered[key] = lower(subgraph, requirements)
         return self._lowered[key]
 
     def tailored(
