@@ -24,4 +24,4 @@ def found() -> Mapping[str, Any]:
 def test_kernels_pad_the_operands_of_a_convolution(name: str, found: Mapping[str, Any]) -> None:
     case = CASES[name]
     assert found[name]["difference"] == ""
-    assert found[name]["channels"] == list(case.channels) * (1 + case.gradients)
+    assert found[name]["channels"] == list(case.channels) * (1 + 2 * case.gradients)

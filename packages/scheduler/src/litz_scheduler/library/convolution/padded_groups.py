@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
-from litz_ir.contraction import convolution_arguments
+from litz_ir.contraction import CONVOLUTION, Convolution, convolution_arguments, convolution_call
 from litz_ir.dtypes import bf16, f16
 from litz_ir.fused import Decision
 from litz_ir.loops import (
@@ -117,6 +117,8 @@ class _Groups:
     """The tensors that it computes, without gradients that are not requested."""
     widths: Mapping[_Role, _Widths]
     """The dimensions of each tensor that have groups."""
+    geometry: Convolution
+    """The convolution, or one of those that compute its gradients, without padding."""
 
     @property
     def device(self) -> str:
@@ -165,8 +167,8 @@ def _groups(call: ContractionCall, values: Mapping[str, Value]) -> _Groups | Non
             for value, role, wanted in zip(call.results, roles, mask, strict=False)
             if wanted
         ]
-    tensors = (*operands, *results)
-    if not isinstance(count, int) or count < 2 or not results or not _suit(tensors):
+    tensors, known = (*operands, *results), convolution_call(call, values)
+    if not isinstance(count, int) or count < 2 or known is None or not results or not _suit(tensors):
         return None
     outputs, inputs, *_ = weight.value.type.shape
     assert isinstance(inputs, int) and isinstance(outputs, int)
@@ -174,9 +176,8 @@ def _groups(call: ContractionCall, values: Mapping[str, Value]) -> _Groups | Non
     if any(width % _UNIT for width in widths) or all(_power_of_two(width) == width for width in widths):
         return None
     c, o = ((width, _power_of_two(width)) for width in widths)
-    return _Groups(
-        call, tuple(operands), tuple(results), {"input": {1: c}, "output": {1: o}, "weight": {0: o, 1: c}}
-    )
+    dimensions: Mapping[_Role, _Widths] = {"input": {1: c}, "output": {1: o}, "weight": {0: o, 1: c}}
+    return _Groups(call, tuple(operands), tuple(results), dimensions, known.convolutions[0])
 
 
 def _suit(tensors: Sequence[_Tensor]) -> bool:
@@ -224,7 +225,10 @@ class _Padding:
                 loops.append(_without_padding(value, whole, computed[value.name], groups.call))
                 value = whole
             results.append(value)
-        self.operations += [replace(rename_reads(groups.call, names), results=tuple(results)), *loops]
+        call = replace(groups.call, results=tuple(results))
+        both = len(groups.results) == 2
+        calls = _one_by_one(call, groups.geometry) if both else (call,)
+        self.operations += [*(rename_reads(each, names) for each in calls), *loops]
 
     def _operand(self, value: Value, widths: _Widths) -> str:
         """Return the name of an operand with zeros behind each group, which is emitted once."""
@@ -248,6 +252,41 @@ class _Padding:
         type_ = replace(type_, layout=replace(type_.layout, fixed=False))
         self.operations.append(Pointwise(results=(Value(name, type_),), axes=axes, bodies=(body,)))
         return name
+
+
+def _one_by_one(call: ContractionCall, geometry: Convolution) -> tuple[ContractionCall, ContractionCall]:
+    """Return a call for the gradient of the weight, and one for that of the input, of a call that computes both.
+
+    The second is a transposed convolution, which does not read the input: that need not be in memory together with its
+    gradient, which is as large.
+    """
+    gradient, _, weight, *_ = call.arguments
+    of_input, of_weight, of_bias = call.results
+    assert isinstance(of_input, Value), "complex convolutions have other calls"
+    flops = floordiv(call.flops, 2)
+    nothing = Value(f"{of_input.name}.unread", replace(of_input.type, shape=(0,), layout=contiguous((0,))))
+    first = replace(
+        call,
+        results=(nothing, of_weight, of_bias),
+        arguments=(*call.arguments[:-1], (False, True, False)),
+        flops=flops,
+    )
+    sizes = zip(
+        geometry.input.type.shape[2:], geometry.output.type.shape[2:], geometry.kernel_size,
+        geometry.stride, geometry.padding, geometry.dilation, strict=True,
+    )  # fmt: skip
+    rest = tuple(
+        size - ((steps - 1) * stride - 2 * padding + dilation * (taps - 1) + 1)
+        for size, steps, taps, stride, padding, dilation in sizes
+        if isinstance(size, int) and isinstance(steps, int)
+    )
+    second = replace(
+        call, results=(of_input,), target=CONVOLUTION, unpack=False, flops=flops,
+        arguments=(
+            gradient, weight, None, geometry.stride, geometry.padding, geometry.dilation, True, rest, geometry.groups
+        ),
+    )  # fmt: skip
+    return first, second
 
 
 def _without_padding(value: Value, whole: Value, widths: _Widths, call: ContractionCall) -> Pointwise:
