@@ -371,6 +371,28 @@ def test_an_arena_that_would_raise_the_peak_is_not_made() -> None:
     assert_same(graph, plan)
 
 
+def test_values_lie_in_a_result_that_is_written_later() -> None:
+    b = Builder()
+    x = b.input(32, 32)
+    last = softmaxes(b, x, 5)
+    wide = b.reduce("sum", b.op("mul", b.sum(last, 1), b.input(8, 64, 32)), (2,))[0]
+    graph = b.build(b.op("add", wide, b.input(64, 8, 64)))
+    plan = plan_of(graph)
+    (result,) = plan.outputs
+    assert isinstance(result, Ref)
+    arena = [d.subject for d in plan.decisions if d.reason.key == "memory.arena"]
+    inside = [name for name in arena if storage_of(plan, name) == storage_of(plan, result.name)]
+    nbytes = 64 * 8 * 64 * 4
+    assert len(inside) >= 4 and plan.peak <= nbytes + 8 * 64 * 4
+    placements = dict(plan.buffers)
+    ends = [
+        int(str(placements[name].offset)) + int(str(placement_bytes(placements[name]))) for name in inside
+    ]
+    assert max(ends) <= nbytes, "the caller's tensor ends with its last element"
+    check_liveness(plan)
+    assert_same(graph, plan)
+
+
 def test_values_too_large_for_arenas_end_runs() -> None:
     b = Builder()
     x = b.input(2048, 2048)  # 16 MB: an arena holds one of that size

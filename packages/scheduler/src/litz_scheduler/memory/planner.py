@@ -98,11 +98,16 @@ class _Planner:
 
     def run(self) -> MemoryPlan:
         """Return the layout of least peak; of equal ones that with fewest allocations."""
+        slots, members, runs = self.requests.slots, self.members, self.runs
         layouts = [
-            lay_out_slots(self.requests.slots, self.members, self.runs, scope, across_runs)
-            for scope in (_SCOPES if self.members else _SCOPES[-1:])
+            lay_out_slots(slots, members, runs, scope, across_runs)
+            for scope in (_SCOPES if members else _SCOPES[-1:])
             for across_runs in (True, False)
         ]
+        if members:
+            layouts += [
+                lay_out_slots(slots, members, runs, scope, True, in_results=True) for scope in _SCOPES[:-1]
+            ]
         live = [self._live_bytes(layout) for layout in layouts]
         donated = self.requests.donated
         all_live = [self._live_bytes(layout, donated) for layout in layouts] if donated else live

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from litz_ir.device import Device
+from litz_ir.device import STORAGE_ALIGNMENT, Device
 from litz_ir.fused import Reason
 from litz_ir.symbols import Size
 from litz_scheduler import reasons
@@ -86,15 +86,22 @@ def arena_members(slots: Sequence[Slot]) -> frozenset[int]:
 
 
 def lay_out_slots(
-    slots: Sequence[Slot], members: frozenset[int], runs: LaunchRuns, scope: ArenaScope, across_runs: bool
+    slots: Sequence[Slot],
+    members: frozenset[int],
+    runs: LaunchRuns,
+    scope: ArenaScope,
+    across_runs: bool,
+    in_results: bool = False,
 ) -> StorageLayout:
     """Return an offset for every slot.
 
     ``scope`` says which of the ``members`` share an arena. Memory freed in an earlier run is reused for a slot of its
-    size only with ``across_runs``.
+    size only with ``across_runs``. With ``in_results`` members are first placed in the memory of results that are
+    written later.
     """
     layout = StorageLayout()
-    in_arenas = _arena_offsets(slots, members, runs, scope, layout)
+    in_arenas = _offsets_in_results(slots, members, layout) if in_results else {}
+    in_arenas |= _arena_offsets(slots, members - in_arenas.keys(), runs, scope, layout)
     pool: dict[tuple[Size, Device], list[StorageArea]] = {}
     for number, slot in enumerate(slots):
         offset = in_arenas.get(number)
@@ -104,6 +111,36 @@ def lay_out_slots(
             )
         layout.offsets.append(offset)
     return layout
+
+
+def _offsets_in_results(
+    slots: Sequence[Slot], members: frozenset[int], layout: StorageLayout
+) -> dict[int, SlotOffset]:
+    """Return the offsets, by number, of results that the caller receives and of members in the same memory, which are
+    last accessed before the result is written."""
+    offsets: dict[int, SlotOffset] = {}
+    results = [
+        number
+        for number, slot in enumerate(slots)
+        if slot.escapes and not slot.alone and isinstance(slot.nbytes, int)
+    ]
+    for result in sorted(results, key=lambda number: (-_span(slots[number]).nbytes, number)):
+        owner = slots[result]
+        earlier = [
+            number
+            for number in sorted(members - offsets.keys())
+            if slots[number].device == owner.device and slots[number].last < owner.first
+        ]
+        # The size of a slot is rounded up, while the tensor that the caller receives has its elements alone.
+        limit = _span(owner).nbytes - STORAGE_ALIGNMENT
+        arena = assign_offsets([_span(slots[number]) for number in earlier], limit)
+        placed = [(n, offset) for n, offset in zip(earlier, arena.offsets, strict=True) if offset is not None]
+        if placed:
+            first = min(slots[number].first for number, _ in placed)
+            area = layout.add(owner.nbytes, owner.device, first, owner.last, escapes=True)
+            offsets[result] = SlotOffset(area, 0, reasons.MEMORY_FRESH)
+            offsets |= {number: SlotOffset(area, offset, reasons.MEMORY_ARENA) for number, offset in placed}
+    return offsets
 
 
 def _arena_offsets(

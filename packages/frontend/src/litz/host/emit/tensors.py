@@ -219,7 +219,7 @@ class TensorVariables:
             return (
                 MemoryLocation(placement.storage, placement.offset, storage=True)
                 if owner is None
-                else MemoryLocation(owner)
+                else MemoryLocation(owner, placement.offset)
             )
         if placement.base is not None and name not in self._called:
             # A view's offset is part of the kernel's index, relative to the first element of the base.

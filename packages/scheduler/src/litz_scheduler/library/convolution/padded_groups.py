@@ -276,9 +276,9 @@ def _one_by_one(call: ContractionCall, geometry: Convolution) -> tuple[Contracti
         geometry.stride, geometry.padding, geometry.dilation, strict=True,
     )  # fmt: skip
     rest = tuple(
-        size - ((steps - 1) * stride - 2 * padding + dilation * (taps - 1) + 1)
-        for size, steps, taps, stride, padding, dilation in sizes
-        if isinstance(size, int) and isinstance(steps, int)
+        size - ((extent - 1) * stride - 2 * padding + dilation * (taps - 1) + 1)
+        for size, extent, taps, stride, padding, dilation in sizes
+        if isinstance(size, int) and isinstance(extent, int)
     )
     second = replace(
         call, results=(of_input,), target=CONVOLUTION, unpack=False, flops=flops,
