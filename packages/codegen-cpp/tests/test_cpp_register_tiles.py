@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -84,23 +85,52 @@ def test_many_groups_end_sums_as_rarely_as_one_long_sum() -> None:
     assert "if (r0 % 64 == 63)" in emit_kernel(_int4(300, 16, 2), 16).text
 
 
-def test_few_rows_prefetch_the_next_tile_in_the_order_of_memory() -> None:
-    def ahead(rows: int, columns: int, length: int) -> list[str]:
+def _ahead(rows: int, runs: list[int], length: int, start: int = 0, pitch: int = 0) -> list[str]:
+    """Return the prefetches of a kernel whose points are ``rows`` by all ``runs`` of columns, each in its own loop."""
+    pitch, columns = pitch or length, sum(runs)
+    phases, stores = [], []
+    for end, run in zip(accumulate(runs), runs):
         sums = []
-        for number in range(rows * columns):
-            row, column = divmod(number, columns)
-            w = load("w", ((I0 * columns + column) * length + R0,), f32)
-            value = op("mul", load("x", (R0 + length * row,), f32), w)
-            sums.append(Accumulate(((f"s{number}", f32),), NamedCombiner("sum"), (value,)))
-        stores = [Store("o", I0 * len(sums) + k, Scalar(f"s{k}", f32)) for k in range(len(sums))]
-        tile = kernel(
-            "tile", "x w : o", [("i0", COLUMNS)], [([("r0", length)], sums), ([], stores)],
-            schedule=CpuLoops(parallel=("i0",), vector="r0"),
-        )  # fmt: skip
-        lines = emit_kernel(tile, 16).text.splitlines()
-        return [line.split("(")[1].removesuffix(");") for line in lines if "prefetch_stream(" in line]
+        for column in range(end - run, end):
+            w = load("w", ((I0 * columns + column) * pitch + R0 + start,), f32)
+            for row in range(rows):
+                value = op("mul", load("x", (R0 + length * row,), f32), w)
+                name = f"s{column}_{row}"
+                sums.append(Accumulate(((name, f32),), NamedCombiner("sum"), (value,)))
+                stores.append(Store("o", (I0 * columns + column) * rows + row, Scalar(name, f32)))
+        phases.append(([("r0", length)], sums))
+    tile = kernel(
+        "tile", "x w : o", [("i0", COLUMNS)], [*phases, ([], stores)],
+        schedule=CpuLoops(parallel=("i0",), vector="r0"),
+    )  # fmt: skip
+    lines = emit_kernel(tile, 16).text.splitlines()
+    return [line.split("(")[1].removesuffix(");") for line in lines if "prefetch_stream(" in line]
 
-    assert ahead(4, 4, 4096) == [f"w + at_0 + r0*4{k}, 65536" for k in ("", " + 16", " + 32", " + 48")]
-    # Other numbers of rows, and tiles that a second-level cache does not hold, prefetch along each row.
-    assert ahead(8, 2, 4096) == [f"w + at_0 + r0{k}, 32768" for k in ("", " + 4096")]
-    assert ahead(4, 4, 32768)[1] == "w + at_0 + r0 + 32768, 8192"
+
+def _lines(rows: int, start: int, count: int, ahead: int) -> list[str]:
+    """Return prefetches of ``count`` lines for each step over ``rows`` rows, in the order of memory."""
+    starts = [f" + {start + 16 * k}" if start + 16 * k else "" for k in range(count)]
+    return [f"w + at_0 + r0*{rows}{each}, {ahead}" for each in starts]
+
+
+def test_few_rows_prefetch_the_next_tile_in_the_order_of_memory() -> None:
+    assert _ahead(4, [4], 4096) == _lines(4, 0, 4, 65536)
+    # A step over one row is four registers.
+    assert _ahead(1, [4], 4096) == _lines(4, 0, 16, 65536)
+
+
+def test_other_tiles_prefetch_along_each_row() -> None:
+    assert _ahead(8, [2], 4096) == [f"w + at_0 + r0{k}, 32768" for k in ("", " + 4096")]
+    # A second-level cache does not hold them.
+    assert _ahead(4, [4], 32768)[1] == "w + at_0 + r0 + 32768, 8192"
+    # They have elements that are not read.
+    assert _ahead(4, [4], 4096, pitch=8192)[1] == "w + at_0 + r0 + 8192, 8192"
+
+
+def test_a_slice_of_a_wider_weight_is_prefetched_from_its_own_start() -> None:
+    assert _ahead(4, [4], 4096, start=40960) == _lines(4, 40960, 4, 65536)
+
+
+def test_loops_of_unequal_numbers_of_columns_prefetch_each_line_once() -> None:
+    loops = [_lines(6, 0, 6, 98304), _lines(5, 6 * 4096, 5, 98304), _lines(5, 11 * 4096, 5, 98304)]
+    assert _ahead(4, [6, 5, 5], 4096) == [line for loop in loops for line in loop]

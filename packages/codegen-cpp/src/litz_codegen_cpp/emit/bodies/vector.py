@@ -171,15 +171,14 @@ class MemoryEmitter:
         context = self.context
         if not context.streamed & free_symbols(offset) or context.scopes.active is not None:
             return
-        axis = context.kernel.outer[-1].name
-        tile, before = coefficient(offset, axis), number * context.lanes
-        stream = context.streams.get(name)
-        ordered = stream and stream.in_order(offset, axis, context.registers * context.lanes)
-        ahead = distance(tile, dtype.itemsize, whole=True) if ordered else None
+        stream, before = context.streams.get(name), number * context.lanes
+        rows = stream.ahead if stream else coefficient(offset, context.kernel.outer[-1].name)
+        ordered = stream and stream.in_order(offset, context.registers * context.lanes)
+        ahead = distance(rows, dtype.itemsize, whole=True) if ordered else None
         if ordered and ahead is not None:
             offset, before = add(ordered[0], before), ordered[1] + before
         else:
-            offset, ahead = self.indices.shifted(offset, number), distance(tile, dtype.itemsize, whole=False)
+            offset, ahead = self.indices.shifted(offset, number), distance(rows, dtype.itemsize, whole=False)
         if before * dtype.itemsize % LINE == 0:
             index, pointer = self.indices.scalar(offset).text, self._buffer(name, dtype).pointer
             context.scopes.line(f"prefetch_stream({_at(pointer, index)}, {ahead});")

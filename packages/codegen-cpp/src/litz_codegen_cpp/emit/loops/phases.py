@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import takewhile
 
 from litz_codegen_cpp.emit.bodies.bf16_pairs import are_adjacent, multiplies_bf16
 from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
@@ -15,7 +16,7 @@ from litz_codegen_cpp.emit.loops.borders import segments
 from litz_codegen_cpp.emit.loops.reduction import Accumulator, accumulator, products_of
 from litz_codegen_cpp.emit.loops.registers import phase_registers
 from litz_codegen_cpp.emit.loops.scan import ScanWriter, scans_lanes
-from litz_codegen_cpp.emit.source.prefetch import streams
+from litz_codegen_cpp.emit.source.prefetch import matrices, streams
 from litz_codegen_cpp.emit.source.scopes import ActiveLanes, CppValue
 from litz_ir.loops import Axis, NamedCombiner, UserCombiner
 from litz_ir.plan import Accumulate, Phase, ScanStore, Statement, Store, cpu_loops
@@ -148,14 +149,14 @@ class PhaseWriter:
         """Have the loads of a register tile prefetch those of the next, unless an earlier phase of the point read the
         same rows."""
         kernel = self.context.kernel
-        if (
-            not self.fused
-            or not kernel.outer
-            or self.phase in [each for each in kernel.phases if each.axes][1:]
-        ):
+        if not self.fused or not kernel.outer:
+            return
+        axis, sums = kernel.outer[-1].name, [each for each in kernel.phases if each.axes]
+        earlier = takewhile(lambda each: each is not self.phase, sums)
+        if matrices(self.phase, axis) in [matrices(each, axis) for each in earlier]:
             return
         self.context.streamed = frozenset(axis.name for axis in kernel.outer)
-        self.context.streams = streams(self.phase, kernel.outer[-1].name)
+        self.context.streams = streams(self.phase, sums, axis)
 
     @contextmanager
     def _not_empty(self) -> Iterator[None]:
