@@ -73,6 +73,18 @@ def test_linear_with_bias_and_activation_is_one_kernel(dtype: torch.dtype, rows:
     _check(_linear, *args, calls=int(called), kernels=None if called else 1)
 
 
+@pytest.mark.wide_vectors
+@pytest.mark.parametrize(("rows", "n"), [(8, 4096), (7, 2816), (5, 1536), (6, 1001)])
+def test_halves_of_rows_by_several_loops_of_columns(rows: int, n: int) -> None:
+    def function(x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor) -> Tensor:
+        return F.silu(F.linear(x, weight[3 : n + 3], bias)) + residual.relu()
+
+    torch.manual_seed(rows)
+    k = 3400
+    residual = torch.randn(rows, n)
+    _check(function, torch.randn(rows, k), torch.randn(n + 3, k), torch.randn(n), residual, kernels=1)
+
+
 def test_more_rows_and_small_matrices_are_calls() -> None:
     torch.manual_seed(0)
     _check(_linear, torch.randn(9, 768), torch.randn(400, 768), torch.randn(400), calls=1)

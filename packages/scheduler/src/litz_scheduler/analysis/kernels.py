@@ -117,6 +117,7 @@ class _KernelBodyBuilder:
         # A device with thread blocks tiles all outer axes by itself.
         self.prefers_tiles = not capabilities.max_tile_elements
         self.panel_columns = capabilities.panel_columns
+        self.vector_bytes = capabilities.model.vector_bytes
         self.scratch: dict[str, ScratchArray] = {}
 
     def build(self) -> KernelBody:
@@ -140,7 +141,7 @@ class _KernelBodyBuilder:
         if self.options.order_loops and self.prefers_tiles:
             nest = adjoin_transposed(nest)
         if self._has_register_tiles():
-            nest = with_register_tile(nest, self.symbols)
+            nest = with_register_tile(nest, self.symbols, self.vector_bytes)
         return KernelBody(nest, tuple(self.scratch.values()))
 
     def _has_register_tiles(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import accumulate, count, product
 
 from litz_ir.loops import Axis
 from litz_ir.plan import Accumulate, Phase, Statement, Store
@@ -18,11 +18,19 @@ from litz_scheduler.analysis.few_rows import FewRows, few_rows
 from litz_scheduler.analysis.loop_order import LoopNest, map_statements
 from litz_scheduler.analysis.summed_axis import divided_sums
 
-_SUMS = 16
-"""The most sums of a tile, half of a CPU's vector registers."""
+_SUMS, _MOST_SUMS = 16, 24
+"""The most sums of a loop: half of 32 vector registers and, of rows that are computed in halves, what leaves registers
+for the rows and a column. The second half does not wait for memory, so that it is loads of rows that columns save
+(8 rows of 4,096 f32, Zen 5: 36 to 39 GB/s). Other loops do not gain: 8 rows by 3 columns are as fast as by 2."""
+
+_WIDE = 64
+"""Bytes of a vector register of CPUs that have 32 of them."""
 
 _COLUMNS = (4, 2)
-"""The numbers of columns of a tile that are tried."""
+"""The numbers of columns of a point that are tried where one loop computes them."""
+
+_MOST_COLUMNS, _FEWEST_POINTS = 16, 256
+"""The most columns of a point that several loops compute, and the fewest points of their axis, for threads to share."""
 
 _CACHED = 64 << 10
 """The most bytes of all rows that a CPU reads again and again from a first-level cache of 32 to 48 KB and what it
@@ -36,8 +44,8 @@ _SHORTEST = 256
 """The fewest summed elements for which tiles pay; the sums of a tile are reduced to numbers one by one."""
 
 
-def with_register_tile(nest: LoopNest, symbols: SymbolTable) -> LoopNest:
-    """Return the nest of a matmul of few rows, in tiles; other nests as they are."""
+def with_register_tile(nest: LoopNest, symbols: SymbolTable, vector_bytes: int) -> LoopNest:
+    """Return the nest of a matmul of few rows, in tiles of registers of so many bytes; other nests as they are."""
     found = _sums(nest)
     if found is None:
         return nest
@@ -55,7 +63,10 @@ def with_register_tile(nest: LoopNest, symbols: SymbolTable) -> LoopNest:
     max_rows = shape.row_count
     if max_rows > _MOST_AT_ONCE and _row_bytes(axis.size, sums, shape) > _CACHED:
         max_rows = -(-max_rows // 2)
-    return replace(_tiled(nest, shape, len(sums), max_rows), along_sum=True)
+    # A weight with a scale for each group holds it in a register, and others for its conversion.
+    most = _MOST_SUMS if vector_bytes >= _WIDE and divided is None and max_rows < shape.row_count else _SUMS
+    runs = _runs(shape.columns[-1].size, most // (max_rows * len(sums)), several=most == _MOST_SUMS)
+    return replace(_tiled(nest, shape, runs, max_rows), along_sum=True)
 
 
 def _row_bytes(length: Size, sums: Sequence[Accumulate], shape: FewRows) -> int:
@@ -105,13 +116,27 @@ def _runs_along(axis: Axis, sums: Sequence[Accumulate]) -> bool:
     return all(coefficient(load.index[0], axis.name) in (0, 1, 2) for load in loads(*values))
 
 
-def _tiled(nest: LoopNest, shape: FewRows, sums: int, max_rows: int) -> LoopNest:
-    """Return the nest with all rows and some columns of one axis at each point, up to ``max_rows`` rows in one loop."""
-    last = shape.columns[-1]
-    columns = 1
-    if isinstance(last.size, int):
-        size, limit = last.size, _SUMS // (max_rows * sums)
-        columns = next((each for each in _COLUMNS if each <= limit and size % each == 0), 1)
+def _runs(size: Size, most: int, *, several: bool) -> tuple[int, ...]:
+    """Return the numbers of columns, of an axis of ``size``, that each loop of a point computes: in one loop of up to
+    ``most`` or, where ``several`` may follow one another, in those that are longest on average."""
+    if not isinstance(size, int) or most < 2:
+        return (1,)
+    if not several:
+        return (next((each for each in _COLUMNS if each <= most and size % each == 0), 1),)
+    tried = (
+        each
+        for each in range(1, _MOST_COLUMNS + 1)
+        if size % each == 0 and (each <= most or size // each >= _FEWEST_POINTS)
+    )
+    columns = max(tried, key=lambda each: (each / -(-each // most), -each))
+    loops = -(-columns // most)
+    return tuple((columns + number) // loops for number in reversed(range(loops)))
+
+
+def _tiled(nest: LoopNest, shape: FewRows, runs: Sequence[int], max_rows: int) -> LoopNest:
+    """Return the nest with all rows and some columns of one axis at each point, in loops of up to ``max_rows`` rows by
+    ``runs`` of columns."""
+    last, columns = shape.columns[-1], sum(runs)
     if columns == shape.row_count == 1:
         return nest
     outer = tuple(
@@ -124,15 +149,16 @@ def _tiled(nest: LoopNest, shape: FewRows, sums: int, max_rows: int) -> LoopNest
     ]
     names = {name for p in nest.phases for s in p.statements for name in _results(s)}
     tiles: list[dict[int, Mapping[str, Size]]] = []
-    for start in range(0, len(points), max_rows):
-        tile = product(range(columns), points[start : start + max_rows])
-        first = columns * start
-        tiles.append(
-            {
-                first + number: {**point, last.name: add(mul(symbol(last.name), columns), column)}
-                for number, (column, point) in enumerate(tile)
-            }
-        )
+    made = count()
+    for end, run in zip(accumulate(runs), runs):
+        for start in range(0, len(points), max_rows):
+            tile = product(range(end - run, end), points[start : start + max_rows])
+            tiles.append(
+                {
+                    next(made): {**point, last.name: add(mul(symbol(last.name), columns), column)}
+                    for column, point in tile
+                }
+            )
     whole = {number: point for tile in tiles for number, point in tile.items()}
     phases = tuple(
         Phase(phase.axes, tuple(_copies(phase.statements, tile, names)))
