@@ -115,8 +115,6 @@ def _lines(rows: int, start: int, count: int, ahead: int) -> list[str]:
 
 def test_few_rows_prefetch_the_next_tile_in_the_order_of_memory() -> None:
     assert _ahead(4, [4], 4096) == _lines(4, 0, 4, 65536)
-    # A step over one row is four registers.
-    assert _ahead(1, [4], 4096) == _lines(4, 0, 16, 65536)
 
 
 def test_other_tiles_prefetch_along_each_row() -> None:

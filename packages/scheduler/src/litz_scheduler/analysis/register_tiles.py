@@ -64,8 +64,9 @@ def with_register_tile(nest: LoopNest, symbols: SymbolTable, vector_bytes: int) 
     if max_rows > _MOST_AT_ONCE and _row_bytes(axis.size, sums, shape) > _CACHED:
         max_rows = -(-max_rows // 2)
     # A weight with a scale for each group holds it in a register, and others for its conversion.
-    most = _MOST_SUMS if vector_bytes >= _WIDE and divided is None and max_rows < shape.row_count else _SUMS
-    runs = _runs(shape.columns[-1].size, most // (max_rows * len(sums)), several=most == _MOST_SUMS)
+    several = vector_bytes >= _WIDE and divided is None and max_rows < shape.row_count
+    limit = (_MOST_SUMS if several else _SUMS) // (max_rows * len(sums))
+    runs = _runs(shape.columns[-1].size, limit, several=several)
     return replace(_tiled(nest, shape, runs, max_rows), along_sum=True)
 
 
@@ -116,20 +117,20 @@ def _runs_along(axis: Axis, sums: Sequence[Accumulate]) -> bool:
     return all(coefficient(load.index[0], axis.name) in (0, 1, 2) for load in loads(*values))
 
 
-def _runs(size: Size, most: int, *, several: bool) -> tuple[int, ...]:
+def _runs(size: Size, limit: int, *, several: bool) -> tuple[int, ...]:
     """Return the numbers of columns, of an axis of ``size``, that each loop of a point computes: in one loop of up to
-    ``most`` or, where ``several`` may follow one another, in those that are longest on average."""
-    if not isinstance(size, int) or most < 2:
+    ``limit`` or, where ``several`` may follow one another, in those that are longest on average."""
+    if not isinstance(size, int) or limit < 2:
         return (1,)
     if not several:
-        return (next((each for each in _COLUMNS if each <= most and size % each == 0), 1),)
+        return (next((each for each in _COLUMNS if each <= limit and size % each == 0), 1),)
     tried = (
         each
         for each in range(1, _MOST_COLUMNS + 1)
-        if size % each == 0 and (each <= most or size // each >= _FEWEST_POINTS)
+        if size % each == 0 and (each <= limit or size // each >= _FEWEST_POINTS)
     )
-    columns = max(tried, key=lambda each: (each / -(-each // most), -each))
-    loops = -(-columns // most)
+    columns = max(tried, key=lambda each: (each / -(-each // limit), -each))
+    loops = -(-columns // limit)
     return tuple((columns + number) // loops for number in reversed(range(loops)))
 
 

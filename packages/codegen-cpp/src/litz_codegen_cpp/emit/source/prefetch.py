@@ -21,9 +21,9 @@ as long."""
 _LONGEST = 256 << 10
 """The most bytes of a tile that is prefetched as a whole: a part of a second-level cache."""
 
-_SUMS = range(1, 5)
-"""The sums of one row of a matrix for which the order of memory pays: with more, the loop waits for the cache more than
-for memory."""
+_SUMS = range(2, 5)
+"""The sums of one row of a matrix for which the order of memory pays: with one the CPU follows the rows by itself, with
+more the loop waits for the cache more than for memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Stream:
     """Elements from a load to what it prefetches: the rows of the longest loop of the tile, so that loops of unequal
     numbers of rows leave none out."""
     is_ordered: bool
-    """Whether the order of memory pays."""
+    """True where the order of memory pays."""
 
     def in_order(self, offset: Size, step: int) -> tuple[Size, int] | None:
         """Return the offset, less the distance, that a load prefetches so that the loads of all steps of ``step``
