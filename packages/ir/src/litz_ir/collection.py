@@ -1,4 +1,4 @@
-"""Python's cyclic garbage collector, paused while objects are made that are no garbage."""
+"""Pauses of Python's cyclic garbage collector, for code that makes many objects and little garbage."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import gc
 from collections.abc import Iterator
 
 _MOST_FROZEN = 1000
-"""Most objects that the interpreter itself has kept from collections since its start: 375 in CPython 3.12."""
+"""Number of frozen objects up to which they count as the interpreter's own: CPython 3.12 freezes 375 when it starts.
+Where there are more, a program has frozen some (``gc.freeze``)."""
 
 
 @contextlib.contextmanager
 def collection_paused() -> Iterator[None]:
-    """Pause Python's cyclic garbage collector, if it is on.
+    """Pause Python's cyclic garbage collector, if it is on, for all threads of the process.
 
     Importing, compiling and loading make no garbage that matters, but enough objects for several collections. In a
-    process with torch one takes a tenth of a second, with a model a quarter. What was made meanwhile is not left to
-    the next collection either: it counts as old, as if it had survived some.
+    process with torch one takes a tenth of a second, with a model a quarter. At the end all objects
+    of the process count as old, as if they had survived some collections, so that the next one does not visit them.
     """
     if not gc.isenabled():
         yield
@@ -30,10 +31,10 @@ def collection_paused() -> Iterator[None]:
 
 
 def _age_objects() -> None:
-    """Move all objects to the oldest generation, in constant time.
+    """Move all objects of the process to the oldest generation, in constant time.
 
     Otherwise the next collection visits all objects that were made in a pause, and soon one visits all of the process.
-    A program that keeps its objects from collections for good (``gc.freeze``) is left alone.
+    Nothing is moved where a program has frozen objects of its own, since ``gc.unfreeze`` would undo that.
     """
     if gc.get_freeze_count() <= _MOST_FROZEN:
         gc.freeze()

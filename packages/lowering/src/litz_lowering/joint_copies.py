@@ -1,4 +1,4 @@
-"""Copies of equal values in joint graphs: clones, and casts to a wider dtype and back."""
+"""Removal of copies from joint graphs: clones, and casts to a wider dtype and back."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ _WIDER = {
     torch.float16: (torch.float32, torch.float64),
     torch.float32: (torch.float64,),
 }
-"""The dtypes that hold every value of a dtype."""
+"""The wider dtypes that have every value of a dtype."""
 
 
 def remove_copies(graph: Graph) -> None:
-    """Replace copies by what they copy, where both have the same strides.
+    """Edit a joint graph in place so that readers of a copy read what it copies, where both have the same strides.
 
-    The partitioner would save the same values twice: for a matmul what a dropout of nothing returns, which is a clone,
-    and what it reads for the gradient of an activation. What shares memory with an input, a result or an argument that
-    an operator may write to stays, since a copy has memory of its own. The graph is edited in place.
+    Otherwise the partitioner may save the same values twice. A dropout with probability 0 is a clone, for example: its
+    result is saved for the gradient of a matmul, and its argument for that of an activation.
+
+    A copy stays where it or what it copies shares memory with an input of the graph, a result, or an argument of an
+    operator that may write to its arguments: there it matters that a copy has memory of its own.
     """
     shared: set[int | None] = set()
     for node in graph.nodes:
@@ -38,7 +40,7 @@ def remove_copies(graph: Graph) -> None:
 
 
 def _copied(node: Node) -> Node | None:
-    """Return the value of a node's own dtype and strides that it copies; ``None`` for other nodes."""
+    """Return the node whose value a node copies, with the same dtype and strides; ``None`` for other nodes."""
     source = node.args[0] if node.target in (_CLONE, _CAST) else None
     if node.target == _CAST and isinstance(source, Node):
         wide, source = source, source.args[0] if source.target == _CAST else None
@@ -56,7 +58,7 @@ def _copied(node: Node) -> Node | None:
 
 
 def _holds(wide: Node, source: Node) -> bool:
-    """Report whether a cast has every value of its source."""
+    """Report whether the dtype of a cast has every value of its source's, on one device."""
     given, found = source.meta.get("val"), wide.meta.get("val")
     if not isinstance(given, Tensor) or not isinstance(found, Tensor) or given.device != found.device:
         return False

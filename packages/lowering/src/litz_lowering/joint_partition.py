@@ -43,7 +43,10 @@ class JointGraph:
 
 @dataclass(frozen=True, slots=True)
 class EditGraph:
-    """Apply a function that changes a joint graph in place, and none of its values."""
+    """Pass that edits a joint graph in place by a function.
+
+    litz's own functions leave the values of its results as they are, to the bit.
+    """
 
     name: str
     edit: Callable[[JointGraph], object]
@@ -91,7 +94,7 @@ def _merge_equal(data: JointGraph) -> None:
 
 
 def _repeat_weight_casts(data: JointGraph) -> None:
-    """Cast weights again in backwards on GPUs that pad them."""
+    """Repeat casts of weights, whose placeholders the options name, in backwards on GPUs that pad them."""
     repeat_weight_casts(data.module.graph, data.options.get("static_lifetime_input_indices") or ())
 
 

@@ -1,4 +1,4 @@
-"""Casts of weights that the matmuls of a backward on a GPU pad: the backward makes them again, padded at once."""
+"""Casts of weights that matmuls of a backward on a GPU pad: the backward casts the parameter, and pads at once."""
 
 from __future__ import annotations
 
@@ -16,22 +16,25 @@ _MATMULS = (_aten.mm.default, _aten.addmm.default)
 _TRANSPOSES = (_aten.t.default, _aten.transpose.int, _aten.permute.default)
 
 _ALIGNMENT = 4
-"""Sizes that are no multiple of so many elements are padded (``AlignMatmuls`` of the scheduler)."""
+"""Elements. Matmuls with a size that is no multiple of it may be padded (``AlignMatmuls`` of the scheduler)."""
 
 _LEAST_ELEMENTS = 1 << 20
-"""The fewest elements of a cast: what smaller ones hold is not worth a launch."""
+"""The fewest elements of a cast that is repeated: the memory of smaller ones is not worth a launch."""
 
 
-def repeat_weight_casts(graph: Graph, parameters: Collection[int]) -> None:
-    """Let matmuls of a backward on a GPU read casts of their own of weights whose sizes are not aligned.
+def repeat_weight_casts(graph: Graph, static_placeholders: Collection[int]) -> None:
+    """Edit a joint graph in place so that matmuls of the backward read casts of their own of unaligned weights.
+
+    These are ``mm`` and ``addmm`` that read the cast of a parameter, or its transpose. The cast is on a GPU, to bf16 or
+    f16, a matrix of static sizes with ``_LEAST_ELEMENTS`` at least, and a size is no multiple of ``_ALIGNMENT``.
 
     The partitioner saves what a matmul reads, here the cast, and the backward would copy it once more, with zeros
     behind its rows or columns: two copies at the peak, where the gradient of logits is. A loop that casts can write the
-    zeros as well, and reads the parameter, which is in memory anyway. ``parameters`` are the positions of placeholders
-    that live as long as the model. The graph is edited in place.
+    zeros as well, and reads the parameter, which is in memory anyway. ``static_placeholders`` are the positions of the
+    placeholders that live as long as the model: parameters and buffers.
     """
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-    known = {placeholders[k] for k in parameters if k < len(placeholders)}
+    known = {placeholders[k] for k in static_placeholders if k < len(placeholders)}
     late = {node for node in placeholders if str(node.target).startswith("tangents")}
     made: dict[Node, Node] = {}
     for node in list(graph.nodes):
@@ -49,7 +52,8 @@ def repeat_weight_casts(graph: Graph, parameters: Collection[int]) -> None:
 
 
 def _from_cast(node: Node, parameters: Collection[Node]) -> list[Node]:
-    """Return the cast of a parameter that a node is or transposes, and the transposes; empty for other nodes."""
+    """Return the nodes from the cast of a parameter to ``node``, which is that cast or a transpose of it; empty for
+    other nodes, and for casts that are not repeated."""
     chain = [node]
     while node.target in _TRANSPOSES and isinstance(node.args[0], Node):
         node = node.args[0]

@@ -28,7 +28,7 @@ class KernelSource:
     grid_size: Size
     """The number of CTAs of a launch, a term of the kernel's symbols; 0 means that there is nothing to launch."""
     vector_accesses: tuple[VectorAccess, ...] = ()
-    """Accesses that must move 16 bytes a thread where buffers are aligned (see ``emit.vector_accesses``)."""
+    """Accesses that must move 16 bytes a thread where buffers are aligned (see ``emit.indexing.vector_accesses``)."""
     cluster_barriers: int = 0
     """Cluster barriers that each CTA passes; the interpreted form takes as its last argument the one to stop at."""
     contract: bool = True

@@ -32,7 +32,8 @@ class CompiledKernel:
     """Bytes of shared memory of a thread block."""
 
     parameters: int
-    """Arguments of the binary: those of the source, then pointers that Triton adds."""
+    """Number of arguments of the binary: those of the source, for each of ``descriptors`` itself with its extents and
+    strides, then pointers that Triton adds."""
 
     ptx: str = ""
     """Assembly that ``cubin`` was made from; empty where it was read from a file."""
@@ -41,9 +42,10 @@ class CompiledKernel:
     """Bytes of global scratch memory of a thread block, which the first of Triton's pointers points to; 0 for none."""
 
     descriptors: tuple[tuple[int, ...], ...] = ()
-    """Tensor descriptors that a launch makes, after the arguments of the source: number of the buffer, the driver's
-    numbers of the element type and of the swizzle, rank, and from the contiguous dimension on the extents, the strides
-    of the others in bytes, and the extents of a tile."""
+    """Tensor descriptors that a launch makes, arguments after those of the source. The numbers of each: the position of
+    the buffer among the arguments, the driver's numbers of the element type and of the swizzle, and the rank; then, all
+    from the contiguous dimension to the slowest, the extents in elements, the strides in bytes of the dimensions after
+    the first, and the extents of a tile in elements."""
 
     def to_bytes(self) -> bytes:
         """Serialise as a line of JSON and the cubin, without the assembly."""

@@ -1,4 +1,4 @@
-"""Clusters: the check that each thread block has points, and the schedule of rows that thread blocks divide."""
+"""Clusters: the schedule of rows that the thread blocks of one divide, and the check that each of them has points."""
 
 from __future__ import annotations
 
@@ -10,20 +10,24 @@ from litz_ir.loops import Axis
 from litz_ir.plan import InnerTile, Kernel, Tile, TileLoops
 from litz_ir.target import DeviceModel
 
-_WARPS = 16
-"""Fewest warps of a thread block that has a part of a row: an SM has one such thread block."""
+_MIN_WARPS = 16
+"""Fewest warps of a thread block of a cluster that divides rows. An SM has one such thread block at a time."""
 
-_ELEMENTS = 16
-"""Most elements of a thread of it."""
+_MAX_THREAD_ELEMENTS = 16
+"""Most elements of a row that a thread has; longer parts of rows have more warps, as far as the machine allows."""
 
 
 def parts_of_rows(traits: KernelTraits, row: Axis, divided: int, model: DeviceModel) -> TileLoops:
-    """Return the schedule of sums over a ``row``, which so many thread blocks divide, and over columns."""
+    """Return the schedule of a kernel that sums rows and columns.
+
+    ``row`` is the outer axis along a row. A cluster of ``divided`` thread blocks divides it: each has a tile of the
+    same columns in all rows.
+    """
     part = next_power_of_two(-(-traits.extent([row]) // divided))
     rest = tuple(axis for axis in traits.outer if axis is not row)
     outer = (*((Tile(names(rest)),) if rest else ()), Tile((row.name,), part))
     inner = tuple(InnerTile(names(axes), 1, False) if axes else None for axes in traits.phases)
-    warps = max(_WARPS, min(model.max_warps, part // (model.warp_size * _ELEMENTS)))
+    warps = max(_MIN_WARPS, min(model.max_warps, part // (model.warp_size * _MAX_THREAD_ELEMENTS)))
     return TileLoops(outer, inner, warps, row_cluster=divided)
 
 

@@ -227,8 +227,11 @@ class KernelTraits:
         return of_rows > 0
 
     def has_short_rows(self, last: Axis, least: int, block: int) -> bool:
-        """True for a map of which a tile of ``block`` elements has several whole rows along ``last``, without padding
-        and of at least ``least`` elements, and each row has a value of its own."""
+        """True for a map whose rows, along the axis ``last``, are short and have values of their own.
+
+        A tile of ``block`` elements has several of them, whole and without padding. A row has a static number of
+        elements, at least ``least``. It has a value of its own where an access varies with the row but not along it.
+        """
         if not isinstance(last.size, int) or not least <= last.size < block or block % last.size:
             return False
         stores = [each for each in self.statements if isinstance(each, Store)]

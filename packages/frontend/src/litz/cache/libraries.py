@@ -80,13 +80,16 @@ class Launchers:
         self._caches: list[object] = []  # a cache without a folder deletes its binaries with itself
 
     def prepare(self, targets: Iterable[Target], config: Config) -> None:
-        """Begin to look for the libraries of targets, or to build them, in threads of their own."""
+        """Find or build the libraries of targets in the background, each in a thread of its own."""
         for target in targets:
             if isinstance(target, LaunchingTarget):
                 threading.Thread(target=self.of, args=(target, config)).start()
 
     def of(self, target: Target, config: Config) -> Found | None:
-        """Return the library of a target, from the cache or built now; ``None`` where it has none or none is built."""
+        """Return the library of a target, from the cache or built now.
+
+        Waits while a thread looks for a library or builds one. ``None`` where the target has none or none is built.
+        """
         if not isinstance(target, LaunchingTarget):
             return None
         unit = target.launcher_unit()

@@ -72,7 +72,8 @@ class TileRequest:
     """True if a matmul reads its operands through tensor descriptors (TMA), where their memory allows it."""
 
     row_cluster: int = 1
-    """Thread blocks among which the last outer axis is divided, and that sum nested reductions along it together."""
+    """Thread blocks of a cluster among which the last outer axis is divided; 1 for no cluster. Nested reductions along
+    that axis are summed among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +140,8 @@ class TileLoops:
     """Bits of index arithmetic: 32 where all indices are known to fit, else 64."""
 
     row_cluster: int = 1
-    """Thread blocks of a cluster that have the tiles along the last dimension, and sum nested reductions along it
-    together."""
+    """Thread blocks of a cluster, each of which has one of the tiles along the last dimension; 1 for no cluster. Nested
+    reductions along it are summed among them."""
 
 
 Operand = Literal["left", "right"]

@@ -55,7 +55,8 @@ _FEW_SHARE = 64
 """Readers that compute at most 1/64 of a value's elements cost next to nothing, as the logits of labels do."""
 
 _TILE_BYTES = 4096
-"""Bytes of the largest tile of a pointwise kernel on a GPU: runs of a multiple of its points begin where tiles do."""
+"""Bytes of a result in the largest tile of a pointwise kernel on a GPU. Where ``Use.run`` is a multiple of a tile's
+points, all points of each tile need the same elements."""
 
 _EXTRA_READ_SHARE = 4
 """Reads besides the elements of a matmul operand, such as its scales, may be 1/4 of the operand's bytes."""

@@ -49,7 +49,8 @@ class Use:
     whole: bool = False
     """True where all points of the reader are known to need every element."""
     run: int = 1
-    """Points of the reader, one after another in the order of its result, that need the same elements."""
+    """The number of consecutive points of the reader that need the same elements: the reader's points, in the order of
+    its result in memory, are groups of so many."""
 
     def through(self, inner: Use) -> Use:
         """Return the use of a value that ``inner`` reads, by the reader that this use is of."""
@@ -219,7 +220,8 @@ def _fastest_last(operation: Operation) -> tuple[Axis, ...]:
 
 
 def _run(index: tuple[Size, ...], axes: Sequence[Axis]) -> int:
-    """Return the points of a loop over ``axes``, one after another, that have the same index."""
+    """Return the number of consecutive points of a loop over ``axes``, the last one the fastest, that have the same
+    index."""
     moving = frozenset().union(*map(free_symbols, index))
     run = 1
     for axis in reversed(axes):

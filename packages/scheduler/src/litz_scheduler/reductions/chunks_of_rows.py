@@ -1,4 +1,7 @@
-"""Chunks of the rows of a matrix, each summed by a thread block or a cluster of them."""
+"""Chunks of the rows of a matrix, each summed by a thread block or by a cluster of them.
+
+A wave is the thread blocks, or the clusters, that the GPU runs at a time.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,17 @@ from litz_ir.loops import TensorType
 from litz_ir.target import Capabilities
 from litz_scheduler.analysis.cost_model import CTAS_PER_SM
 
-_ROWS_OF_SM = 8192
+_ELEMENTS_OF_SM = 8192
 """Elements of the rows that an SM has at a time, in ``CTAS_PER_SM`` thread blocks or fewer."""
 
 _FULL_WAVE = 0.9
-"""Share of the SMs' thread blocks that have a chunk, in the last round too."""
+"""Share of the thread blocks, or clusters, of all waves that have a chunk where the waves count as full."""
 
-_CLUSTERED_WAVE, _CLUSTERED_ROUNDS = 0.7, 5
-"""Least share of the clusters of all rounds that have a chunk, and most rounds. With a smaller share two kernels are no
-slower."""
+_MIN_CLUSTERED_SHARE = 0.7
+"""Least share of the clusters of all waves that have a chunk. With a smaller one two kernels are no slower."""
+
+_MAX_CLUSTERED_WAVES = 5
+"""Most waves of clusters."""
 
 _CLUSTER_SMS = 16
 """SMs of a GPC, within which a cluster is placed. Some have fewer, so that about one GPC less counts; clusters of two
@@ -34,23 +39,24 @@ def points_of(value: TensorType) -> int:
 
 
 def chunks_of_rows(rows: int, length: int, machine: Capabilities, cluster: int = 1) -> int:
-    """Return the equal chunks of rows that thread blocks of a GPU sum, of at least ``_MIN_ROWS`` rows; 0 for too few.
+    """Return the number of equal chunks of rows that thread blocks of a GPU sum; 0 where too few SMs would have one.
 
-    They are the fewest that nearly fill some rounds of thread blocks, else those that fill the largest share. With a
-    ``cluster`` that divides each row an SM has one thread block at a time, and chunks have twice as many rows at least.
+    It is the smallest divisor of ``rows`` that fills its waves, else the one that fills the largest share of them. A
+    chunk has ``_MIN_ROWS`` at least. With a ``cluster`` of more than one thread block, which divides each row, an SM
+    has one thread block at a time, and a chunk at least twice as many rows.
     """
     sm_count = machine.model.sm_count
-    wave = sm_count * max(1, min(CTAS_PER_SM, _ROWS_OF_SM // power_of_two(length)))
+    wave = sm_count * max(1, min(CTAS_PER_SM, _ELEMENTS_OF_SM // power_of_two(length)))
     limit = min(rows // _MIN_ROWS, CTAS_PER_SM * wave)
     if cluster > 1:
         group = min(_CLUSTER_SMS, sm_count)
         wave = max(1, sm_count // group - 1) * (group // cluster) if cluster > 2 else sm_count // 2
-        limit = min(rows // (2 * _MIN_ROWS), _CLUSTERED_ROUNDS * wave)
+        limit = min(rows // (2 * _MIN_ROWS), _MAX_CLUSTERED_WAVES * wave)
     divisors = [count for count in range(1, limit + 1) if rows % count == 0]
     full = [count for count in divisors if count >= _FULL_WAVE * wave * -(-count // wave)]
     largest = max(divisors, key=lambda count: count / (wave * -(-count // wave)), default=0)
     chunks = full[0] if full else largest
-    least = _FULL_WAVE * sm_count if cluster == 1 else _CLUSTERED_WAVE * wave * -(-chunks // wave)
+    least = _FULL_WAVE * sm_count if cluster == 1 else _MIN_CLUSTERED_SHARE * wave * -(-chunks // wave)
     return chunks if chunks >= least else 0
 
 

@@ -33,9 +33,13 @@ from litz_scheduler.schedules.row_cluster import row_cluster
 
 _SUM = NamedCombiner("sum")
 
-_MAX_ROW, _MAX_SUMS = 4096, 16384
-"""Most elements of a row, or of a thread block's part of it, whose values and sums of columns stay in the registers of
-a thread block, and most sums of columns for longer ones."""
+_MAX_ROW = 4096
+"""Elements of a row, or of a thread block's part of it, up to which its values and the sums of its columns stay in
+registers, for any number of sums over columns."""
+
+_MAX_SUMS = 16384
+"""Most sums that the registers of a thread block hold where its part is longer: the elements of the part, as a power of
+two, times the number of sums over columns."""
 
 _LEAST_GAIN = 4
 """Least bytes of columns that need not be read again, as a multiple of those of the sums of all chunks."""

@@ -1,7 +1,7 @@
-"""Clusters that divide the rows of a kernel that sums rows and columns, so that each row is read once.
+"""Sizes of clusters that divide the rows of a kernel that sums rows and columns, so that each row is read once.
 
-Each thread block (CTA) has the same part of all rows of a chunk: its columns' sums stay in its registers, and the CTAs
-of a cluster send one another their sums of each row.
+A thread block (CTA) of a cluster has the same columns of every row of a chunk. The sums of these columns stay in its
+registers, and the CTAs send one another their sums of each row.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ from litz_ir.symbols import free_symbols
 from litz_scheduler.analysis.loop_order import LoopNest, bodies_of
 
 _PART_BYTES = 16 << 10
-"""Bytes that a CTA loads of a row of each matrix, where more than two CTAs divide it: it has the next row's too."""
+"""Bytes of a row of each matrix that a CTA has where more than two divide it: the next row's are in registers too."""
 
 _LARGEST_PART = 8192
-"""Most elements of a part whose sums of columns stay in registers."""
+"""Most elements of a row that a CTA has, whose sums of columns stay in registers."""
 
-_NARROW = 2
-"""Most bytes of an element of which a CTA holds ``_LARGEST_PART`` and the next row's."""
+_NARROW_BYTES = 2
+"""Most bytes of an element of which one CTA has rows of ``_LARGEST_PART``, and the next row's elements in registers."""
 
 _ALONE = (12288, 6144)
-"""Most wider elements of a row of one CTA, with one sum over columns and with more."""
+"""Most elements, of more bytes, of a row that one CTA has: with one sum over columns, and with more."""
 
 
 def row_cluster(length: int, itemsize: int, sums: int, limit: int) -> int:
-    """Return the CTAs, at most ``limit``, that divide rows of ``length`` elements of ``itemsize`` bytes, of which there
-    are so many ``sums`` over columns; 1 for a row that one CTA holds, or that no cluster does.
+    """Return the number of CTAs that divide a row; 1 where one CTA holds it, or where no cluster does.
 
-    Clusters of two occupy all SMs, larger ones leave some idle.
+    A row has ``length`` elements, of which the widest has ``itemsize`` bytes; ``sums`` is the number of sums over
+    columns, and ``limit`` the largest cluster. Two CTAs have larger parts than those of more, since clusters of two
+    occupy all SMs and larger ones leave some idle.
     """
-    alone = _LARGEST_PART if itemsize <= _NARROW else _ALONE[sums > 1]
+    alone = _LARGEST_PART if itemsize <= _NARROW_BYTES else _ALONE[sums > 1]
     if length <= alone or limit < 2:
         return 1
     if length <= 2 * _LARGEST_PART:
@@ -41,8 +42,10 @@ def row_cluster(length: int, itemsize: int, sums: int, limit: int) -> int:
 
 
 def chosen_row_cluster(nest: LoopNest, limit: int) -> int:
-    """Return the CTAs, at most ``limit``, that divide the rows of a nest whose nested reductions are sums over its last
-    outer axis; 1 for other nests."""
+    """Return the number of CTAs, at most ``limit``, that divide the rows of a nest; 1 for no cluster.
+
+    The nested reductions of such a nest are over as many points as its last outer axis has: sums over its rows.
+    """
     sizes = [axis.size for axis in (*nest.inner, *nest.outer[-1:])]
     static = [size for size in sizes if isinstance(size, int)]
     if not nest.inner or not nest.outer or len(static) < len(sizes) or static[-1] <= min(_ALONE):

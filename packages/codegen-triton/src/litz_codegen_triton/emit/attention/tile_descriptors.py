@@ -1,9 +1,9 @@
-"""Tiles along the summed points that tensor descriptors load: blocks of the rows of K and V, and values for each point.
+"""Tiles along the summed points that are loaded through tensor descriptors: rows of K and V, and values of points.
 
 A launch makes descriptors of whole buffers where it can; otherwise each thread block makes those of its matrices.
 
-With a descriptor the Tensor Memory Accelerator (TMA) copies the tile to shared memory, and no thread has addresses of
-it. Threads read values of points from there in the layout of scores, in which they would load each value many times.
+With a descriptor the Tensor Memory Accelerator (TMA) copies the tile to shared memory, and threads compute no addresses
+of it. They read values of points from there in the layout of scores, in which each value is read many times.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def summed_matrix(
 
 
 def _divided(offset: Size, stride: int, serial: str) -> tuple[Size | None, Size | None]:
-    """Divide an offset into a part that does not depend on ``serial`` and a number of rows that does."""
+    """Divide an offset into elements that do not depend on ``serial`` and rows that do; ``None`` for both where what
+    depends on it is no number of rows."""
     base: Size = 0
     row: Size = 0
     for symbols, scale in summands(offset):
@@ -181,12 +182,12 @@ class DescribedTiles:
         if base.dims | first.dims or base.depth:
             return None
         rows, column = [first.text, self.start], "0"
-        whole = self._whole(matrix)
-        if whole is None:
-            name = self._descriptor(matrix, base.text)
+        found = self._in_buffer(matrix)
+        if found is None:
+            name = self._kernel_descriptor(matrix, base.text)
         else:
-            of_row, of_column, described = whole
-            name = self._given(matrix.buffer, described)
+            of_row, of_column, described = found
+            name = self._launch_descriptor(matrix.buffer, described)
             rows.insert(0, body.index.value(of_row).text)
             column = body.index.value(of_column).text
         start = " + ".join(each for each in rows if each != "0") or "0"
@@ -194,8 +195,8 @@ class DescribedTiles:
         dtype = body.setting.parameters[matrix.buffer].dtype
         return casts.decode(text, dtype, body.form) if body.form == "interpreted" else text
 
-    def _whole(self, matrix: SummedMatrix) -> tuple[Size, Size, TensorDescriptor] | None:
-        """Return the first row and the first column of a matrix in its buffer, and the descriptor of the buffer.
+    def _in_buffer(self, matrix: SummedMatrix) -> tuple[Size, Size, TensorDescriptor] | None:
+        """Return the row and the column of its buffer at which a matrix starts, and the buffer's descriptor.
 
         ``None`` where the buffer is no matrix of rows with that stride, or where a tile may leave its matrix: zeros are
         read only past the end of the buffer.
@@ -220,8 +221,11 @@ class DescribedTiles:
         shape = count, matrix.stride if of_column.high else matrix.columns
         return row, column, TensorDescriptor(at, dtype, shape, (matrix.stride, 1), (self.block, width))
 
-    def _given(self, buffer: str, described: TensorDescriptor) -> str:
-        """Return the name of the descriptor of a buffer, an argument of the kernel."""
+    def _launch_descriptor(self, buffer: str, described: TensorDescriptor) -> str:
+        """Return the name of a descriptor that the launch makes, an argument of the kernel.
+
+        In the interpreted form, which has no such arguments, the kernel makes it at its start.
+        """
         given = self.body.descriptors
         assert given is not None, "checked before"
         known = next((name for name, each in given.items() if each == described), None)
@@ -236,7 +240,7 @@ class DescribedTiles:
             given[known] = described
         return known
 
-    def _descriptor(self, matrix: SummedMatrix, base: str) -> str:
+    def _kernel_descriptor(self, matrix: SummedMatrix, base: str) -> str:
         """Make the descriptor of a matrix at offset ``base`` before the first loop, for all loops; return its name."""
         body, key = self.body, replace(matrix, first_row=0)
         if key not in self.made:

@@ -38,11 +38,15 @@ from litz_ir.symbols import Size, bounds, symbol
 
 
 class RowSumWriter(Protocol):
-    """Writer of sums of rows that several thread blocks divide."""
+    """Writer of sums over rows that the thread blocks of a cluster divide."""
 
     def write(self, summands: Sequence[str], dtype: DType, iteration: str, depth: int) -> list[EmittedValue]:
-        """Write the sums of tiles, and those of all thread blocks, to the scope at ``depth``, in the ``iteration`` of
-        the loop there; return the latter."""
+        """Write sums over one row, in the scope at ``depth``, and return their values, one for each of ``summands``.
+
+        ``summands`` are tiles as text, of this thread block's columns; all have ``dtype``, of 4 or 8 bytes. Each is
+        summed, and the sums of all thread blocks are added. ``iteration`` is the text of the number of the iteration of
+        the loop at that depth, from 0 on: it selects the buffer.
+        """
 
     def begin(self) -> list[str]:
         """Return the lines at the start of the kernel, once all sums are written."""

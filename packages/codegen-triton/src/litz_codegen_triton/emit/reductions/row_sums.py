@@ -1,9 +1,10 @@
-"""Sums of rows that the CTAs of a cluster divide, in a loop over rows: each CTA sums its part and sends the sum to all.
+"""Sums over rows that the CTAs of a cluster divide, in a loop over rows: each CTA sums its columns and sends the sum to
+all CTAs.
 
-A round of states (``shared_states``) is repeated in each iteration, with two buffers and two barriers, for even and odd
-ones: a CTA that has all states of an iteration knows that all CTAs have read those of the iteration before the last.
-Between what a thread reads of a buffer and what it sends in the next iteration all threads of its CTA meet, in the sum
-of a tile.
+Each iteration repeats a round (see ``shared_states``), with two buffers and two barriers, for even and odd iterations.
+A CTA sends only after all its threads have read the sums of the iteration before: the sum of a tile synchronises them.
+So a CTA that has the sums of all CTAs knows that all have read the buffer that it writes next. No CTA ends while others
+send to it, since it waits for the sums of all CTAs in each iteration, the last one too.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.dtypes import DType
 
 _ALTERNATING = 2
-"""Buffers and barriers of a round."""
+"""Buffers, and barriers, of a round: for even and for odd iterations."""
 
 
 class RowSums:
-    """Writes the rounds of one kernel, of ``size`` CTAs each, at most a warp's threads."""
+    """Writes the rounds of one kernel, whose clusters have ``size`` CTAs: any number up to 32, as one thread of a CTA
+    sends to each."""
 
     def __init__(self, body: TileEmitter, kernel: str, size: int) -> None:
         self._body = body
@@ -77,7 +79,8 @@ class RowSums:
         return found
 
     def _round(self, number: int, first: int, dtype: DType, count: int) -> list[str]:
-        """Return the code of a round whose buffers start at byte ``first``."""
+        """Return the code of the kernel's round ``number``, with ``count`` sums of ``dtype`` and buffers from byte
+        ``first`` on. Its arguments are the iteration and the sums; its result is the address of the buffer."""
         kind, component = f"b{8 * dtype.itemsize}", self._slots * SLOT_BYTES
         sends = []
         for k in range(count):
@@ -106,7 +109,10 @@ class RowSums:
 
 
 def _set_up(rounds: Sequence[int], nbytes: int) -> list[str]:
-    """Return the code that declares buffers of ``nbytes`` and barriers of rounds of so many bytes, and sets them up."""
+    """Return the code that declares the buffers, of ``nbytes`` in all, and the barriers, and sets the barriers up.
+
+    ``rounds`` has the bytes that arrive at a barrier of each round.
+    """
     barriers = [
         (8 * (_ALTERNATING * number + k), size)
         for number, size in enumerate(rounds)

@@ -1,6 +1,6 @@
 """Tensor descriptors that a launch makes of buffers: arguments of a Triton function.
 
-They take no time on the device, where a thread block needs about a microsecond for each that it makes.
+Thread blocks need not make these themselves, which takes each about a microsecond a descriptor.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ class TensorDescriptor:
     dtype: str
     """The type of its elements in Triton's spelling."""
     shape: tuple[int, ...]
+    """Extents of the buffer in elements, the slowest dimension first. Elements past them are read as zeros."""
     strides: tuple[int, ...]
+    """Strides in elements, in the order of ``shape``; the last one is 1."""
     block: tuple[int, ...]
-    """The shape of a tile."""
+    """Extents of a tile in elements, in the order of ``shape``."""
 
     @property
     def type(self) -> str:
