@@ -216,11 +216,10 @@ class TensorVariables:
         placement = self.placements[name]
         if placement.storage is not None:
             owner = self._owners.get(placement.storage)
-            return (
-                MemoryLocation(placement.storage, placement.offset, storage=True)
-                if owner is None
-                else MemoryLocation(owner, placement.offset)
-            )
+            if owner is None:
+                return MemoryLocation(placement.storage, placement.offset, storage=True)
+            # The memory of a value that is alone in an arena begins where the value does.
+            return MemoryLocation(owner, add(placement.offset, mul(self.placements[owner].offset, -1)))
         if placement.base is not None and name not in self._called:
             # A view's offset is part of the kernel's index, relative to the first element of the base.
             return self.memory(placement.base)
