@@ -18,6 +18,7 @@ from litz.capture.aot import CompileSession
 from litz.capture.artifact_logs import forms_shown
 from litz.capture.attention_masks import select_rows
 from litz.capture.descriptors import parameter_positions
+from litz.capture.runtime_wrappers import with_materialised, zero_tensors
 from litz.stage_options import traced_decompositions
 from litz_ir.collection import collection_paused
 
@@ -35,7 +36,8 @@ def aot_backend(session: CompileSession) -> Callable[[GraphModule, Sequence[Any]
             ):
                 given = (session.config, session.cache.failures, {"captured": gm})
                 session.recorder = import_module(_TRACE).Recorder(*given)
-            return session.lookup(gm, inputs) or _through_aot(session, gm, inputs)
+            call = session.lookup(gm, inputs) or _through_aot(session, gm, inputs)
+            return with_materialised(call) if not session.guarded or zero_tensors(inputs) else call
 
     return backend
 

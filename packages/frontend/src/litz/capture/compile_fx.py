@@ -17,6 +17,7 @@ from litz.cache.artifacts import ArtifactCache
 from litz.capture.aot import CompileSession, Observer
 from litz.capture.aot_backend import aot_backend
 from litz.capture.graph_fallback import compile_or_fall_back
+from litz.capture.runtime_wrappers import with_materialised
 from litz.configuration import config as options
 from litz.loading import Compiled
 from litz.reports.failures import GraphSource
@@ -112,10 +113,10 @@ def compile_fx_inner(
             decisions = users.post_grad(gm)
     compiled: Compiled = compile_or_fall_back(gm, name, chosen, cache, decisions=decisions)
     single = not returns_tuple(gm)
+    function = with_materialised(lambda *inputs: compiled.call(list(inputs)))
 
     def call(*args: Any) -> Any:
-        given = list(args[0]) if len(args) == 1 and isinstance(args[0], list) else list(args)
-        results = compiled.call(given)
+        results = function(*(args[0] if len(args) == 1 and isinstance(args[0], list) else args))
         return results[0] if single and compiled.artifact is not None else results
 
     return call

@@ -13,6 +13,7 @@ from torch.fx import GraphModule, Node
 from litz.capture.descriptors import leading_tokens
 from litz.capture.runtime_wrappers import Strides, as_traced
 from litz.host.runtime.load import HostFunction
+from litz.host.runtime.torch_memory import materialised
 from litz_ir.loops import ComplexRef, Ref
 from litz_ir.plan import Plan
 from litz_ir.symbols import floordiv
@@ -161,16 +162,16 @@ def _result_strides(gm: GraphModule, plan: Plan) -> list[tuple[Any, ...] | None]
 
 
 def with_resolved_tangents(gm: GraphModule, call: HostFunction) -> HostFunction:
-    """Return the call of a backward graph that resolves the negative bit of incoming gradients, which no guard
-    checks."""
+    """Return the call of a backward graph that resolves the negative bit of incoming gradients and gives memory to
+    zero tensors among them, which no guard checks."""
     inputs = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
     tangents = [position for position, name in enumerate(inputs) if name.startswith("tangents")]
 
     def run(args: list[Any]) -> Sequence[Any]:
         for position in tangents:
             given = args[position]
-            if isinstance(given, torch.Tensor) and given.is_neg():
-                args[position] = given.resolve_neg()
+            if isinstance(given, torch.Tensor) and (given.is_neg() or given._is_zerotensor()):
+                args[position] = materialised(given).resolve_neg()
         return call(args)
 
     return run

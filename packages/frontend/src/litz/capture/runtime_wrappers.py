@@ -14,7 +14,7 @@ from torch.autograd.graph import increment_version
 
 from litz.artifact import AotWrapping, CompiledCapture
 from litz.host.runtime.load import HostFunction
-from litz.host.runtime.torch_memory import strided_copy
+from litz.host.runtime.torch_memory import materialised, strided_copy
 from litz_ir.loops import Value
 from litz_ir.plan import Plan
 
@@ -33,6 +33,49 @@ def inference_call(wrapping: AotWrapping, forward: HostFunction) -> Callable[...
         return forward(list(inputs))
 
     return call
+
+
+def zero_tensors(inputs: Sequence[Any]) -> list[int]:
+    """Return the positions of zero tensors, which have no memory. Dynamo's guards tell them from others."""
+    return [k for k, x in enumerate(inputs) if isinstance(x, torch.Tensor) and x._is_zerotensor()]
+
+
+def with_materialised(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the call of a graph that gives memory to zero tensors among its inputs.
+
+    Raises eager's ``RuntimeError`` for one that the graph wrote.
+    """
+    materialise: Callable[..., Any] = _Materialised.apply
+
+    def run(*inputs: Any) -> Any:
+        zeros = zero_tensors(inputs)
+        if not zeros:
+            return call(*inputs)
+        given = list(inputs)
+        for k in zeros:
+            given[k] = materialise(given[k])
+        versions = [given[k]._version for k in zeros]
+        results = call(*given)
+        if versions != [given[k]._version for k in zeros]:
+            raise RuntimeError(
+                "ZeroTensors are immutable. Please use the materialized zero tensor obtained using .clone() if you "
+                "want a mutable tensor."
+            )
+        return results
+
+    return run
+
+
+class _Materialised(Function):
+    """Zero tensor with memory, which has the gradient of one without."""
+
+    @staticmethod
+    def forward(ctx: Any, zero: torch.Tensor) -> torch.Tensor:
+        return materialised(zero)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0]
 
 
 def uncast(call: HostFunction) -> HostFunction:
@@ -136,7 +179,8 @@ def gradient_strides(captured: CompiledCapture, backward: Plan) -> list[Strides]
 
 
 def as_traced(gradient: torch.Tensor, strides: Strides) -> torch.Tensor:
-    """Return a gradient with the strides that its backward was compiled for; a copy where it has others."""
-    if gradient.stride() == strides and not (gradient.is_neg() or gradient.is_conj()):
+    """Return a gradient with memory and the strides that its backward was compiled for; a copy where it has others."""
+    has_bits = gradient.is_neg() or gradient.is_conj() or gradient._is_zerotensor()
+    if gradient.stride() == strides and not has_bits:
         return gradient
     return strided_copy(gradient, strides)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from threading import Lock
 from typing import Any
 
 import torch
 
+from litz.capture.runtime_wrappers import with_materialised
 from litz.deployment.binaries import Binaries
 from litz.deployment.calls import CallForm
 from litz.deployment.manifest import Manifest, Program
@@ -70,7 +72,7 @@ class LoadedModel:
         for check in self._checks:
             check(inputs)
         given = (*self._weights, *inputs)
-        results = self._function(*given)
+        results = with_materialised(partial(self._function, *self._weights))(*inputs)
         if self._returned:
             results = list(results)
             for position, source in self._returned:

@@ -7,7 +7,7 @@ from typing import Any
 
 from litz.capture.donated import SavedTensors
 from litz.capture.plain import with_gradients
-from litz.capture.runtime_wrappers import inference_call, uncast, without_autograd
+from litz.capture.runtime_wrappers import inference_call, uncast, with_materialised, without_autograd
 from litz.host.runtime.load import HostFunction
 from litz.standalone.argument_checks import argument_check
 from litz.standalone.compiled_program import CompiledProgram
@@ -28,6 +28,7 @@ def program_call(
         function = inference_call(graphs.wrapping, without_autograd(uncast(forward)))
     else:
         function = with_gradients(graphs, uncast(forward), uncast(backward), SavedTensors())
+    function = with_materialised(function)
     check = argument_check(graphs.forward.plan)
     bound = [program.constants[name] for name in form.bound]
     returned, returns_tuple = form.returned_inputs, form.returns_tuple

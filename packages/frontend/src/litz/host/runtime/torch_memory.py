@@ -157,7 +157,7 @@ def alias_as(
 def promised(
     value: Any, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, operator: str
 ) -> Any:
-    """Return an operator's result with the strides of its meta kernel: a copy where it has others.
+    """Return an operator's result with memory and the strides of its meta kernel: a copy where it has others.
 
     Raises ``RuntimeError`` for another shape or dtype. Values that are no tensors are returned unchanged.
     """
@@ -168,6 +168,7 @@ def promised(
             f"{operator} returned a tensor of shape {tuple(value.shape)} and {value.dtype}, its meta kernel said "
             f"{tuple(shape)} and {dtype}: correct the function given to register_fake"
         )
+    value = materialised(value)
     each = zip(shape, value.stride(), strides, strict=True)
     if value.stride() == strides or all(size == 1 or a == b for size, a, b in each) or 0 in shape:
         return value
@@ -194,8 +195,24 @@ class TorchTensors:
         return tensor.unbind(0)
 
 
+def materialised(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a zero tensor with memory, of the same strides and offset; any other tensor unchanged.
+
+    Autograd represents gradients that it knows to be zero by tensors without memory, whose address is null.
+    """
+    if not tensor._is_zerotensor():
+        return tensor
+    offset = int(tensor.storage_offset())
+    made = empty_at(tensor.shape, tensor.stride(), offset, tensor.dtype, tensor.device)
+    torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(made.untyped_storage()).zero_()
+    return made
+
+
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor with conjugate and negative bits resolved and its strides unchanged; mostly the tensor itself."""
+    """Return a tensor with memory, conjugate and negative bits resolved and its strides unchanged; mostly the tensor
+    itself."""
+    if tensor._is_zerotensor():
+        return materialised(tensor)
     if not (tensor.is_conj() or tensor.is_neg()) or tensor.numel() == 0:
         return tensor.resolve_conj().resolve_neg()
     reach = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
