@@ -12,8 +12,10 @@ from pathlib import Path
 
 import nox
 
+sys.path.insert(0, str(Path(__file__).parent / "tests"))
 sys.path.insert(0, str(Path(__file__).parent / "tools"))
 
+from ecosystem.catalogue import LIBRARIES
 from installer_settings import listed_by_pip, variables_of
 from oldest_siblings import Combination, combinations
 from release import absent_from, archives, problems, selected, uncommitted
@@ -57,6 +59,7 @@ XDIST = "pytest-xdist>=3.6,<4"
 TWO_AT_A_TIME = ("-n", "2", "--dist", "worksteal")
 SLOWEST = ("--durations", "20")
 SLEEPING = {"OMP_WAIT_POLICY": "PASSIVE"}  # threads that wait for work leave the cores to the other process
+OFFLINE = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 MODELS = ("transformers>=5.0,<6",)
 CHARTS = "matplotlib>=3.9,<4"
 IMAGES = ("timm>=1.0.20,<2", "torchvision")  # the constraints leave one torchvision: that of the pinned torch
@@ -292,6 +295,8 @@ def types(session: nox.Session) -> None:
         "tests/forms",
         "tests/replay",
         "tests/zoo",
+        "tests/ecosystem",
+        "tests/watched_processes.py",
         "packages/codegen-cpp/tests/maths",
     )
     session.run("mypy", *sources, *around)
@@ -379,13 +384,19 @@ def zoo(session: nox.Session) -> None:
     install(session, *MODELS, *FOR_IMAGES)
     install(session, "--no-deps", *IMAGES)  # torchvision's wheel wants the torch that it was built for
     install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
-    environment = {
-        "PYTHONPATH": str(ROOT / "tests"),
-        "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "1",
-        **SLEEPING,
-    }
+    environment = {"PYTHONPATH": str(ROOT / "tests"), **OFFLINE, **SLEEPING}
     session.run("python", "-m", "zoo", *session.posargs, env=environment)
+
+
+@nox.session
+def ecosystem(session: nox.Session) -> None:
+    """Judge litz by programs of other libraries: `nox -s ecosystem -- --help` lists options."""
+    install_torch(session)
+    for library in LIBRARIES[1:]:  # the first is torch itself
+        install(session, *(["--no-deps"] if library.alone else []), *library.wanted)
+    install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
+    environment = {"PYTHONPATH": str(ROOT / "tests"), **OFFLINE, **SLEEPING}
+    session.run("python", "-m", "ecosystem", *session.posargs, env=environment)
 
 
 @nox.session

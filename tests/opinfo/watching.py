@@ -80,11 +80,18 @@ class Watcher:
     def watching(self) -> Iterator[Made]:
         """Collect the graphs and warnings of the block."""
         self.made = Made()
-        logger, listener = logging.getLogger("litz"), _Listener(self.made.said)
-        logger.addHandler(listener)
-        before, logger.propagate = logger.propagate, False
-        try:
+        with heard_warnings(self.made.said):
             yield self.made
-        finally:
-            logger.removeHandler(listener)
-            logger.propagate = before
+
+
+@contextmanager
+def heard_warnings(said: list[str]) -> Iterator[None]:
+    """Add litz's warnings in the block to a list, and print none."""
+    logger, listener = logging.getLogger("litz"), _Listener(said)
+    logger.addHandler(listener)
+    before, logger.propagate = logger.propagate, False
+    try:
+        yield
+    finally:
+        logger.removeHandler(listener)
+        logger.propagate = before

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.cases import LIBRARIES, Case
+from zoo.execution import MODES
 
 PASSED, ELSEWHERE = "pass", "differs without litz"
 GOOD = (PASSED, ELSEWHERE)
@@ -49,6 +50,23 @@ class Row:
     def passed(self) -> bool:
         """Report that litz is at fault in no mode."""
         return all(outcome.verdict in GOOD for outcome in self.outcomes.values())
+
+    def receive(self, message: tuple[Any, ...]) -> None:
+        """Note `("built", title, parameters)`, `(mode, outcome)` or `("eager", error)`."""
+        if message[0] == "eager":
+            self.eager_error = message[1]
+        elif message[0] == "built":
+            self.title, self.parameters = message[1:]
+        else:
+            self.outcomes[message[0]] = message[1]
+
+    def lost(self, verdict: str, reason: str) -> None:
+        """Give the verdict to the running mode; before the first the failure is eager's."""
+        if not self.title:
+            self.eager_error = f"{verdict}: {reason}"
+            return
+        mode = next(mode for mode in MODES if mode not in self.outcomes)
+        self.outcomes[mode] = Outcome(verdict, reason)
 
     def to_line(self) -> str:
         """Return one line of JSON."""

@@ -13,10 +13,12 @@ import os
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from watched_processes import Pool
+
 from zoo import report
 from zoo.cases import LIBRARIES, Case
-from zoo.pool import Pool
 from zoo.row import Row, read
+from zoo.worker import main as work_on
 from zoo.worker import names
 
 
@@ -66,7 +68,8 @@ def main(arguments: list[str] | None = None) -> int:
     options.results.mkdir(parents=True, exist_ok=True)
     work = [case for case in cases(options) if case not in known or _again(options.again, known[case])]
     with open(path, "a", encoding="utf-8") as file:
-        for row in Pool(options.workers, options.results, options.timeout).rows(work):
+        pool = Pool(options.workers, options.results, options.timeout, "zoo.warm", work_on, Row)
+        for row in pool.rows(work):
             known[row.case] = row
             file.write(row.to_line() + "\n")
             file.flush()

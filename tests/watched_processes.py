@@ -1,4 +1,4 @@
-"""Watched processes, one for each case: a crash or a hang is the verdict of the mode that it happened in."""
+"""Watched processes, one for each case: a crash or a hang is a verdict on what was running, and costs no other case."""
 
 from __future__ import annotations
 
@@ -6,25 +6,34 @@ import multiprocessing
 import shutil
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
-from zoo.cases import Case
-from zoo.execution import MODES
-from zoo.row import Outcome, Row
-from zoo.worker import main
+
+class Row(Protocol):
+    """The outcome of a case, which its process reports by messages."""
+
+    def receive(self, message: tuple[Any, ...]) -> None:
+        """Note one message."""
+
+    def lost(self, verdict: str, reason: str) -> None:
+        """Note that the process ended or was stopped."""
+
+
+RowType = TypeVar("RowType", bound=Row)
+CaseType = TypeVar("CaseType")
 
 
 @dataclass(slots=True)
-class Running:
+class Running(Generic[RowType]):
     """A running case."""
 
-    row: Row
+    row: RowType
     process: BaseProcess
     connection: Connection
     deadline: float
@@ -32,50 +41,44 @@ class Running:
     def heard(self) -> bool:
         """Take one message; return whether it was the last."""
         try:
-            message: tuple[Any, ...] = self.connection.recv()
+            self.row.receive(self.connection.recv())
         except (EOFError, OSError):
             self.process.join()
             code = self.process.exitcode or 0
             if code:
                 name = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-                self.lost("crash", name)
+                self.stop("crash", name)
             return True
-        if message[0] == "eager":
-            self.row.eager_error = message[1]
-        elif message[0] == "built":
-            self.row.title, self.row.parameters = message[1:]
-        else:
-            self.row.outcomes[message[0]] = message[1]
         return False
 
-    def lost(self, verdict: str, reason: str) -> None:
-        """Give the verdict to the running mode; before the first the failure is eager's."""
+    def stop(self, verdict: str, reason: str) -> None:
+        """End the process, and note why."""
         self.process.kill()
         self.process.join()
-        if not self.row.title:
-            self.row.eager_error = f"{verdict}: {reason}"
-            return
-        mode = next(mode for mode in MODES if mode not in self.row.outcomes)
-        self.row.outcomes[mode] = Outcome(verdict, reason)
+        self.row.lost(verdict, reason)
 
 
 @dataclass(slots=True)
-class Pool:
-    """`size` processes at a time, forked from one that has imported everything; `patience` is the seconds of a case.
+class Pool(Generic[CaseType, RowType]):
+    """`size` processes at a time, forked from one that has imported `preload`; `patience` is the seconds of a case.
 
-    Binaries are kept in `folder` from run to run, since a source's key names all that they are built from. Compiled
-    graphs are not: the code that made them may have changed.
+    `target` is the function of a process, called with a connection, the case, the path of a log and that of a cache,
+    and `row` makes the outcome of a case. Binaries are kept in `folder` from run to run, since a source's key names all
+    that they are built from. Compiled graphs are not: the code that made them may have changed.
     """
 
     size: int
     folder: Path
     patience: float
-    busy: list[Running] = field(default_factory=list)
+    preload: str
+    target: Callable[[Connection, CaseType, str, str], None]
+    row: Callable[[CaseType], RowType]
+    busy: list[Running[RowType]] = field(default_factory=list)
 
-    def rows(self, cases: Iterable[Case]) -> Iterator[Row]:
+    def rows(self, cases: Iterable[CaseType]) -> Iterator[RowType]:
         """Yield each case's row as it is finished."""
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["zoo.warm"])
+        context.set_forkserver_preload([self.preload])
         cache = self.folder / "cache"
         for made in cache.glob("*") if cache.exists() else ():
             if made.name != "binaries":
@@ -87,7 +90,7 @@ class Pool:
                 for running in list(self.busy):
                     late = time.monotonic() > running.deadline
                     if late:
-                        running.lost("timeout", f"{self.patience:.0f} s passed")
+                        running.stop("timeout", f"{self.patience:.0f} s passed")
                     if late or (running.connection in ready and running.heard()):
                         self.busy.remove(running)
                         yield running.row
@@ -95,16 +98,17 @@ class Pool:
             for running in self.busy:
                 running.process.kill()
 
-    def _filled(self, context: ForkServerContext, waiting: Iterator[Case], cache: Path) -> bool:
+    def _filled(self, context: ForkServerContext, waiting: Iterator[CaseType], cache: Path) -> bool:
         """Start cases until there are enough; return whether any is at work."""
         while len(self.busy) < self.size:
-            case = next(waiting, None)
-            if case is None:
+            try:
+                case = next(waiting)
+            except StopIteration:
                 break
             own, other = context.Pipe(duplex=False)
             args = (other, case, str(self.folder / "log.txt"), str(cache))
-            process = context.Process(target=main, args=args, daemon=True)
+            process = context.Process(target=self.target, args=args, daemon=True)
             process.start()
             other.close()
-            self.busy.append(Running(Row(case), process, own, time.monotonic() + self.patience))
+            self.busy.append(Running(self.row(case), process, own, time.monotonic() + self.patience))
         return bool(self.busy)

@@ -1,0 +1,1 @@
+"""A module for each library, with its programs."""
