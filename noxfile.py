@@ -64,6 +64,7 @@ MODELS = ("transformers>=5.0,<6",)
 CHARTS = "matplotlib>=3.9,<4"
 IMAGES = ("timm>=1.0.20,<2", "torchvision")  # the constraints leave one torchvision: that of the pinned torch
 OPINFO = ("expecttest>=0.3,<0.4",)  # what importing torch's operator database takes
+UPSTREAM = (*OPINFO, "pytest", "hypothesis>=6,<7", "psutil", "filelock")  # what PyTorch's tests import
 FOR_IMAGES = ("pillow>=11", "huggingface_hub", "safetensors", "pyyaml")  # their dependencies besides torch
 FUZZ = ("hypothesis>=6,<7", "rich>=13,<16")
 ON_TORCH = (
@@ -297,6 +298,7 @@ def types(session: nox.Session) -> None:
         "tests/zoo",
         "tests/ecosystem",
         "tests/watched_processes.py",
+        "tests/upstream",
         "packages/codegen-cpp/tests/maths",
     )
     session.run("mypy", *sources, *around)
@@ -397,6 +399,16 @@ def ecosystem(session: nox.Session) -> None:
     install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
     environment = {"PYTHONPATH": str(ROOT / "tests"), **OFFLINE, **SLEEPING}
     session.run("python", "-m", "ecosystem", *session.posargs, env=environment)
+
+
+@nox.session
+def upstream(session: nox.Session) -> None:
+    """Judge litz by PyTorch's published tests, which apt downloads: `nox -s upstream -- --help` lists options."""
+    install_torch(session)
+    install(session, *UPSTREAM)
+    install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
+    environment = {"PYTHONPATH": str(ROOT / "tests"), "OMP_NUM_THREADS": "1", **SLEEPING}
+    session.run("python", "-m", "upstream", *session.posargs, env=environment)
 
 
 @nox.session

@@ -1,0 +1,19 @@
+"""Causes of the failures that are left, as data: the first row whose patterns match is a failure's cause."""
+
+from __future__ import annotations
+
+import re
+
+from upstream.outcome import Outcome
+
+CAUSES: tuple[tuple[str, str, str], ...] = ()
+"""Rows of a pattern of `suite::test`, a pattern of the reason, and the cause."""
+
+
+def cause_of(outcome: Outcome) -> str:
+    """Return the cause of a failure; one without a row is its verdict and reason."""
+    name = f"{outcome.suite}::{outcome.test}"
+    for test, reason, cause in CAUSES:
+        if re.search(test, name) and re.search(reason, outcome.reason):
+            return cause
+    return f"not examined: {outcome.verdict}"

@@ -1,0 +1,63 @@
+"""Rules by which tests are set aside: they examine Inductor itself, so that no other compiler can pass them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A pattern in the source of a test, and what a test that contains it examines."""
+
+    pattern: re.Pattern[str]
+    examined: str
+
+
+RULES = (
+    Rule(
+        re.compile(
+            r"run_and_get\w*code|run_fw_bw_and_get_code|get_triton_code|FileCheck|check_and_run|source_codes?\b"
+            r"|_run_and_assert_no_indirect_indexing|_check_has_dynamic_shape|aten_fallback_code"
+        ),
+        "the source that Inductor generates",
+    ),
+    Rule(
+        re.compile(
+            r"\bmetrics\b|\bcounters\b|KernelCount|count_numel|num_bytes_accessed|check_metrics_vec|check_vecn"
+        ),
+        "Inductor's counters",
+    ),
+    Rule(
+        re.compile(
+            r"torch\._inductor\.(?!config\b|exc\b|test_case\b)\w+|_inductor import (?!config\b)"
+            r"|inductor_prims|add_scheduler_init_hook|compile_fx_inner|OptimizationContext|\bcpu_vec_isa\b|V\.graph"
+            r"|GraphLowering|mkldnn_fusion|DataTypePropagation|CppPrinter|complex_memory_overlap|CachingAutotuner"
+        ),
+        "modules of Inductor",
+    ),
+    Rule(
+        re.compile(
+            r"aoti|AOTI|aot_inductor|aot_compile|assertLogs|log_settings|capture_stderr|capture_logs|make_logging"
+        ),
+        "packages or logs of Inductor",
+    ),
+    Rule(
+        re.compile(r"BackendCompilerFailed|InductorError|LoweringException|GuardOnDataDependent"),
+        "the errors by which Inductor refuses a program",
+    ),
+)
+"""Rules, of which the first one that applies is a test's reason."""
+
+
+def reason_to_set_aside(test: Callable[..., Any]) -> str:
+    """Return what of Inductor a test examines; empty if it examines values alone, or its source is not available."""
+    try:
+        source = textwrap.dedent(inspect.getsource(inspect.unwrap(test)))
+    except (OSError, TypeError):
+        return ""
+    return next((rule.examined for rule in RULES if rule.pattern.search(source)), "")
