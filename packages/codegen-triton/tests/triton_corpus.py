@@ -10,7 +10,7 @@ import sys
 
 from triton_cases import I0, Case, kernel, main
 from triton_maps import indirect, maps, whole_rows
-from triton_operations import conversions, error_functions, operations, quotients
+from triton_operations import conversions, error_functions, operations, operations_with_constants, quotients
 from triton_reductions import clusters, reductions, windows
 from triton_scans import lookback_scans, scans
 
@@ -32,6 +32,7 @@ def cases() -> list[Case]:
         *lookback_scans(),
         *conversions(),
         *operations(),
+        *operations_with_constants(),
         *error_functions(),
         *quotients(),
         *whole_rows(),

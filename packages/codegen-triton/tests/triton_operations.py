@@ -26,7 +26,7 @@ from litz_ir.dtypes import (
     u64,
 )
 from litz_ir.plan import Access, Store
-from litz_ir.scalar import OPS
+from litz_ir.scalar import OPS, Expr
 from litz_ir.scalar.build import cast, const, index, load, op, where
 
 DTYPES = (f64, f32, bf16, f16, f8e4m3fn, f8e5m2, i64, i32, i16, i8, u64, u32, u16, u8, b1)
@@ -97,7 +97,19 @@ def operations() -> Iterator[Case]:
             if _accepted(name, dtype) and row.rule not in ("cast", "bitcast")
         ]
         for first in range(0, len(names), 10):
-            yield _operations(dtype, first // 10, names[first : first + 10])
+            yield _operations(f"{dtype}_{first // 10}", dtype, names[first : first + 10])
+
+
+def operations_with_constants() -> Iterator[Case]:
+    """Yield every operation of several arguments with one of them a constant, which is a scalar among blocks."""
+    for dtype in (f32, i64, u8):
+        names = [
+            name
+            for name, row in OPS.items()
+            if row.arity > 1 and _accepted(name, dtype) and row.rule not in ("random", "where")
+        ]
+        for position in (0, 1):
+            yield _operations(f"{dtype}_with_constant_{position}", dtype, names, position)
 
 
 def _accepted(name: str, dtype: DType) -> bool:
@@ -126,12 +138,15 @@ _SLACK = {
 }
 
 
-def _operations(dtype: DType, number: int, names: Sequence[str]) -> Case:
+def _operations(label: str, dtype: DType, names: Sequence[str], constant: int | None = None) -> Case:
+    """Return a kernel of operations over a dtype, named by a label; the argument at position ``constant`` is one."""
     stores = []
     results: list[tuple[str, DType, Access]] = []
     for name in names:
         row = OPS[name]
-        arguments = [load(buffer, (I0,), dtype) for buffer in ("xyz" * 3)[: row.arity]]
+        arguments: list[Expr] = [load(buffer, (I0,), dtype) for buffer in ("xyz" * 3)[: row.arity]]
+        if constant is not None:
+            arguments[constant] = const(5, dtype)
         if row.rule == "where":
             arguments = [
                 op("lt", load("x", (I0,), dtype), load("z", (I0,), dtype)),
@@ -163,7 +178,7 @@ def _operations(dtype: DType, number: int, names: Sequence[str]) -> Case:
     slack = max(_SLACK.get(name, 0.0) for name in names)
     precision = {f64: 1e-9, bf16: 1e-2, f16: 2e-3}.get(dtype, 3e-6)
     return Case(
-        kernel(f"operations_{dtype}_{number}", [*inputs, *results], [("i0", 300)], ((), stores)),
+        kernel(f"operations_{label}", [*inputs, *results], [("i0", 300)], ((), stores)),
         {name: 300 for name, _, _ in (*inputs, *results)},
         dict.fromkeys("xyz", values),
         rtol=max(precision, slack if dtype.bits < 64 else 1e-9),

@@ -67,6 +67,7 @@ def litz_quotient(a, divisor, reciprocal):
 
 @triton.jit
 def litz_int_pow(base, exponent):
+    base, exponent = tl.broadcast(base, exponent)  # what a loop carries keeps its shape
     negative = exponent < 0
     odd = (exponent & 1) != 0
     rest = tl.where(negative, 0, exponent)
@@ -82,7 +83,7 @@ def litz_int_pow(base, exponent):
 
 @triton.jit
 def litz_unsigned_pow(base, exponent):
-    rest = exponent
+    base, rest = tl.broadcast(base, exponent)
     square = base
     result = rest * 0 + 1
     for _ in range(base.dtype.primitive_bitwidth):
@@ -94,6 +95,7 @@ def litz_unsigned_pow(base, exponent):
 
 @triton.jit
 def litz_gcd(a, b):
+    a, b = tl.broadcast(a, b)  # what a loop carries keeps its shape
     # Euclid's steps are the most for neighbours in Fibonacci's row: 1.44 for each bit
     for _ in range(a.dtype.primitive_bitwidth + a.dtype.primitive_bitwidth // 2):
         rest = b % tl.where(a == 0, 1, a)
