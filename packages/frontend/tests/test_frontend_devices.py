@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import Graph, GraphModule
 
 from litz.devices import functions_of, other_accelerator
 from litz.host.emit.source import host_program
 from litz.host.runtime.gpus import Gpus, gpus_among
-from litz.host.runtime.graph_devices import first_gpu, on_current_device
+from litz.host.runtime.graph_devices import device_kinds, first_gpu, on_current_device
 from litz.timing import sampler
 from litz_ir import from_text
 from litz_ir.device import Device
@@ -130,3 +132,22 @@ def test_a_host_program_allocates_on_any_kind_of_device() -> None:
         }""")
     assert isinstance(plan, Plan)
     assert "o = empty_on('privateuseone')((4,), (1,), torch.float32)" in host_program(plan).text
+
+
+def identity_on(device: str, *subgraphs: GraphModule) -> GraphModule:
+    """Return a graph that returns its input, a tensor of a device, and has some subgraphs."""
+    graph = Graph()
+    x = graph.placeholder("x")
+    with FakeTensorMode():
+        x.meta["val"] = torch.empty(4, device=device)
+    named = {f"branch_{k}": subgraph for k, subgraph in enumerate(subgraphs)}
+    for name in named:
+        graph.create_node("get_attr", name)
+    graph.output(x)
+    return GraphModule(named, graph)
+
+
+def test_a_graph_with_subgraphs_has_the_cpu_for_their_numbers() -> None:
+    alone = identity_on("cuda")
+    assert device_kinds(alone) == ("cuda",)
+    assert device_kinds(identity_on("cuda", alone)) == ("cuda", "cpu")

@@ -49,8 +49,11 @@ def trains_on_gpu(inputs: Sequence[Any]) -> bool:
 
 
 def device_kinds(gm: GraphModule) -> tuple[str, ...]:
-    """Return the device kinds of the tensors of a graph and its subgraphs; ``cpu`` where there are none."""
+    """Return the device kinds of the tensors of a graph and its subgraphs; ``cpu`` where there are none, and where
+    there are subgraphs, whose numbers become tensors of the CPU."""
     kinds = dict.fromkeys(tensor.device.type for tensor in tensors_of(gm))
+    if any(isinstance(module, GraphModule) for module in gm.modules() if module is not gm):
+        kinds.setdefault(CPU_KIND)
     return tuple(kinds) or (CPU_KIND,)
 
 
