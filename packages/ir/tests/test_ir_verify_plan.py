@@ -215,6 +215,12 @@ WRONG_PLANS = {
         "define s0",
         'plan q on cpu "a" () -> () { } plan q on cpu "a" () -> () { } define s0',
     ),
+    "a branch of the plan's name": ("defined-once", "define s0", 'plan p on cpu "a" () -> () { } define s0'),
+    "a branch of the name of one inside another": (
+        "defined-once",
+        "define s0",
+        'plan q on cpu "a" () -> () { plan r on cpu "a" () -> () { } } plan r on cpu "a" () -> () { } define s0',
+    ),
 }
 
 

@@ -210,6 +210,7 @@ def schedule(
         fuel=context.fuel,
         source=graph,
     )
+    run.plan_names.unique(graph.name)
     try:
         return _schedule(graph, run, passes, fuel)
     finally:
@@ -225,6 +226,7 @@ def _schedule(graph: LoopGraph, context: SchedulingContext, passes: PassList, fu
             fuel=context.fuel,
             source=subgraph,
             names=context.names,
+            plan_names=context.plan_names,
         )
         try:
             return _schedule(subgraph, inner, passes, fuel)

@@ -167,7 +167,7 @@ class Plan:
     """
 
     name: str
-    """Name of the plan."""
+    """Name of the plan, which no plan below it has."""
     device: Device
     """Device that the plan is for: a GPU if any value is on one."""
     capability: str

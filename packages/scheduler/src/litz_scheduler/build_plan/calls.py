@@ -27,6 +27,7 @@ from litz_scheduler.analysis.cost import type_bytes
 from litz_scheduler.analysis.graph_facts import dense_type, output_names, overwritten_names, same_strides
 from litz_scheduler.build_plan.forms import Item, Subgraph
 from litz_scheduler.build_plan.launches import LaunchBuilder
+from litz_scheduler.build_plan.scheduling import PlanNames
 from litz_scheduler.build_plan.sizes import Sizes, symbols_of
 from litz_scheduler.build_plan.values import ValuePlacements
 
@@ -41,12 +42,14 @@ class Calls:
         launches: LaunchBuilder,
         sizes: Sizes,
         items: list[Item],
+        names: PlanNames,
     ) -> None:
         self._values = values
         self._launches = launches
         self._sizes = sizes
         self._items = items
-        self._subgraphs = _Subgraphs()
+        self._names = names
+        self._subgraphs: dict[int, Subgraph] = {}
         self._logical = graph.values()
         self._used = (output_names(graph) | overwritten_names(graph)).union(
             *(each.reads for each in graph.operations)
@@ -110,8 +113,9 @@ class Calls:
 
     def _planned(self, graph: LoopGraph) -> str:
         """Return the name of a subgraph's plan; the first use of a subgraph appends it to the items."""
-        subgraph, is_new = self._subgraphs.of(graph)
-        if is_new:
+        subgraph = self._subgraphs.get(id(graph))
+        if subgraph is None:
+            subgraph = self._subgraphs[id(graph)] = Subgraph(self._names.unique(graph.name), graph)
             self._items.append(subgraph)
         return subgraph.name
 
@@ -153,25 +157,6 @@ class Calls:
         if call.layout_requirement == "dense":
             return is_dense(value.type.shape, layout)
         return call.layout_requirement == "any" or same_strides(value.type, layout)
-
-
-class _Subgraphs:
-    """Subgraphs of higher-order operators: each object once, under a unique name."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, Subgraph] = {}
-
-    def of(self, graph: LoopGraph) -> tuple[Subgraph, bool]:
-        """Return a subgraph with its name, and True at its first use."""
-        found = self._known.get(id(graph))
-        if found is not None:
-            return found, False
-        taken = {each.name for each in self._known.values()}
-        name, count = graph.name, 2
-        while name in taken:
-            name, count = f"{graph.name}_{count}", count + 1
-        self._known[id(graph)] = Subgraph(name, graph)
-        return self._known[id(graph)], True
 
 
 _ROUTINES: Mapping[str, Reason] = MappingProxyType(

@@ -1,4 +1,4 @@
-"""Context of the passes that build a plan: names of kernels, the source graph and plans of subgraphs."""
+"""Context of the passes that build a plan: names of kernels and plans, the source graph, plans of subgraphs."""
 
 from __future__ import annotations
 
@@ -30,6 +30,21 @@ class KernelNames:
         return name
 
 
+class PlanNames:
+    """Names of a plan and all its subplans, unique within one compilation."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def unique(self, name: str) -> str:
+        """Return ``name``, with a number where another plan has it, and take it."""
+        found, count = name, 2
+        while found in self._taken:
+            found, count = f"{name}_{count}", count + 1
+        self._taken.add(found)
+        return found
+
+
 def _no_subplan(graph: LoopGraph) -> Plan:
     raise PassError(
         f"the subgraph {graph.name} has no plan",
@@ -45,6 +60,8 @@ class SchedulingContext(PassContext):
     """The loop graph before scheduling, whose operations are the origins of launches; by default that of the plan."""
     names: KernelNames = field(default_factory=KernelNames)
     """Names of the kernels made so far, shared with subplans."""
+    plan_names: PlanNames = field(default_factory=PlanNames)
+    """Names of the plan and of the subplans made so far, shared with subplans."""
     subplan: Callable[[LoopGraph], Plan] = _no_subplan
     """Function from a subgraph of a higher-order operator to its plan."""
 

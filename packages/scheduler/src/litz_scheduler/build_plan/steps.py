@@ -65,7 +65,8 @@ class _Builder:
         self.launches = LaunchBuilder(
             graph.symbols, self.operations, self.values, lineage, context, options, self.items
         )
-        self.calls = Calls(graph, self.values, self.launches, self.sizes, self.items)
+        names = scheduling(context).plan_names
+        self.calls = Calls(graph, self.values, self.launches, self.sizes, self.items, names)
 
     def steps(self) -> UnnamedSteps:
         """Return the steps of all groups."""

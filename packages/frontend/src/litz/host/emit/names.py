@@ -10,7 +10,7 @@ from litz.host.emit.code import Code, tuple_of
 from litz_ir.symbols import Size
 
 _GLOBALS = (
-    "_", "torch", "math", "args", "call", "empty", "empty_cuda", "empty_on", "gpu", "empty_gpu", "empty_at", "strided",
+    "_", "torch", "math", "args", "empty", "empty_cuda", "empty_on", "gpu", "empty_gpu", "empty_at", "strided",
     "alias", "alias_as", "view", "plain", "pairs", "settle", "view_as_real", "view_as_complex", "promised",
     "run_region", "assert_sizes", "assert_aligned",
 )  # fmt: skip
@@ -21,13 +21,14 @@ class Names:
     """Unique Python identifiers for a plan's names, equal to these where possible.
 
     Values, storages and complex tensors are local variables, and count as used where they are mentioned.
-    ``constants`` are values among the globals, which are never deleted.
+    ``constants`` are values among the globals, which are never deleted. ``function`` is the name of the program's own
+    function, which is in the same scope.
     """
 
-    def __init__(self, constants: Iterable[str] = ()) -> None:
+    def __init__(self, constants: Iterable[str] = (), function: str = "call") -> None:
         self._constants = frozenset(constants)
         self._known: dict[tuple[str, str], str] = {}
-        self._taken: set[str] = set(_GLOBALS)
+        self._taken: set[str] = {*_GLOBALS, function}
 
     def value(self, name: str) -> Code:
         """Return the variable of a value: a tensor, or an argument that only calls use."""

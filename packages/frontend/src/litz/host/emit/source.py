@@ -75,7 +75,7 @@ class _Writer:
         self.inner = inner
         self.name = name
         self.lines: list[Code] = []
-        self.names = Names(value.name for value in plan.constants)
+        self.names = Names((value.name for value in plan.constants), name)
         self.tensors = TensorVariables(plan, self.names, self.lines, training)
         self.kernels = {kernel.name: kernel for kernel in plan.kernels}
         self.segments = Segments(self.kernels, self.names, self.tensors, self.lines, shapes=detail != "runs")

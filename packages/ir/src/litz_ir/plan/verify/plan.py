@@ -33,6 +33,7 @@ from litz_ir.plan.program import (
     RegionStep,
     Step,
     Storage,
+    plans_in,
 )
 from litz_ir.plan.verify.contents import check_contents
 from litz_ir.plan.verify.launched_kernels import check_kernel_devices, check_kernel_names, verify_kernels
@@ -56,7 +57,7 @@ def verify_plan(plan: Plan) -> None:
     verify_kernels(plan)
     check_kernel_names(plan, location)
     _check_donated(plan, location)
-    unique("subplans", [(each.name, each) for each in plan.subplans], location)
+    _check_plan_names(plan, location)
     for branch in plan.subplans:
         verify_plan(branch)
     state = _start(plan, location)
@@ -69,6 +70,11 @@ def verify_plan(plan: Plan) -> None:
     _check_outputs(state, location)
     check_contents(plan, _STAGE)
     check_storage_overlap(plan)
+
+
+def _check_plan_names(plan: Plan, location: ErrorLocation) -> None:
+    """A plan and all its subplans, those of subplans included, have different names."""
+    unique("plans", [(each.name, each) for each in plans_in(plan)], location)
 
 
 @dataclass(slots=True)
