@@ -148,7 +148,7 @@ def test_saved_regions_inside_one_another(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 def test_gradients_of_scans_whose_carried_gradient_is_expanded(dynamic: bool) -> None:
-    def product(x: torch.Tensor) -> Any:
+    def vectors(x: torch.Tensor) -> Any:
         carried, sums = scan(lambda c, v: (c * v, c.sum()), torch.ones(3), x)
         return carried.sum() + sums.sum()
 
@@ -158,5 +158,5 @@ def test_gradients_of_scans_whose_carried_gradient_is_expanded(dynamic: bool) ->
         return carried.sum(1), carried[:, 1]
 
     x = torch.arange(12.0).reshape(4, 3)
-    for program in (product, matrices):
+    for program in (vectors, matrices):
         agrees(program, x, train=True, dynamic=dynamic)

@@ -38,7 +38,7 @@ from litz_lowering.contexts.outputs import (
     with_fixed_outputs,
 )
 from litz_lowering.contexts.registry import apply, overload_name
-from litz_lowering.contexts.subgraphs import OutputRequirements, Subgraphs
+from litz_lowering.contexts.subgraphs import SubgraphRequirements, Subgraphs
 from litz_lowering.contexts.values import (
     Complex,
     Declined,
@@ -116,7 +116,7 @@ def _lower_function(options: LoweringOptions, function: GraphModule) -> LoopGrap
     """Lower a function by itself, for passes that inspect its loops."""
     context, constants = PassContext({}), Constants(Devices(gpus_of(function)))
     source = _run_fx_passes(function, options, context)
-    return _Lowering(source, options, "", constants, context).run("function", OutputRequirements()).graph
+    return _Lowering(source, options, "", constants, context).run("function", SubgraphRequirements()).graph
 
 
 class _Lowering:
@@ -150,13 +150,13 @@ class _Lowering:
         self.env: dict[Node, Lowered] = {}
         self.wanted: dict[str, TensorType] = {}
         self.operations_of: dict[str, tuple[str, ...]] = {}
-        self.requirements: OutputRequirements | None = None
+        self.requirements: SubgraphRequirements | None = None
         self.routines: dict[str, HopRoutine] = {}
 
     def run(
         self,
         name: str,
-        requirements: OutputRequirements | None = None,
+        requirements: SubgraphRequirements | None = None,
         frozen: Collection[str] = (),
         donated: Collection[str] = (),
         saved: Collection[str] = (),
@@ -205,7 +205,7 @@ class _Lowering:
     def _visit(self, node: Node) -> None:
         match node.op:
             case "placeholder":
-                self.env[node] = self._resolved_input(node, self.inputs.placeholder(node))
+                self.env[node] = self._input(node)
             case "get_attr":
                 self.env[node] = self._attribute(node)
             case "call_function":
@@ -218,8 +218,10 @@ class _Lowering:
                     hint="trace it with AOTAutograd or make_fx first",
                 )
 
-    def _resolved_input(self, node: Node, value: Lowered) -> Lowered:
+    def _input(self, node: Node) -> Lowered:
         """Input value, resolved where its negative bit is set."""
+        row_major = self.requirements.row_major if self.requirements is not None else ()
+        value = self.inputs.placeholder(node, is_row_major=len(self.inputs.made) in row_major)
         given = node.meta.get("val")
         if not isinstance(value, Tensor) or not isinstance(given, torch.Tensor) or not given.is_neg():
             return value
@@ -332,7 +334,7 @@ class _Lowering:
             self.builder, node, outputs, origin, self.options, self.subgraphs, complex_outputs
         )
 
-    def _subgraph(self, subgraph: Subgraph, requirements: OutputRequirements) -> LoopGraph:
+    def _subgraph(self, subgraph: Subgraph, requirements: SubgraphRequirements) -> LoopGraph:
         """Lower a subgraph; its constants and fallbacks are added to those of this graph."""
         path = f"{self.path}{subgraph.path}."
         source = _run_fx_passes(subgraph.module, self.options, self.context)

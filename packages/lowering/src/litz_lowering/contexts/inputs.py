@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch.nn import Module
 
 from litz_ir.dtypes import b1, f64
 from litz_ir.errors import SymbolError, UnsupportedOperation
-from litz_ir.loops import ComplexValue, Input, ObjectInput, ScalarInput, Value
+from litz_ir.loops import ComplexValue, Input, ObjectInput, ScalarInput, Value, contiguous
 from litz_ir.scalar import Expr, Scalar, build
 from litz_ir.symbols import Size, SymbolKind, free_symbols
 from litz_lowering.contexts.builder import GraphBuilder, offset_of
@@ -35,8 +36,8 @@ class Inputs:
         self._builder = builder
         self._symbols = builder.symbols
 
-    def placeholder(self, node: Node) -> Lowered:
-        """Add the input for a placeholder and return its value.
+    def placeholder(self, node: Node, *, is_row_major: bool = False) -> Lowered:
+        """Add the input for a placeholder and return its value; ``is_row_major`` if it is not in the traced layout.
 
         Raises :class:`UnsupportedOperation` for one without metadata.
         """
@@ -49,7 +50,7 @@ class Inputs:
         self.named[node.name] = name
         match value:
             case torch.Tensor():
-                return self._tensor(name, value)
+                return self._tensor(name, value, is_row_major)
             case torch.SymInt():
                 return self._integer(name, value)
             case bool() | torch.SymBool():
@@ -65,10 +66,13 @@ class Inputs:
         self.made.append(ObjectInput(name, "generator" if isinstance(value, torch.Generator) else "object"))
         return ObjectArgument(name)
 
-    def _tensor(self, name: str, value: torch.Tensor) -> Tensor | Complex:
+    def _tensor(self, name: str, value: torch.Tensor, is_row_major: bool) -> Tensor | Complex:
         self._name_sizes(name, value.shape)
-        make = ComplexValue if value.is_complex() else Value
-        found = make(name, self._symbols.tensor_type(value, is_fixed=True))
+        make, kind = (
+            ComplexValue if value.is_complex() else Value,
+            self._symbols.tensor_type(value, is_fixed=True),
+        )
+        found = make(name, replace(kind, layout=contiguous(kind.shape, fixed=True)) if is_row_major else kind)
         self.made.append(found)
         for dim, size in enumerate(found.type.shape):
             for each in free_symbols(size):

@@ -27,7 +27,7 @@ from litz_ir.scalar import Const, Expr, Scalar
 from litz_ir.symbols import SymbolKind, Term, free_symbols
 from litz_lowering.contexts.builder import GraphBuilder
 from litz_lowering.contexts.context import LoweringContext
-from litz_lowering.contexts.subgraphs import OutputRequirements
+from litz_lowering.contexts.subgraphs import SubgraphRequirements
 from litz_lowering.contexts.values import Complex, Lowered, ObjectArgument, ResultType, Tensor, fixed
 from litz_lowering.types.symbols_io import SymbolReader
 
@@ -76,7 +76,7 @@ def output_of(ctx: LoweringContext, value: Lowered, wanted: TensorType | None) -
     raise UnsupportedOperation(f"a graph cannot return {value!r}", node=ctx.node.name, origin=ctx.origin)
 
 
-def required_type(requirements: OutputRequirements, position: int, inputs: Sequence[Input]) -> ResultType:
+def required_type(requirements: SubgraphRequirements, position: int, inputs: Sequence[Input]) -> ResultType:
     """Type that the output at ``position`` must have; None where any will do."""
     if position >= requirements.carried:
         return requirements.types[position] if position < len(requirements.types) else None
@@ -89,7 +89,7 @@ def required_type(requirements: OutputRequirements, position: int, inputs: Seque
 
 
 def as_required(
-    ctx: LoweringContext, requirements: OutputRequirements, value: Lowered, wanted: ResultType
+    ctx: LoweringContext, requirements: SubgraphRequirements, value: Lowered, wanted: ResultType
 ) -> Lowered:
     """Convert an output of a subgraph: required numbers become tensors, and aliases of inputs are copied."""
     if isinstance(value, Tensor):

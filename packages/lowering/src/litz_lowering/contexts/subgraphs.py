@@ -12,8 +12,8 @@ from litz_lowering.contexts.values import ResultType, Subgraph
 
 
 @dataclass(frozen=True, slots=True)
-class OutputRequirements:
-    """Types and aliasing that the outputs of a subgraph must have.
+class SubgraphRequirements:
+    """Types and aliasing that the outputs of a subgraph must have, and layouts of its inputs.
 
     Outputs have memory of their own, unless ``views`` allows views of inputs. Numbers with a required type become
     one-element tensors.
@@ -25,9 +25,11 @@ class OutputRequirements:
     """Required types of further outputs by position; None where any type will do."""
     views: bool = False
     """Allow outputs that are views of inputs."""
+    row_major: tuple[int, ...] = ()
+    """Inputs, by position, that are in row-major order whatever strides they were traced with."""
 
 
-Lower = Callable[[Subgraph, OutputRequirements], LoopGraph]
+Lower = Callable[[Subgraph, SubgraphRequirements], LoopGraph]
 
 
 class Subgraphs:
@@ -38,10 +40,10 @@ class Subgraphs:
 
     def __init__(self, lower: WeakMethod[Lower]) -> None:
         self._lower = lower
-        self._lowered: dict[tuple[int, OutputRequirements], LoopGraph] = {}
+        self._lowered: dict[tuple[int, SubgraphRequirements], LoopGraph] = {}
         self._tailored: dict[tuple[int, tuple[int, ...], tuple[str, ...]], LoopGraph] = {}
 
-    def lower(self, subgraph: Subgraph, requirements: OutputRequirements) -> LoopGraph:
+    def lower(self, subgraph: Subgraph, requirements: SubgraphRequirements) -> LoopGraph:
         """Loop graph of a subgraph."""
         key = (id(subgraph.module), requirements)
         if key not in self._lowered:

@@ -21,6 +21,7 @@ from litz_ir.loops import (
     TensorType,
     Value,
     View,
+    contiguous,
     span,
     tensor_type,
 )
@@ -30,7 +31,7 @@ from litz_lowering.contexts.context import Lowered, LoweringContext, ResultType,
 from litz_lowering.contexts.outputs import NUMBERS, flatten
 from litz_lowering.contexts.registry import rule
 from litz_lowering.contexts.results import computed_positions, leaf_type, leaf_types, nested_results
-from litz_lowering.contexts.subgraphs import OutputRequirements, missing_symbols
+from litz_lowering.contexts.subgraphs import SubgraphRequirements, missing_symbols
 from litz_lowering.contexts.values import Subgraph
 
 Operands = tuple[Lowered, ...]
@@ -41,7 +42,7 @@ def cond(
     ctx: LoweringContext, condition: Lowered, true: Subgraph, false: Subgraph, operands: Operands
 ) -> Lowered:
     """One of two functions of the operands, selected at run time."""
-    requirements = OutputRequirements(types=tuple(map(_static, leaf_types(ctx))))
+    requirements = SubgraphRequirements(types=tuple(map(_static, leaf_types(ctx))))
     graphs = [ctx.subgraphs.lower(each, requirements) for each in (true, false)]
     returned_positions = computed_positions(ctx)
     infos = _captured_symbols(ctx, graphs)
@@ -78,7 +79,7 @@ def hints_wrapper(
 
 def _invoke(ctx: LoweringContext, subgraph: Subgraph, operands: Operands) -> Lowered:
     """Call a function; results that are operands or views of them are computed outside the region."""
-    graph = ctx.subgraphs.lower(subgraph, OutputRequirements(types=_number_types(ctx), views=True))
+    graph = ctx.subgraphs.lower(subgraph, SubgraphRequirements(types=_number_types(ctx), views=True))
     views_of_operands = dict(_views_of_inputs(graph))
     returned_positions = tuple(
         position for position in computed_positions(ctx) if position not in views_of_operands
@@ -123,14 +124,16 @@ def _while(
     carried: Operands,
     others: Operands,
 ) -> Lowered:
-    steps = ctx.subgraphs.lower(body, OutputRequirements(carried=len(carried)))
-    test = ctx.subgraphs.lower(condition, OutputRequirements(types=(tensor_type(b1),)))
+    restrided = _restrided(body, len(carried))
+    steps = ctx.subgraphs.lower(body, SubgraphRequirements(carried=len(carried), row_major=restrided))
+    test = ctx.subgraphs.lower(condition, SubgraphRequirements(types=(tensor_type(b1),), row_major=restrided))
     infos = _captured_symbols(ctx, [test, steps])
     operands = _conformed(ctx, (*carried, *others), steps.inputs, len(carried))
     initial, rest = operands[: len(carried)], (*operands[len(carried) :], *_symbols(infos))
     graphs = [ctx.subgraphs.tailored(graph, None, infos) for graph in (test, steps)]
     every = tuple(range(len(carried)))
-    return nested_results(ctx, _region(ctx, kind, graphs, (initial, rest), every))
+    row_major = restrided if kind == "while_loop" else ()
+    return nested_results(ctx, _region(ctx, kind, graphs, (initial, rest), every, row_major))
 
 
 @rule("higher_order.scan")
@@ -151,7 +154,8 @@ def _scan(
     ctx: LoweringContext, combine: Subgraph, initial: Operands, along: Operands, others: Operands
 ) -> Lowered:
     count = len(initial)
-    graph = ctx.subgraphs.lower(combine, OutputRequirements(carried=count))
+    restrided = _restrided(combine, count)
+    graph = ctx.subgraphs.lower(combine, SubgraphRequirements(carried=count, row_major=restrided))
     returned_positions = tuple(sorted({*range(count), *computed_positions(ctx)}))
     infos = _captured_symbols(ctx, [graph])
     inputs = graph.inputs
@@ -161,7 +165,25 @@ def _scan(
     )
     rest = (*_conformed(ctx, others, inputs[count + len(along) :]), *_symbols(infos))
     tailored = ctx.subgraphs.tailored(graph, returned_positions, infos)
-    return nested_results(ctx, _region(ctx, "scan", [tailored], (carried, rows, rest), returned_positions))
+    arguments = (carried, rows, rest)
+    return nested_results(ctx, _region(ctx, "scan", [tailored], arguments, returned_positions, restrided))
+
+
+def _restrided(body: Subgraph, carried: int) -> tuple[int, ...]:
+    """Positions of carried values that a step returns with other strides than it was traced with, or that overlap.
+
+    Gradients are such values: those of a sum are expanded, those of a transposed tensor transposed. All steps run the
+    same kernels, so these values are in row-major order.
+    """
+    graph = body.module.graph
+    given = [node.meta.get("val") for node in graph.find_nodes(op="placeholder")][:carried]
+    returned = [getattr(leaf, "meta", {}).get("val") for leaf in flatten(graph.output_node().args[0])]
+    return tuple(
+        position
+        for position, (one, other) in enumerate(zip(given, returned, strict=False))
+        if isinstance(one, torch.Tensor)
+        and not (isinstance(other, torch.Tensor) and one.stride() == other.stride() and 0 not in one.stride())
+    )
 
 
 # --- operands --------------------------------------------------------------------------------------------
@@ -249,14 +271,22 @@ def _region(
     graphs: Sequence[LoopGraph],
     arguments: Lowered,
     returned_positions: tuple[int, ...],
+    row_major: tuple[int, ...] = (),
 ) -> dict[int, Lowered]:
-    """Append one region and return its results by position of the leaf."""
+    """Append one region and return its results by position of the leaf, in eager's layout.
+
+    The region itself returns those at ``row_major`` in row-major order.
+    """
     types = leaf_types(ctx)
     values: dict[int, Value] = {}
     for position in returned_positions:
         wanted = types[position]
         assert wanted is not None, "a returned value has a type"
-        values[position] = ctx.value(wanted, ctx.position(position))
+        if position in row_major:
+            returned = replace(wanted, layout=contiguous(wanted.shape, fixed=True))
+        else:
+            returned = wanted
+        values[position] = ctx.value(returned, ctx.position(position))
     made: Argument = ctx.argument(arguments)
     assert isinstance(made, tuple)
     ctx.append(
@@ -268,7 +298,10 @@ def _region(
             origin=ctx.origin,
         )
     )
-    return {position: Tensor(value) for position, value in values.items()}
+    return {
+        position: _in_layout(ctx, Tensor(value), types[position] or value.type)
+        for position, value in values.items()
+    }
 
 
 # --- views of operands ----------------------------------------------------------------------------------

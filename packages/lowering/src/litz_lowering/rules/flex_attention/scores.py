@@ -10,7 +10,7 @@ from litz_ir.loops import Axis, LoopGraph
 from litz_ir.scalar import Expr, Heads, NestedReduction, QueryKeyPoint, build, substitute_expr
 from litz_ir.symbols import Range, Size, extent, floordiv, symbol
 from litz_lowering.contexts.context import LoweringContext
-from litz_lowering.contexts.subgraphs import OutputRequirements
+from litz_lowering.contexts.subgraphs import SubgraphRequirements
 from litz_lowering.contexts.values import Lowered, Subgraph, Tensor
 from litz_lowering.rules.flex_attention.functions import compose_function
 
@@ -35,7 +35,7 @@ class FlexScores:
 
     def function(self, subgraph: Subgraph) -> LoopGraph:
         """Loop graph of a scalar function."""
-        return self._ctx.subgraphs.lower(subgraph, OutputRequirements())
+        return self._ctx.subgraphs.lower(subgraph, SubgraphRequirements())
 
     def raw(self, point: QueryKeyPoint) -> Expr:
         """Scaled dot product of a query and a key."""
