@@ -8,7 +8,7 @@ eager's is channels-last. The decomposition of ``multilabel_margin_loss`` counts
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -16,6 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C import DispatchKey
+from torch._decomp import decomposition_table
+
+from litz_lowering.aten.resampling_scales import (
+    effective_scales,
+    resampled_size,
+    split_resampling_arguments,
+)
 
 _Kernel = Callable[..., Tensor]
 
@@ -61,11 +68,10 @@ _torchs: dict[tuple[torch._ops.OpOverload, DispatchKey], _Kernel] = {}
 def _install() -> None:
     for name in _RESIZING:
         packet = getattr(torch.ops.aten, name)
-        backward = getattr(torch.ops.aten, f"{name}_backward").default
-        for op, key in ((getattr(packet, each), key) for each in ("default", "vec") for key in _KEYS):
+        for op, key in ((getattr(packet, overload), key) for overload in ("default", "vec") for key in _KEYS):
             if key in op.py_kernels:
                 kernel = _torchs[op, key] = op.py_kernels[key]
-                op.py_kernels[key] = partial(_resize, kernel, backward)
+                op.py_kernels[key] = partial(_resize, op, kernel)
     op = getattr(torch.ops.aten, _LABELS).default
     _torchs.update({(op, key): op.py_kernels.pop(key) for key in _KEYS if key in op.py_kernels})
     for op, _ in _torchs:
@@ -79,42 +85,59 @@ def _restore() -> None:
     _torchs.clear()
 
 
-def _resize(kernel: _Kernel, backward: _Kernel, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def _resize(op: torch._ops.OpOverload, kernel: _Kernel, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Resize by torch's decomposition, with eager's gradient on a CPU for sizes that are known.
 
     Most meta kernels of these gradients refuse symbolic sizes.
     """
+    args = _positional(op, args, kwargs)
     traced = torch.is_grad_enabled() and x.requires_grad and x.device.type == "cpu"
     transformed = torch._C._functorch.peek_interpreter_stack() is not None
-    given = [
-        each
+    numbers = [
+        number
         for group in (x.shape, *args)
-        for each in (group if isinstance(group, list | tuple) else (group,))
+        for number in (group if isinstance(group, list | tuple) else (group,))
     ]
-    if (
-        not traced
-        or transformed
-        or kwargs
-        or any(isinstance(each, torch.SymInt | torch.SymFloat) for each in given)
-    ):
-        return kernel(x, *args, **kwargs)
-    found: Tensor = _Resized.apply(kernel, backward, x, args)  # type: ignore[no-untyped-call]
-    return found
+    if not traced or transformed or any(isinstance(n, torch.SymInt | torch.SymFloat) for n in numbers):
+        return _resize_as_eager(op, kernel, x, *args)
+    result: Tensor = _Resized.apply(op, kernel, x, args)  # type: ignore[no-untyped-call]
+    return result
+
+
+def _positional(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the arguments of a call after its first by position, with defaults of the others."""
+    missing = op._schema.arguments[1 + len(args) :]
+    return (*args, *(kwargs.get(argument.name, argument.default_value) for argument in missing))
+
+
+def _resize_as_eager(op: torch._ops.OpOverload, kernel: _Kernel, x: Tensor, *args: Any) -> Tensor:
+    """Resize by torch's decomposition, without scales that eager does not use."""
+    size, *rest = args
+    corners, scales = split_resampling_arguments(rest)
+    if None in scales and size is None:
+        return kernel(x, *args)
+    size = resampled_size(x, size, scales)
+    packet = op.overloadpacket
+    effective = effective_scales(packet.__name__, x, size, scales)
+    if effective == scales:
+        return kernel(x, *args)
+    result: Tensor = decomposition_table[packet.default](x, size, *corners, *effective)
+    return result
 
 
 class _Resized(torch.autograd.Function):
     """Resizing whose gradient is one call of ATen's operator."""
 
     @staticmethod
-    def forward(ctx: Any, kernel: _Kernel, backward: _Kernel, x: Tensor, args: Sequence[Any]) -> Tensor:
-        ctx.given = backward, x.shape, args
-        return kernel(x, *args)
+    def forward(
+        ctx: Any, op: torch._ops.OpOverload, kernel: _Kernel, x: Tensor, args: Sequence[Any]
+    ) -> Tensor:
+        ctx.call = op, x.shape, args
+        return _resize_as_eager(op, kernel, x, *args)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        backward, shape, (_, *rest) = ctx.given
-        corners = [each for each in rest if isinstance(each, bool)]
-        scales = [each for each in rest if not isinstance(each, bool)]
-        if len(scales) == 1 and isinstance(scales[0], list | tuple):
-            scales = list(scales[0])  # the overload ``vec`` lists them
+        op, shape, (_, *rest) = ctx.call
+        corners, scales = split_resampling_arguments(rest)
+        backward = getattr(torch.ops.aten, f"{op.overloadpacket.__name__}_backward").default
         return None, None, backward(gradient, gradient.shape[2:], shape, *corners, *scales), None

@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from torch.fx import Node
 
 from litz_ir.dtypes import DType, compute_dtype, f64
 from litz_ir.scalar import Expr, build
 from litz_ir.symbols import Size, add, minimum
+from litz_lowering.aten.resampling_scales import effective_scales
 from litz_lowering.contexts.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.contexts.registry import rule
 from litz_lowering.expressions import formula as f
@@ -54,10 +56,14 @@ def _dimensions(
     ctx: LoweringContext, x: Tensor, scales: Sequence[float | None], corners: bool = False
 ) -> list[_Resampled] | None:
     """Resampling of each spatial dimension; None where sizes are symbolic or empty."""
-    given = [*scales, *(None for _ in range(x.rank))]
+    source, name = ctx.node.args[0], ctx.origin.operation.partition(".")[2].partition(".")[0]
+    sizes = (*x.shape[2:], *ctx.output.shape[2:])
+    given = [*scales, *(None for _ in range(x.rank - 2 - len(scales)))]
+    if isinstance(source, Node) and all(isinstance(size, int) for size in sizes):
+        given = effective_scales(name, source.meta["val"], ctx.output.shape[2:], given)
     dtype = compute_dtype(x.dtype) if x.dtype.is_float else compute_dtype(ctx.output.dtype)
     found: list[_Resampled] = []
-    for size, count, factor in zip(x.shape[2:], ctx.output.shape[2:], given):
+    for size, count, factor in zip(x.shape[2:], ctx.output.shape[2:], given, strict=True):
         if not isinstance(size, int) or not isinstance(count, int) or size == 0 or count == 0:
             return None
         if corners:
