@@ -20,7 +20,9 @@ from torch.fx import Graph, GraphModule, Node
 from litz_ir.passes import Pass, PassContext, Pipeline
 from litz_lowering.higher_order.flex_attention import forget_lists
 from litz_lowering.joint_copies import remove_copies
+from litz_lowering.overwritten_inputs import save_copies_of_overwritten
 from litz_lowering.pool_indices import narrow_pool_indices
+from litz_lowering.recomputed_draws import repeat_recomputed_draws
 from litz_lowering.weight_casts import repeat_weight_casts
 
 _NOT_PURE = ("aten.empty", "aten.new_empty", "aten._local_scalar_dense")
@@ -68,7 +70,11 @@ class MinCut:
     def apply(self, data: JointGraph, context: PassContext) -> tuple[GraphModule, GraphModule]:
         """Return the forward and the backward graph."""
         with functorch_config.patch(cse=False):
-            return min_cut_rematerialization_partition(data.module, data.inputs, **data.options)
+            halves = min_cut_rematerialization_partition(data.module, data.inputs, **data.options)
+        outputs = data.options["num_fwd_outputs"]
+        halves = repeat_recomputed_draws(data.module, *halves, outputs)
+        save_copies_of_overwritten(*halves, outputs)
+        return halves
 
 
 def joint_passes(
