@@ -43,6 +43,12 @@ LINEAR = nn.Linear(4, 4)
 TRANSFORMS: dict[str, Callable[[Tensor], Any]] = {
     "vmap": lambda x: torch.vmap(lambda row: row * row.sum())(x),
     "vmap of two": lambda x: torch.vmap(torch.vmap(torch.add, (None, 0)), (0, None))(x[0], x[1]),
+    "vmap with numbers": lambda x: (
+        torch.vmap(torch.mul, (0, None))(x, 3.14),
+        torch.vmap(torch.sub, (0, None))(x, 2) + torch.vmap(torch.add, (None, 0))(True, x),
+        torch.vmap(lambda row, s: row.to(torch.complex64) * s, (0, None))(x, 2),
+        torch.vmap(torch.vmap(lambda a, b: (a - 4 * b) ** 2 / (b + 1), (0, None)), (None, 0))(x[0], x[1]),
+    ),
     "jvp": lambda x: torch.func.jvp(torch.sin, (x,), (x * 2,)),
     "vjp": vjp,
     "grad": torch.func.grad(waves),

@@ -134,15 +134,6 @@ def _function_of(module: torch.nn.Module, node: Node) -> tuple[Callable[..., Any
     return function, [leaves[position] for position in positions]
 
 
-def _fill(node: Node) -> None:
-    """Rewrite a cast of a Python number, which vmap makes, as a tensor filled with the number."""
-    number = node.args[0] if node.args else None
-    if node.target is torch.ops.aten._to_copy.default and isinstance(number, int | float):
-        value = node.meta["val"]
-        node.target = torch.ops.aten.full.default
-        node.args, node.kwargs = ([], number), {"dtype": value.dtype, "device": value.device}
-
-
 def _splice(module: torch.nn.Module, node: Node, traced: GraphModule) -> None:
     """Replace ``node`` by the traced graph."""
     graph = node.graph
@@ -159,7 +150,6 @@ def _splice(module: torch.nn.Module, node: Node, traced: GraphModule) -> None:
             else:
                 known[each] = made = graph.node_copy(each, known.__getitem__)
                 made.meta["stack_trace"] = node.meta.get("stack_trace")
-                _fill(made)
                 if each.op == "get_attr":
                     made.target = f"{node.name}_{each.target}"
                     setattr(module, made.target, attribute(traced, str(each.target)))

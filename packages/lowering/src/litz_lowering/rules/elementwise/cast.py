@@ -20,8 +20,10 @@ from litz_lowering.rules.indexing.slice_scatter import in_place_of
     "aten.detach_copy.default",
     moves=True,
 )
-def copy(ctx: LoweringContext, x: Tensor, *_: Any, **__: Any) -> Tensor | Declined:
-    """Copy with the dtype, strides and device of the result."""
+def copy(ctx: LoweringContext, x: Any, *_: Any, **__: Any) -> Tensor | Declined:
+    """Copy with the dtype, strides and device of the result. ``vmap`` casts Python numbers so, whose copy is filled."""
+    if not isinstance(x, Tensor):
+        return ctx.pointwise(lambda axes: ctx.number(x, ctx.output.dtype))
     if x.device != ctx.output.device:
         return Declined("the copy is between devices", is_intended=True)
     return ctx.pointwise(x.load)
