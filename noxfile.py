@@ -391,6 +391,17 @@ def zoo(session: nox.Session) -> None:
 
 
 @nox.session
+def reports(session: nox.Session) -> None:
+    """Run public reports of compilers' faults as small programs: `nox -s reports -- --help` lists options."""
+    install_torch(session)
+    install(session, *FUZZ)
+    install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
+    session.run(
+        "python", "-m", "reports", *session.posargs, env={"PYTHONPATH": str(ROOT / "tests"), **SLEEPING}
+    )
+
+
+@nox.session
 def ecosystem(session: nox.Session) -> None:
     """Judge litz by programs of other libraries: `nox -s ecosystem -- --help` lists options."""
     install_torch(session)
