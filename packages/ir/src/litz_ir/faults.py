@@ -38,6 +38,13 @@ _ROWS = (
     Fault(
         "unit_interval", 6, ValueRefused, "all elements of input should be between 0 and 1", "check the input"
     ),
+    Fault(
+        "target_interval",
+        8,
+        ValueRefused,
+        "all elements of target should be between 0 and 1",
+        "check the target",
+    ),
 )
 FAULTS: Mapping[str, Fault] = MappingProxyType({fault.name: fault for fault in _ROWS})
 """The rows by name."""

@@ -25,7 +25,13 @@ if TYPE_CHECKING:
     from litz_lowering.lowered_graph import LoweredGraph
     from litz_lowering.meta_corrections import correct_metadata
     from litz_lowering.registrations import registered
-    from litz_lowering.tables import decomposition, decompositions, rule
+    from litz_lowering.tables import (
+        RefusedByEager,
+        checked_decompositions,
+        decomposition,
+        decompositions,
+        rule,
+    )
     from litz_lowering.types.devices import Devices, gpus_of
     from litz_lowering.types.size_bounds import bound_sizes
     from litz_lowering.types.torch_types import torch_dtype
@@ -40,8 +46,10 @@ __all__ = [
     "LoweredGraph",
     "LoweringContext",
     "LoweringOptions",
+    "RefusedByEager",
     "Tensor",
     "bound_sizes",
+    "checked_decompositions",
     "correct_metadata",
     "decomposition",
     "decompositions",
@@ -60,6 +68,7 @@ _MODULES: Mapping[str, str] = MappingProxyType(
     {
         "AtenGraph": "litz_lowering.fx_passes.aten_graph",
         "bound_sizes": "litz_lowering.types.size_bounds",
+        "checked_decompositions": "litz_lowering.tables",
         "correct_metadata": "litz_lowering.meta_corrections",
         "Declined": "litz_lowering.contexts.values",
         "decomposition": "litz_lowering.tables",
@@ -73,6 +82,7 @@ _MODULES: Mapping[str, str] = MappingProxyType(
         "LoweringOptions": "litz_lowering.contexts.options",
         "origin_of": "litz_lowering.contexts.origins",
         "partition": "litz_lowering.joint_partition",
+        "RefusedByEager": "litz_lowering.tables",
         "registered": "litz_lowering.registrations",
         "remove_no_ops": "litz_lowering.fx_passes.pipeline",
         "rule": "litz_lowering.tables",

@@ -5,6 +5,11 @@ The decorators are here since importing this module loads litz's own rules, afte
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from litz_lowering.aten.eager_checks import RefusedByEager as RefusedByEager
+from litz_lowering.aten.eager_checks import with_eager_checks
 from litz_lowering.contexts.registry import decomposition as decomposition
 from litz_lowering.contexts.registry import rule as rule
 from litz_lowering.decompose.table import MOVES, Decompositions, decomposition_table
@@ -21,3 +26,9 @@ def decompositions(*, recomputed: bool = False, strict: bool = False) -> Decompo
     if strict:
         return decomposition_table(RULES.served, RULES.decompositions, names=MOVES)
     return decomposition_table(RULES.served, RULES.decompositions, RULES.is_own if recomputed else None)
+
+
+def checked_decompositions(table: Decompositions) -> dict[Any, Callable[..., Any]]:
+    """Decomposition table for AOTAutograd that raises :class:`RefusedByEager` for an operator that eager refuses, of
+    those in ``table`` and those with a lowering rule."""
+    return with_eager_checks(table, {*RULES.served, *RULES.served_complex})

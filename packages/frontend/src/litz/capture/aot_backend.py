@@ -66,7 +66,9 @@ def _compile_flat(session: CompileSession, gm: GraphModule, inputs: Sequence[Any
             fw_compiler=partial(session.compile, kind="forward"),
             bw_compiler=partial(_compile_backward, session),
             inference_compiler=partial(session.compile, kind="inference"),
-            decompositions=traced_decompositions(session.config, inputs),
+            decompositions=litz_lowering.checked_decompositions(
+                traced_decompositions(session.config, inputs)
+            ),
             partition_fn=session.partition,
             keep_inference_input_mutations=True,
             ignore_shape_env=session.specialised,

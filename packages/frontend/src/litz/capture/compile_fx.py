@@ -13,6 +13,7 @@ from torch.fx import GraphModule
 from torch.fx.graph import _PyTreeCodeGen
 from torch.utils import _pytree as pytree
 
+import litz_lowering
 from litz.cache.artifacts import ArtifactCache
 from litz.capture.aot import CompileSession, Observer
 from litz.capture.aot_backend import aot_backend
@@ -20,6 +21,7 @@ from litz.capture.graph_fallback import compile_or_fall_back
 from litz.capture.runtime_wrappers import with_materialised
 from litz.configuration import config as options
 from litz.loading import Compiled
+from litz.notices import log_once
 from litz.reports.failures import GraphSource
 from litz.settings import Config
 from litz_ir.stack_chunk import in_own_chunk
@@ -74,6 +76,12 @@ def compile_in_session(
         return _compiled(changed, example_inputs, aot_backend(session))
     except TorchDynamoException:
         raise
+    except litz_lowering.RefusedByEager as refusal:
+        if session.config.fallback == "error" and not session.guarded:
+            raise refusal.error from None
+        if session.config.fallback != "silent":
+            log_once(f"litz: a graph runs as it was captured: {refusal.reason}")
+        return gm.forward  # the module itself prints the error as well
     except Exception as error:
         if session.config.fallback == "error":
             raise  # it may be the program's own error

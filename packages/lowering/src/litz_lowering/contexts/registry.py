@@ -145,6 +145,11 @@ class Registry:
         return self._rules.keys()
 
     @property
+    def served_complex(self) -> Collection[str]:
+        """All overloads with a rule for complex tensors."""
+        return self._complex.keys()
+
+    @property
     def decompositions(self) -> Mapping[torch._ops.OperatorBase, Decomposition]:
         """The user's decompositions."""
         return self._decompositions

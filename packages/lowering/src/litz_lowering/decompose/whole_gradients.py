@@ -3,6 +3,8 @@
 Torch decomposes these operators before their gradients are traced. The gradient of a resized image is then a scatter
 for each corner of each result: several times as slow as eager's operator, rounded at each corner, and row-major where
 eager's is channels-last. The decomposition of ``multilabel_margin_loss`` counts labels after the first -1.
+
+Their arguments, and those of other operators that torch decomposes as early, are checked as eager checks them.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from torch import Tensor
 from torch._C import DispatchKey
 from torch._decomp import decomposition_table
 
+from litz_lowering.aten.eager_checks import check_eager
 from litz_lowering.aten.resampling_scales import (
     effective_scales,
     resampled_size,
@@ -32,6 +35,9 @@ _RESIZING = (
     "upsample_trilinear3d", "upsample_bicubic2d",
 )  # fmt: skip
 _LABELS = "multilabel_margin_loss_forward"
+
+_EARLY = (*_RESIZING, "native_batch_norm", "hardshrink", "softshrink", "multi_margin_loss", "one_hot")
+"""Operators that torch decomposes before AOTAutograd sees them, whose arguments eager checks."""
 
 _lock = threading.Lock()
 _depth = 0
@@ -72,6 +78,12 @@ def _install() -> None:
             if key in op.py_kernels:
                 kernel = _torchs[op, key] = op.py_kernels[key]
                 op.py_kernels[key] = partial(_resize, op, kernel)
+    for name in _EARLY:
+        packet = getattr(torch.ops.aten, name)
+        for op, key in ((getattr(packet, each), key) for each in packet.overloads() for key in _KEYS):
+            if key in op.py_kernels:
+                _torchs.setdefault((op, key), op.py_kernels[key])
+                op.py_kernels[key] = partial(_checked, op, op.py_kernels[key])
     op = getattr(torch.ops.aten, _LABELS).default
     _torchs.update({(op, key): op.py_kernels.pop(key) for key in _KEYS if key in op.py_kernels})
     for op, _ in _torchs:
@@ -83,6 +95,12 @@ def _restore() -> None:
         op.py_kernels[key] = kernel
         op._dispatch_cache.clear()
     _torchs.clear()
+
+
+def _checked(op: torch._ops.OpOverload, kernel: _Kernel, *args: Any, **kwargs: Any) -> Any:
+    """Call a kernel with arguments that eager accepts."""
+    check_eager(op, args, kwargs)
+    return kernel(*args, **kwargs)
 
 
 def _resize(op: torch._ops.OpOverload, kernel: _Kernel, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:

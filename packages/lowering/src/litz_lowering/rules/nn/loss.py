@@ -18,16 +18,22 @@ _NONE, _MEAN = 0, 1
 def binary_cross_entropy(
     ctx: LoweringContext, x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN
 ) -> Tensor:
-    """``-(t*log(x) + (1 - t)*log(1 - x))`` with logarithms clamped to -100; an ``x`` outside [0, 1] is an error."""
+    """``-(t*log(x) + (1 - t)*log(1 - x))`` with logarithms clamped to -100.
+
+    An ``x`` or ``t`` outside [0, 1] is an error.
+    """
     out = ctx.output.dtype
     wide = compute_dtype(out)
 
     def value(tensor: Tensor, axes: Axes) -> Num:
         return Num(build.cast(tensor.at(axes), wide))
 
+    def probability(tensor: Tensor, axes: Axes, fault: str) -> Num:
+        given = value(tensor, axes)
+        return Num(build.checked(((given >= 0) & (given <= 1)).expr, given.expr, fault))
+
     def loss(axes: Axes) -> Expr:
-        given, t = value(x, axes), value(target, axes)
-        p = Num(build.checked(((given >= 0) & (given <= 1)).expr, given.expr, "unit_interval"))
+        p, t = probability(x, axes, "unit_interval"), probability(target, axes, "target_interval")
         each = (t - 1) * f.maximum(f.unary("log1p")(-p), _LOWEST) - t * f.maximum(f.unary("log")(p), _LOWEST)
         if weight is not None:
             each = each * value(weight, axes)

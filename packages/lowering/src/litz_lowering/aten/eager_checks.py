@@ -1,0 +1,331 @@
+"""Checks of arguments that eager's kernels make and that no meta kernel has: eager is asked, by a small call.
+
+A meta kernel accepts dtypes that no kernel of the device has, and some numbers and sizes that a kernel refuses. While a
+graph is traced, each operator is called once for the dtypes, sizes and numbers that it gets, on a few elements. A graph
+with an operator that raises runs as it was captured, so that it raises eager's own error.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch._dispatch.python import no_python_dispatcher
+from torch.fx.experimental.symbolic_shapes import guard_or_false
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map
+
+_FEW_ELEMENTS = 4096
+"""Most elements of the arguments, and of sizes among them, of a call that is made as it is: it takes microseconds."""
+
+_SHORT = 2
+"""Largest size of other calls: indices and divisors of one are valid, and axes of one element stay what they are."""
+
+_FILLS = (1, 0)
+"""Elements of arguments: one of the two is a valid index, divisor, probability and length."""
+
+_KINDS = (
+    int,
+    float,
+    complex,
+    bool,
+    str,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    type(None),
+)
+"""Types of arguments that calls are made with, besides tensors and symbols."""
+
+_Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class RefusedByEager(Exception):
+    """Operator that eager refuses for the arguments that a graph has."""
+
+    def __init__(self, operator: torch._ops.OperatorBase, error: Exception) -> None:
+        self.reason = f"eager refuses {operator}: {type(error).__name__}: {error}"
+        """The operator and eager's error as text, to which tracing adds nothing."""
+        self.error = error
+        """Eager's error."""
+        super().__init__(self.reason)
+
+
+class _Skipped(Exception):
+    """Raised for an argument that no call is made with."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sized:
+    """Argument of a call: a tensor by dtype and shape, of which ``None`` is a symbolic size."""
+
+    dtype: torch.dtype
+    shape: tuple[int | None, ...]
+
+    def tensor(self, fill: int, longest: int | None) -> torch.Tensor:
+        """Return a tensor of one value whose sizes are at most ``longest``."""
+        sizes = (_SHORT if size is None else size for size in self.shape)
+        shape = [size if longest is None else min(size, longest) for size in sizes]
+        return torch.full(shape, fill, dtype=self.dtype)
+
+
+def with_eager_checks(
+    table: Mapping[torch._ops.OperatorBase, Callable[..., Any]], served: Iterable[str]
+) -> dict[Any, Callable[..., Any]]:
+    """Return a decomposition table that raises :class:`RefusedByEager` where eager refuses an operator.
+
+    Besides the operators that ``table`` decomposes those named in ``served`` are checked. What a decomposition calls is
+    not: eager does not call it.
+    """
+    checked: dict[Any, Callable[..., Any]] = {
+        op: partial(_check_and_decompose, op, None) for op in _operators(frozenset(served))
+    }
+    return {**checked, **{op: partial(_check_and_decompose, op, how) for op, how in table.items()}}
+
+
+@cache
+def _operators(names: frozenset[str]) -> tuple[torch._ops.OpOverload, ...]:
+    """Operators of ATen by the names of their overloads."""
+    found = []
+    for name in names:
+        namespace, _, rest = name.partition(".")
+        packet, _, overload = rest.rpartition(".")
+        if namespace == "aten" and hasattr(torch.ops.aten, packet):
+            each = getattr(getattr(torch.ops.aten, packet), overload, None)
+            if isinstance(each, torch._ops.OpOverload):
+                found.append(each)
+    return tuple(found)
+
+
+class _Depth(threading.local):
+    """Number of decompositions that are being traced in this thread."""
+
+    value = 0
+
+
+_depth = _Depth()
+
+
+def _check_and_decompose(
+    op: torch._ops.OperatorBase, how: Callable[..., Any] | None, *args: Any, **kwargs: Any
+) -> Any:
+    """Check a call and trace its decomposition ``how``, or return ``NotImplemented``, so that the call is traced."""
+    if not _depth.value and isinstance(op, torch._ops.OpOverload):
+        check_eager(op, args, kwargs)
+    if how is None:
+        return NotImplemented
+    _depth.value += 1
+    try:
+        return how(*args, **kwargs)
+    finally:
+        _depth.value -= 1
+
+
+def check_eager(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raise :class:`RefusedByEager` where :func:`eager_error` returns an error."""
+    error = eager_error(op, args, kwargs)
+    if error is not None:
+        raise RefusedByEager(op, error)
+
+
+def eager_error(
+    op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Exception | None:
+    """Return the error that eager raises for arguments of these dtypes, sizes and numbers whatever the elements are.
+
+    None where it raises none, or is not asked: for other devices than a CPU, for operators that draw random numbers or
+    write an argument, and for views.
+    """
+    scatter = _SCATTERED_VIEWS.get(op)
+    if scatter is not None and (error := _scatter_error(scatter, *args, **kwargs)) is not None:
+        return error
+    if not _is_asked(op) or torch._C._functorch.peek_interpreter_stack() is not None:
+        return None
+    try:
+        call = tree_map(_sized, (args, dict(kwargs)))
+    except _Skipped:
+        return None
+    if any(isinstance(each, _Sized) and each.dtype is torch.bool for each in _indices(call)):
+        return None  # the number of elements selected decides
+    return _error(op, _Key(call))
+
+
+_SCATTERED_VIEWS: Mapping[torch._ops.OperatorBase, Callable[..., torch.Tensor]] = MappingProxyType(
+    {
+        torch.ops.aten.select_scatter.default: torch.select,
+        torch.ops.aten.diagonal_scatter.default: torch.diagonal,
+        torch.ops.aten.slice_scatter.default: torch.ops.aten.slice.Tensor,
+    }
+)
+"""Operators that write a view of a copy, with the view. Their decompositions broadcast what is written."""
+
+
+def _scatter_error(
+    view: Callable[..., torch.Tensor], x: torch.Tensor, source: torch.Tensor, *args: Any, **kwargs: Any
+) -> Exception | None:
+    """Error of a view that ``x`` does not have, or whose sizes are not those of ``source``."""
+    if any(isinstance(each, torch.SymInt) for each in (*args, *kwargs.values())):
+        return None
+    try:
+        with _disable_current_modes():
+            sizes = view(x, *args, **kwargs).shape
+    except IndexError as error:
+        return error
+    pairs = zip(sizes, source.shape, strict=False)
+    if len(sizes) == source.dim() and not any(guard_or_false(a != b) for a, b in pairs):
+        return None
+    return RuntimeError("expected src to have a size equal to the view of self")
+
+
+class _Key:
+    """Call that is equal to others with the same arguments, numbers of different types not being the same."""
+
+    def __init__(self, call: _Call) -> None:
+        self.call = call
+        self._text = repr(call)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+@cache
+def _is_asked(op: torch._ops.OpOverload) -> bool:
+    schema = op._schema
+    aliases = any(each.alias_info is not None for each in (*schema.arguments, *schema.returns))
+    return op.namespace == "aten" and not aliases and torch.Tag.nondeterministic_seeded not in op.tags
+
+
+def _sized(argument: Any) -> Any:
+    """Argument of a call without its elements; raises ``_Skipped``."""
+    match argument:
+        case torch.Tensor():
+            if argument.device.type != "cpu" or argument.layout != torch.strided or argument.is_quantized:
+                raise _Skipped
+            return _Sized(
+                argument.dtype, tuple(size if type(size) is int else None for size in argument.shape)
+            )
+        case torch.SymInt():
+            return _SHORT
+        case torch.SymFloat():
+            return 1.0
+        case torch.SymBool():
+            return True
+    if not isinstance(argument, _KINDS):
+        raise _Skipped
+    return argument
+
+
+def _indices(call: _Call) -> Iterator[Any]:
+    """Yield the elements of lists among the arguments."""
+    args, kwargs = call
+    for each in (*args, *kwargs.values()):
+        if isinstance(each, list | tuple):
+            yield from each
+
+
+@cache
+def _error(op: torch._ops.OpOverload, key: _Key) -> Exception | None:
+    """Error of calls with any of the fills: of the call as it is, or of one with short axes whose sizes are valid."""
+    call = key.call
+    with (
+        warnings.catch_warnings(), _disable_current_modes(), no_python_dispatcher(),
+        torch._C._AutoDispatchBelowAutograd(), torch._C._DisableAutocast(),
+    ):  # fmt: skip
+        warnings.simplefilter("ignore")
+        if _is_small(call):
+            return _raised(op, [_filled(call, fill, None, False) for fill in _FILLS])
+        attempts = [
+            _filled(call, fill, _SHORT, shortens)
+            for shortens, fill in itertools.product((True, False), _FILLS)
+        ]
+        error = _raised(op, attempts)
+        if error is None or not any(_is_accepted(op, each) for each in attempts):
+            return None
+        return error
+
+
+def _is_small(call: _Call) -> bool:
+    """True for a call whose arguments have known sizes and few elements."""
+    count = 0
+    for leaf in tree_leaves(call):
+        if isinstance(leaf, _Sized):
+            if None in leaf.shape:
+                return False
+            count += torch.Size(leaf.shape).numel()  # type: ignore[arg-type]  # no symbol is among them
+    sizes = [
+        each for group in (*call[0], *call[1].values()) if isinstance(group, list | tuple) for each in group
+        if isinstance(each, int)
+    ]  # fmt: skip
+    return count <= _FEW_ELEMENTS and torch.Size(map(abs, sizes)).numel() <= _FEW_ELEMENTS
+
+
+def _filled(call: _Call, fill: int, longest: int | None, shortens: bool) -> _Call:
+    """Arguments with elements; ``shortens`` integers too, which may be sizes of arguments or products of them."""
+    products = _short_products(call) if shortens else {}
+
+    def argument(leaf: Any) -> Any:
+        if isinstance(leaf, _Sized):
+            return leaf.tensor(fill, longest)
+        return products.get(leaf, min(leaf, _SHORT)) if shortens and type(leaf) is int else leaf
+
+    made: _Call = tree_map(argument, call)
+    return made
+
+
+def _short_products(call: _Call) -> dict[int, int]:
+    """Products of sizes of consecutive axes of each argument, with those of its short axes."""
+    found: dict[int, int] = {}
+    for leaf in tree_leaves(call):
+        if isinstance(leaf, _Sized):
+            sizes = [_SHORT if size is None else size for size in leaf.shape]
+            for first, last in itertools.combinations(range(len(sizes) + 1), 2):
+                axes = sizes[first:last]
+                found[math.prod(axes)] = math.prod(min(size, _SHORT) for size in axes)
+    return found
+
+
+def _raised(op: torch._ops.OpOverload, calls: Iterable[_Call]) -> Exception | None:
+    """Error of the first call; None where one of them raises none."""
+    errors: list[Exception] = []
+    for args, kwargs in calls:
+        try:
+            op(*args, **kwargs)
+        except Exception as error:
+            errors.append(error.with_traceback(None))
+        else:
+            return None
+    return errors[0]
+
+
+def _is_accepted(op: torch._ops.OpOverload, call: _Call) -> bool:
+    """True where eager accepts a call of these sizes with usual dtypes or numbers: an error is that of the dtypes or
+    numbers, not one of sizes that do not fit each other when they are short."""
+    return any(_raised(op, [tree_map(usual, call)]) is None for usual in (_as_f32, _widened, _with_ones))
+
+
+def _as_f32(leaf: Any) -> Any:
+    if isinstance(leaf, torch.dtype):
+        return torch.float32
+    return leaf.to(torch.float32) if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _widened(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor) or leaf.dtype == torch.bool:
+        return leaf
+    return leaf.to(torch.float32 if leaf.is_floating_point() else torch.int64)
+
+
+def _with_ones(leaf: Any) -> Any:
+    return 1.0 if isinstance(leaf, float) else leaf
