@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from litz_lowering.contexts.options import LoweringOptions
     from litz_lowering.contexts.origins import origin_of
     from litz_lowering.contexts.values import Declined, Tensor
+    from litz_lowering.decompose.symbolic_floats import symbolic_floats
     from litz_lowering.decompose.whole_gradients import whole_gradients
     from litz_lowering.driver import lower
     from litz_lowering.fx_passes.aten_graph import AtenGraph
@@ -60,6 +61,7 @@ __all__ = [
     "registered",
     "remove_no_ops",
     "rule",
+    "symbolic_floats",
     "torch_dtype",
     "whole_gradients",
 ]
@@ -86,6 +88,7 @@ _MODULES: Mapping[str, str] = MappingProxyType(
         "registered": "litz_lowering.registrations",
         "remove_no_ops": "litz_lowering.fx_passes.pipeline",
         "rule": "litz_lowering.tables",
+        "symbolic_floats": "litz_lowering.decompose.symbolic_floats",
         "Tensor": "litz_lowering.contexts.values",
         "torch_dtype": "litz_lowering.types.torch_types",
         "whole_gradients": "litz_lowering.decompose.whole_gradients",

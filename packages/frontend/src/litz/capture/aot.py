@@ -24,7 +24,7 @@ from litz.capture.bases import bases, layouts, with_extent_guard
 from litz.capture.counters import count_graph
 from litz.capture.descriptors import make_undeclared_tokens, parameter_inputs
 from litz.capture.donated import SavedTensors, allow_retained_graphs, saved_alone
-from litz.capture.fx_graph_cache import fx_graph_key, own_views, plain_device
+from litz.capture.fx_graph_cache import floats_are_guarded, fx_graph_key, own_views, plain_device
 from litz.capture.graph_fallback import compile_or_fall_back
 from litz.capture.layouts import (
     expect,
@@ -166,6 +166,8 @@ class CompileSession:
             self._bound_sizes(gm)
         if kind != "backward":
             self.share = bool(bases(gm))
+            if self.plain is not None and floats_are_guarded():
+                self.plain.key = None
         context = TracingContext.try_get()
         strides = [] if context is None or context.output_strides is None else context.output_strides
         before = len(strides)
@@ -199,11 +201,9 @@ class CompileSession:
             freezes = kind == "inference" and self.config.prepack_weights
             frozen = parameter_inputs(gm, self.parameters) if freezes else frozenset()
             # A replayed CUDA graph reads saved tensors at their captured addresses: that memory is not reused.
-            reuses = kind == "backward" and not self.config.cuda_graphs
-            donated = self.saved.names if reuses else frozenset()
+            donated = self.saved.names if kind == "backward" and not self.config.cuda_graphs else frozenset()
             behind = self._behind
-            chooses = kind == "forward" and not (self.share or behind)
-            saved = self.any_layout if chooses else frozenset()
+            saved = self.any_layout if kind == "forward" and not (self.share or behind) else frozenset()
             name = f"{kind}_{self.number}"
             given, record = (frozen, donated, saved), None
             instruments = NO_INSTRUMENTS if self.instrument is None else self.instrument(gm, kind)

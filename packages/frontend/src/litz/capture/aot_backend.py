@@ -59,7 +59,7 @@ def _compile_flat(session: CompileSession, gm: GraphModule, inputs: Sequence[Any
     """Trace and divide a module of flat inputs, and compile the results in the session."""
     # The helper in torch._dynamo.backends.common imports debugging tools, which takes 0.1 seconds.
     counters["aot_autograd"]["total"] += 1
-    with litz_lowering.whole_gradients():
+    with litz_lowering.whole_gradients(), litz_lowering.symbolic_floats():
         compiled = aot_module_simplified(
             gm,
             inputs,

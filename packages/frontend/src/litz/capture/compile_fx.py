@@ -7,11 +7,13 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from torch._dynamo.exc import TorchDynamoException
+from torch._dynamo.exc import TensorifyScalarRestartAnalysis, TorchDynamoException
+from torch._dynamo.symbolic_convert import TensorifyState
 from torch._guards import CompileContext
 from torch.fx import GraphModule
 from torch.fx.graph import _PyTreeCodeGen
 from torch.utils import _pytree as pytree
+from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 import litz_lowering
 from litz.cache.artifacts import ArtifactCache
@@ -24,6 +26,7 @@ from litz.loading import Compiled
 from litz.notices import log_once
 from litz.reports.failures import GraphSource
 from litz.settings import Config
+from litz_ir.errors import LitzError
 from litz_ir.stack_chunk import in_own_chunk
 
 _HOOKS = "litz.passes.hooks"
@@ -83,11 +86,30 @@ def compile_in_session(
             log_once(f"litz: a graph runs as it was captured: {refusal.reason}")
         return gm.forward  # the module itself prints the error as well
     except Exception as error:
+        if session.guarded and not isinstance(error, LitzError) and _specialise_floats(gm):
+            # Torch cannot trace some operators with symbolic floats. Dynamo traces the program again, with constants.
+            raise TensorifyScalarRestartAnalysis from error
         if session.config.fallback == "error":
             raise  # it may be the program's own error
         # An error of the program itself is raised again by eager when the graph runs.
         session.cache.failures.report(error, "capture", "a graph runs as it was captured")
         return gm
+
+
+def _specialise_floats(gm: GraphModule) -> bool:
+    """Let Dynamo make constants of the floats that a graph takes, once it traces the program again.
+
+    Return false where it takes none that are symbols so far: tracing again would change nothing.
+    """
+    values = [node.meta.get("example_value") for node in gm.graph.nodes]
+    leaves = {
+        leaf for each in values if isinstance(each, torch.SymFloat) for leaf in each.node._expr.free_symbols
+    }
+    names = {str(leaf) for leaf in leaves if symbol_is_type(leaf, SymT.FLOAT)}
+    remaining = {name for name in names if not TensorifyState.should_specialize(name)}
+    for name in remaining:
+        TensorifyState.specialize(name)
+    return bool(remaining)
 
 
 def _compiled(

@@ -3,7 +3,7 @@
 A graph is plain where its inputs are tensors of torch's own class, of fixed size and on one device, its results are
 tensors that share no memory with inputs, and inputs that it overwrites need no gradient. AOTAutograd's wrapper does
 next to nothing for it at run time (:mod:`litz.capture.runtime_wrappers` does that). Only graphs that call nothing
-but torch's own functions are cached.
+but torch's own functions are cached, and only graphs that are valid for all values of the floats that they take.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch._functorch._aot_autograd.schemas import OutputType
 from torch._guards import TracingContext
 from torch.fx import GraphModule, Node
 from torch.library import _impls
+from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from litz.artifact import AotWrapping
 from litz.cache.key import LAUNCH, keywords_of, text_key
@@ -107,6 +108,18 @@ def wrapping_of(gm: GraphModule, plan: Plan, inputs: int) -> AotWrapping | None:
     return AotWrapping(
         len(results), differentiable, tuple(known.mutated_graph_handled_indices_seen_by_autograd)
     )
+
+
+def floats_are_guarded() -> bool:
+    """Report whether the graph that AOTAutograd is tracing, or was traced, is valid for some floats only.
+
+    Dynamo passes a Python float as a tensor whose element the graph reads. The program may branch on its value, and an
+    operator may need it while it is traced: both guard it in the ShapeEnv, which a graph found in the cache would not.
+    """
+    context = TracingContext.try_get()
+    env = None if context is None or context.fake_mode is None else context.fake_mode.shape_env
+    guards = () if env is None else env.guards
+    return any(symbol_is_type(leaf, SymT.FLOAT) for each in guards for leaf in each.expr.free_symbols)
 
 
 def own_views(gm: GraphModule, forward: Plan, *, settled: bool) -> tuple[int, ...]:
