@@ -60,6 +60,13 @@ def small(body: str, outputs: str = "", inputs: str = "%x: f32[4, 8], %y: f32[4,
     return f"graph g({inputs}) {marks} -> ({outputs}) {{ symbols {{ s0: int from 2 to 9 }} {body} }}"
 
 
+def step(carried: str, body: str) -> str:
+    """A scan whose step takes ``%c`` of the type ``carried`` and returns ``%n``, which ``body`` defines."""
+    return small(
+        f"%o = region.scan([%y], [%x]) -> f32[4] {{ graph step(%c: {carried}, %v: f32[8]) -> (%n) {{ {body} }} }}"
+    )
+
+
 WRONG_GRAPHS = {
     "defined twice": ("defined-once", small("%x = view f32[i0: 4, i1: 8] { %y[i0, i1] }")),
     "an input twice": ("defined-once", small("", inputs="%x: f32[4], %x: f32[4]")),
@@ -162,6 +169,15 @@ WRONG_GRAPHS = {
         "result-dtype",
         small("region.invoke() { graph a() -> () { %a = pointwise i64[] { 1.0:f32 } } }"),
     ),
+    "what a step carries overlaps": (
+        "carried",
+        step("f32[4] strides(0)", "%n = pointwise f32[i0: 4] { %c[i0] }"),
+    ),
+    "a step returns other strides": (
+        "carried",
+        step("f32[2, 2] strides(1, 2)", "%n = pointwise f32[i0: 2, i1: 2] { %c[i0, i1] }"),
+    ),
+    "a step returns another dtype": ("carried", step("i64[4]", "%n = pointwise f32[i0: 4] { f32(%c[i0]) }")),
     "what is frozen is no input": ("frozen", small("", marks="frozen (%z)")),
     "what is frozen is no tensor": ("frozen", small("", inputs="object %z: gen", marks="frozen (%z)")),
     "what is frozen is overwritten": (

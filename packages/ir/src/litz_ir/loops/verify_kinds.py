@@ -15,6 +15,7 @@ from litz_ir.loops.nodes import (
     Operation,
     Pointwise,
     Reduction,
+    Ref,
     Region,
     Scan,
     Scatter,
@@ -270,6 +271,31 @@ def check_region(operation: Region, location: ErrorLocation) -> None:
                 "region",
                 f"{graph.name} has {len(graph.outputs)} outputs, the region has {len(operation.results)} results",
             )
+    if loops or operation.kind == "scan":
+        _check_carried(operation, location)
+
+
+def _check_carried(operation: Region, location: ErrorLocation) -> None:
+    """A step of a loop or scan returns what it carries as it takes it, without overlap: the next step reads it."""
+    body = operation.subgraphs[-1]
+    values = body.values()
+    first = operation.arguments[0] if operation.arguments else ()
+    count = len(first) if isinstance(first, tuple) else len(operation.results)
+    for given, output in zip(body.inputs[:count], body.outputs, strict=False):
+        if not (isinstance(given, Value) and isinstance(output, Ref) and output.name in values):
+            continue
+        taken, returned = given.type, values[output.name].type
+        if taken.dtype != returned.dtype or len(taken.shape) != len(returned.shape):
+            location.fail("carried", f"a step takes %{given.name} as another dtype or rank than it returns")
+        for size, *strides in zip(taken.shape, taken.layout.strides, returned.layout.strides, strict=True):
+            known = [each for each in (size, *strides) if isinstance(each, int)]
+            if len(known) == 3 and size not in (0, 1) and (strides[0] != strides[1] or 0 in strides):
+                location.fail(
+                    "carried",
+                    f"a step takes %{given.name} in strides {taken.layout.strides} and returns it in "
+                    f"{returned.layout.strides}",
+                    "carry it in row-major order",
+                )
 
 
 def check_frozen_region(region: Region, frozen: Collection[str], location: ErrorLocation) -> None:
