@@ -14,11 +14,12 @@ import logging
 import multiprocessing
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -35,12 +36,14 @@ from rich.progress import (
 from differential.generator import COMPLEX, DTYPES, program_of
 from differential.judge import Verdict, judge
 from differential.judge_modules import judge_module, shrunk_module
+from differential.judge_regions import judge_regions, shrunk_regions
 from differential.modules import module_of
 from differential.programs import Program
+from differential.regions import regions_of
 from differential.shrinker import shrunk
 
-SLICE, SLICE_OF_MODULES = 50, 10
-"""Seeds of a slice, by kind of program: a module is called four times, and takes twenty times as long."""
+SLICE, SHORT_SLICE = 50, 10
+"""Seeds of a slice: programs that are called several times take up to twenty times as long as others."""
 ROUND = 20
 """Slices that a worker process runs before it is replaced, since torch keeps memory of every program."""
 
@@ -59,8 +62,8 @@ class Row:
 
 def run_slice(start: int, stop: int, kind: str, device: str) -> Row:
     """Run the programs of the seeds from ``start`` to ``stop``, the last one not included, on ``device``."""
-    if kind == "module":
-        return run_modules(start, stop)
+    if kind in _WHOLE:
+        return run_whole(start, stop, kind)
     dtypes = COMPLEX if kind == "complex" else DTYPES
 
     def judged(program: Program) -> Verdict:
@@ -91,17 +94,29 @@ def run_slice(start: int, stop: int, kind: str, device: str) -> Row:
     return row
 
 
-def run_modules(start: int, stop: int) -> Row:
-    """Run the module programs of a slice of seeds."""
+_WHOLE: Mapping[str, tuple[Callable[[int], Any], Callable[[Any], Verdict], Callable[..., Any]]] = (
+    MappingProxyType(
+        {
+            "module": (module_of, judge_module, shrunk_module),
+            "regions": (regions_of, judge_regions, shrunk_regions),
+        }
+    )
+)
+"""Kinds of programs that are called several times: how one is drawn, judged and shrunk."""
+
+
+def run_whole(start: int, stop: int, kind: str) -> Row:
+    """Run the programs of a slice of seeds that are called several times."""
     row, counts, began = Row(start, stop), Counter[str](), time.perf_counter()
+    draw, judged, shrink = _WHOLE[kind]
     for seed in range(start, stop):
-        drawn = module_of(seed)
-        verdict = judge_module(drawn)
+        drawn = draw(seed)
+        verdict = judged(drawn)
         counts[verdict.fault] += 1
         if verdict.fault == "torch":
             row.torch.append({"seed": seed, "message": verdict.message.partition("\n")[0][:200]})
         if verdict.fault == "litz":
-            small = shrunk_module(drawn, lambda p: judge_module(p).fault == "litz")
+            small = shrink(drawn, lambda p: judged(p).fault == "litz")
             row.mismatches.append({"seed": seed, "message": verdict.message, "test": small.as_text()})
     row.counts, row.seconds = dict(counts), time.perf_counter() - began
     return row
@@ -153,8 +168,9 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--kind",
         default="real",
-        choices=("real", "complex", "module"),
-        help="the tensors that programs are over, or modules that are called several times and written in between",
+        choices=("real", "complex", *_WHOLE),
+        help="the tensors that programs are over, modules that are called several times and written in between, or "
+        "regions inside regions",
     )
     parser.add_argument(
         "--out",
@@ -170,7 +186,7 @@ def main() -> int:
     chosen = options()
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     before = done_before(chosen.out)
-    size = SLICE_OF_MODULES if chosen.kind == "module" else SLICE
+    size = SHORT_SLICE if chosen.kind in _WHOLE else SLICE
     todo = list(slices(chosen.seed, chosen.programs, before, size))
     rows = [row for row in before if chosen.seed <= row.start < chosen.seed + chosen.programs]
     done = chosen.programs - sum(stop - start for start, stop in todo)
