@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
@@ -56,11 +57,16 @@ def _class_of(argument: Any) -> tuple[int, DType] | None:
     return None
 
 
-@lru_cache(maxsize=1024)
 def rounded(value: Number, dtype: DType) -> Number:
     """Python number rounded to ``dtype``, as eager rounds a scalar operand of a comparison."""
     if not dtype.is_low_precision:
         return value
+    return _rounded(float(value), math.copysign(1.0, value), dtype)
+
+
+@lru_cache(maxsize=1024)
+def _rounded(value: float, sign: float, dtype: DType) -> float:
+    """Round a float; its sign distinguishes zeros in the cache."""
     return float(torch.tensor(value, dtype=torch_dtype(dtype)).item())
 
 
@@ -76,11 +82,9 @@ def operand(argument: Argument, common: DType, *, exact: bool = True) -> Callabl
         if argument.rank == 0 and exact and common.is_low_precision:
             return lambda axes: Num(build.cast(argument.load(()), compute))
         return lambda axes: Num(build.cast(build.cast(argument.at(axes), common), compute))
-    if isinstance(argument, Expr):
-        scalar = Num(build.cast(argument, compute))
+    if isinstance(argument, Expr | Term):
+        number = argument if isinstance(argument, Expr) else build.index(argument)
+        scalar = Num(build.cast(number if exact else build.cast(number, common), compute))
         return lambda axes: scalar
-    if isinstance(argument, Term):
-        size = Num(build.cast(build.index(argument), compute))
-        return lambda axes: size
-    number = argument if exact else rounded(argument, common)
-    return lambda axes: number
+    literal = argument if exact else rounded(argument, common)
+    return lambda axes: literal

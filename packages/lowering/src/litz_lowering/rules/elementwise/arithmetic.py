@@ -35,7 +35,7 @@ row(
     "rsub.Scalar",
     rounds_numbers=True,
 )
-row(lambda x, y: x & y if x.dtype.is_bool else x * y, "mul.Tensor", "mul.Scalar")
+row(lambda x, y: x & y if x.dtype.is_bool else x * y, "mul.Tensor", "mul.Scalar", exact_scalars=True)
 row(f.minimum, "minimum.default")
 row(f.maximum, "maximum.default")
 row(lambda x, y: f.binary("fmin" if x.dtype.is_float else "minimum")(x, y), "fmin.default")
@@ -45,7 +45,6 @@ row(
     f.remainder, "remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor",
     rounds_numbers=True, divides=True,
 )  # fmt: skip
-row(f.floor_div, "floor_divide.default", "floor_divide.Scalar", rounds_numbers=True, divides=True)
 row(f.binary("atan2"), "atan2.default")
 row(f.binary("hypot"), "hypot.default")
 
@@ -63,31 +62,84 @@ row(_common_multiple, "lcm.default")
 row(f.binary("copysign"), "copysign.Tensor", "copysign.Scalar")
 
 
-def _divide(x: Num, y: Num | Number, rounding_mode: str | None = None, *, result: DType) -> Num:
-    if rounding_mode == "floor":
+def _floor_quotient(x: Num, y: Num | Number, *, result: DType, by_scalar: bool) -> Num:
+    """``x // y``, with each intermediate value of two 16-bit tensors rounded, as in eager."""
+    if by_scalar or result == x.dtype:
         return f.floor_div(x, y)
-    if rounding_mode == "trunc":
-        # A quotient of 16-bit floats is rounded first.
-        return f.trunc((x / y).to(result).to(x.dtype)) if x.dtype.is_float else f.binary("trunc_div")(x, y)
-    return x / y
+    divisor = x.like(y)
+
+    def narrow(value: Num) -> Num:
+        return value.to(result).to(x.dtype)
+
+    ratio, rest = narrow(x / divisor), f.fmod(x, divisor)
+    overflows = f.isinf(ratio) & ~f.isinf(x)
+    quotient = narrow(where(overflows, x, narrow(x - rest)) / divisor)
+    return _floor_of_quotient(quotient, rest, divisor, ratio, narrow)
 
 
-def _divide_on_gpus(x: Num, y: Num | Number, rounding_mode: str | None = None, *, result: DType) -> Num:
+def _floor_of_quotient(quotient: Num, rest: Num, y: Num, ratio: Num, narrow: Formula) -> Num:
+    """Floor of ``quotient``, which is ``(x - rest) / y``; ``ratio`` is ``x / y`` and ``rest`` C's remainder."""
+    quotient = where(rest.ne(0) & ((y < 0) ^ (rest < 0)), narrow(quotient - 1), quotient)
+    whole = f.floor(quotient)
+    whole = where(narrow(quotient - whole) > 0.5, narrow(whole + 1), whole)
+    whole = where(quotient.eq(0), f.binary("copysign")(ratio.like(0), ratio), whole)
+    return where(y.eq(0), ratio, whole)
+
+
+def _floor_quotient_on_gpus(x: Num, y: Num | Number, *, result: DType, by_scalar: bool) -> Num:
+    if not by_scalar or not x.dtype.is_float:
+        return _floor_quotient(x, y, result=result, by_scalar=by_scalar)
+    divisor, inverse = x.like(y), _inverse(y, x.dtype)
+    rest = f.fmod(x, divisor)
+    return _floor_of_quotient((x - rest) * inverse, rest, divisor, x * inverse, lambda value: value)
+
+
+def _divide(
+    x: Num, y: Num | Number, rounding_mode: str | None = None, *, result: DType, by_scalar: bool
+) -> Num:
+    if rounding_mode == "floor":
+        return _floor_quotient(x, y, result=result, by_scalar=by_scalar)
+    if rounding_mode is None:
+        return x / y
+    if not x.dtype.is_float:
+        return f.binary("trunc_div")(x, y)
+    return f.trunc(x / y if by_scalar else (x / y).to(result).to(x.dtype))
+
+
+def _divide_on_gpus(
+    x: Num, y: Num | Number, rounding_mode: str | None = None, *, result: DType, by_scalar: bool
+) -> Num:
     """``x / y``; a number ``y`` multiplies by its reciprocal, which is rounded to the computation's dtype."""
-    if rounding_mode is not None or isinstance(y, Num):
-        return _divide(x, y, rounding_mode, result=result)
-    return x * torch.tensor(float(y), dtype=torch_dtype(x.dtype)).reciprocal().item()
+    if rounding_mode == "floor":
+        return _floor_quotient_on_gpus(x, y, result=result, by_scalar=by_scalar)
+    if not by_scalar or not x.dtype.is_float:
+        return _divide(x, y, rounding_mode, result=result, by_scalar=by_scalar)
+    quotient = x * _inverse(y, x.dtype)
+    return quotient if rounding_mode is None else f.trunc(quotient)
 
 
-def _divide_fast(x: Num, y: Num | Number, rounding_mode: str | None = None, *, result: DType) -> Num:
+def _inverse(y: Num | Number, dtype: DType) -> Num | Number:
+    """Reciprocal in the computation's dtype."""
+    if isinstance(y, Num):
+        return f.reciprocal(y)
+    return torch.tensor(float(y), dtype=torch_dtype(dtype)).reciprocal().item()
+
+
+def _divide_fast(
+    x: Num, y: Num | Number, rounding_mode: str | None = None, *, result: DType, by_scalar: bool
+) -> Num:
     if rounding_mode is None and not isinstance(y, Num) and y != 0 and math.isfinite(1.0 / y):
         return x * (1.0 / y)
-    return _divide(x, y, rounding_mode, result=result)
+    return _divide(x, y, rounding_mode, result=result, by_scalar=by_scalar)
 
 
 row(
+    _floor_quotient, "floor_divide.default", "floor_divide.Scalar",
+    on_gpus=_floor_quotient_on_gpus, exact_scalars=True, typed=True, by_scalar=True, divides=True,
+)  # fmt: skip
+row(
     _divide, "div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "true_divide.Tensor",
-    fast=_divide_fast, on_gpus=_divide_on_gpus, typed=True, divides=True,
+    fast=_divide_fast, on_gpus=_divide_on_gpus, exact_scalars=True, typed=True, by_scalar=True, divides=True,
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 
+from litz_ir.device import Device
 from litz_ir.dtypes import DType, b1, compute_dtype, f64, i32, i64
 from litz_ir.scalar import Const, Expr, build
 from litz_ir.symbols import Term
@@ -37,12 +38,16 @@ class PointwiseRow:
     rounds_numbers: bool = False
     """Round number operands to a 16-bit float result's dtype first, as eager does on a CPU for sums but not for
     products. A first operand is always rounded."""
+    exact_scalars: bool = False
+    """Leave a second operand that is a 0-d tensor unrounded beside a 16-bit float result, as eager does on a CPU."""
     fast: Formula | None = None
     """Faster formula for ``numerics="fast"``."""
     on_gpus: Formula | None = None
     """Formula of eager's kernels on GPUs, where it rounds differently."""
     typed: bool = False
     """Pass the result's dtype to the formula as ``result``."""
+    by_scalar: bool = False
+    """Pass to the formula as ``by_scalar`` whether eager's kernel reads the second operand as a number."""
     divides: bool = False
     """Raise an error for zero divisors among integers on a CPU."""
 
@@ -58,12 +63,16 @@ def row(
     rounds_numbers: bool = False,
     fast: Formula | None = None,
     on_gpus: Formula | None = None,
+    exact_scalars: bool = False,
     typed: bool = False,
+    by_scalar: bool = False,
     divides: bool = False,
     namespace: str = "aten",
 ) -> None:
     """Register a formula for ``overloads`` of ``namespace``, given without the namespace."""
-    entry = PointwiseRow(body, computed, rounds_numbers, fast, on_gpus, typed, divides)
+    entry = PointwiseRow(
+        body, computed, rounds_numbers, exact_scalars, fast, on_gpus, typed, by_scalar, divides
+    )
 
     def lower_row(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Tensor:
         return lower_pointwise(ctx, entry, args, kwargs)
@@ -84,8 +93,10 @@ def lower_pointwise(
     if kind is None:
         raise ctx.error("a pointwise operator has to return a tensor")
     common = _computed_dtype(entry, args, kind.dtype)
-    exact = not (entry.rounds_numbers and kind.device.kind == "cpu")
-    operands = [_operand_reader(argument, common, entry.computed, exact) for argument in args]
+    operands = [
+        _operand_reader(argument, common, entry.computed, _is_exact(entry, k, argument, kind.device))
+        for k, argument in enumerate(args)
+    ]
     if isinstance(args[0], int | float):
         operands[0] = _literal(rounded(args[0], common) if kind.device.kind == "cpu" else args[0], common)
     if entry.divides and kind.dtype.is_integer and kind.device.kind == "cpu":
@@ -98,6 +109,8 @@ def lower_pointwise(
     elif kind.device.kind != "cpu":
         chosen = entry.on_gpus or chosen
     body_of = partial(chosen, result=kind.dtype) if entry.typed else chosen
+    if entry.by_scalar:
+        body_of = partial(body_of, by_scalar=_is_scalar(args[1], kind.device))
 
     def body(axes: Axes) -> Expr:
         return body_of(*(h(axes) for h in operands), **{key: h(axes) for key, h in named.items()}).expr
@@ -110,6 +123,25 @@ def _computed_dtype(entry: PointwiseRow, args: tuple[Any, ...], result: DType) -
     if entry.computed == "result":
         return result
     return b1 if entry.computed == "bool" else promoted(args)
+
+
+def _is_exact(entry: PointwiseRow, position: int, argument: Any, device: Device) -> bool:
+    """Report whether eager reads an operand beside a 16-bit float result without rounding it to that dtype."""
+    if entry.computed == "operands":
+        return False
+    on_cpu = device.kind == "cpu"
+    if isinstance(argument, Tensor) and argument.device == device:
+        return on_cpu and entry.exact_scalars and position == 1
+    return not on_cpu or (position > 0 and not entry.rounds_numbers)
+
+
+def _is_scalar(argument: Any, device: Device) -> bool:
+    """Report whether eager's kernel reads an operand as a number: on a CPU also a tensor of one element."""
+    if not isinstance(argument, Tensor):
+        return True
+    return argument.device.kind == "cpu" and (
+        device.kind != "cpu" or all(size == 1 for size in argument.shape)
+    )
 
 
 def _operand_reader(argument: Any, common: DType, computed: Computed, exact: bool) -> Callable[[Axes], Any]:
@@ -229,9 +261,9 @@ row(nan_to_num, "nan_to_num.default", typed=True)
 # --- selection and ternary operators ----------------------------------------
 
 
-row(f.clip, "clamp.default", "clamp.Tensor")
-row(lambda x, min: f.clip(x, min), "clamp_min.default", "clamp_min.Tensor")
-row(lambda x, max: f.clip(x, None, max), "clamp_max.default", "clamp_max.Tensor")
+row(f.clip, "clamp.default", "clamp.Tensor", rounds_numbers=True)
+row(lambda x, min: f.clip(x, min), "clamp_min.default", "clamp_min.Tensor", rounds_numbers=True)
+row(lambda x, max: f.clip(x, None, max), "clamp_max.default", "clamp_max.Tensor", rounds_numbers=True)
 
 
 def _multiply_add(x: Num, y: Num | Number, z: Num) -> Num:
