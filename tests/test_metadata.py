@@ -124,3 +124,31 @@ def test_a_scatter_into_an_expanded_tensor_makes_a_tensor_of_its_own(
     for a, b in zip(expected, found, strict=True):
         assert a.stride() == b.stride()
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_shuffled_channels_have_eagers_strides(dynamic: bool) -> None:
+    def function(x: Tensor) -> list[Tensor]:
+        shuffled = [torch.channel_shuffle(x, groups) for groups in (1, 3)]
+        return [*shuffled, shuffled[1] + 1]
+
+    for x in (channels_last(2, 6, 3, 4), torch.rand(2, 6, 3, 4).mT, torch.rand(2, 6, 5)):
+        torch._dynamo.reset()
+        compiled = torch.compile(function, backend="litz", fullgraph=True, dynamic=dynamic)
+        torch.testing.assert_close(compiled(x), function(x), rtol=0, atol=0, check_stride=True)
+        leaves = [x.clone().requires_grad_() for _ in range(2)]
+        for leaf, run in zip(leaves, (compiled, function), strict=True):
+            sum(k * y.square().sum() for k, y in enumerate(run(leaf))).backward()
+        torch.testing.assert_close(leaves[0].grad, leaves[1].grad, check_stride=True)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_parts_of_complex_numbers_have_eagers_strides(dynamic: bool) -> None:
+    def function(x: Tensor) -> list[Tensor]:
+        return [x.abs(), x.angle(), x.angle() + 1, x.real.angle(), x.sgn(), x.isfinite()]
+
+    for real in (torch.rand(3, 4).t(), channels_last(2, 3, 4, 5)):
+        torch._dynamo.reset()
+        compiled = torch.compile(function, backend="litz", fullgraph=True, dynamic=dynamic)
+        x = torch.complex(real, -real)
+        torch.testing.assert_close(compiled(x), function(x), check_stride=True)

@@ -147,6 +147,19 @@ def _roll(node: Node) -> Any:
     return torch.empty_like(node.meta["val"], memory_format=layout) if moved else None
 
 
+def _channel_shuffle(node: Node) -> Any:
+    """Memory format of the input on a CPU; the meta kernel gives row-major strides, as eager's on other devices."""
+    x = _value(node.args[0])
+    layout = suggest_memory_format(x)
+    return torch.empty_like(node.meta["val"], memory_format=layout) if x.device.type == "cpu" else None
+
+
+def _angle(node: Node) -> Any:
+    """Row-major angles of complex numbers."""
+    x = _value(node.args[0])
+    return x.new_empty(x.shape, dtype=node.meta["val"].dtype) if x.is_complex() else None
+
+
 def _with_integer_positions(node: Node) -> Any:
     """Positions and counts as ``int64``, including those of a single element and those not requested."""
     values, *others = node.meta["val"]
@@ -167,6 +180,9 @@ def _bincount(node: Node) -> Any:
 
 _CORRECTIONS: Mapping[Any, _Correction] = MappingProxyType(
     {
+        torch.ops.aten.angle.default: _angle,
+        torch.ops.aten.channel_shuffle.default: _channel_shuffle,
+        torch.ops.aten.native_channel_shuffle.default: _channel_shuffle,
         torch.ops.aten._unique2.default: _with_integer_positions,
         torch.ops.aten.bincount.default: _bincount,
         torch.ops.aten.index_fill.int_Scalar: _index_fill,

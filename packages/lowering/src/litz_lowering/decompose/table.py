@@ -43,7 +43,7 @@ MATRICES = """
     addmv mv dot vdot linalg_cross _euclidean_dist dist
 """.split()
 SHAPES = """
-    channel_shuffle pixel_shuffle pixel_unshuffle rot90 split_with_sizes_copy unfold_copy
+    pixel_shuffle pixel_unshuffle rot90 split_with_sizes_copy unfold_copy
     diag_embed block_diag meshgrid expand_copy permute_copy t_copy transpose_copy unsqueeze_copy squeeze_copy
     view_copy diagonal_copy as_strided_copy unbind_copy slice_scatter select_scatter diagonal_scatter
     select_backward slice_backward diagonal_backward unfold_backward as_strided_scatter narrow_copy unbind

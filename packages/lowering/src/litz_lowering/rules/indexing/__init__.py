@@ -1,6 +1,7 @@
 """Rules of views, indexing, gathers, scatters, joins and tensor creation."""
 
 from litz_lowering.rules.indexing import (
+    channel_shuffle,
     concat,
     embedding_bag,
     factory,
@@ -16,6 +17,7 @@ from litz_lowering.rules.indexing import (
 )
 
 __all__ = [
+    "channel_shuffle",
     "concat",
     "embedding_bag",
     "factory",
