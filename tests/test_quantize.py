@@ -235,3 +235,20 @@ def test_learned_fake_quantisation_and_its_gradients() -> None:
             results.append((out.detach(), [leaf.grad for leaf in leaves]))
     torch.testing.assert_close(results[1][0], results[0][0], rtol=0, atol=0)
     torch.testing.assert_close(results[1][1], results[0][1])
+
+
+def test_tensors_of_quantised_dtypes_are_eagers() -> None:
+    programs: tuple[Callable[[Tensor], Tensor], ...] = (
+        lambda x: torch.quantize_per_tensor(x * 2, 0.1, 3, torch.quint8).dequantize() + 1,
+        lambda x: torch.relu(torch.quantize_per_tensor(x, 0.1, 3, torch.qint8)).int_repr(),
+        lambda x: (
+            torch.quantize_per_tensor(x, SCALES[0], ZEROS[0], torch.quint8).t().contiguous().dequantize()
+        ),
+        lambda x: torch.quantize_per_tensor(x, 0.1, 3, torch.quint8),
+    )
+    for program in programs:
+        torch._dynamo.reset()
+        found = torch.compile(program, backend="litz", fullgraph=True)(values()[:, :61])
+        expected = program(values()[:, :61])
+        assert found.dtype == expected.dtype and found.stride() == expected.stride()
+        assert torch.equal(found, expected)

@@ -19,6 +19,7 @@ from litz_ir.errors import (
     CompilerNotFound,
     CompileTimeout,
     LitzError,
+    NotCompiled,
     ScheduleError,
     UnblockedAttention,
 )
@@ -76,6 +77,8 @@ class Fallback:
             except LitzError as error:
                 if progress.artifact is not None:
                     stages.cache.drop(progress.artifact)  # other processes could not load it either
+                if isinstance(error, NotCompiled):
+                    raise
                 if isinstance(error, UnblockedAttention):
                     blamed = _nodes_at_fault(error, progress.lowered)
                 else:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from litz_ir.device import Device
+from litz_ir.errors import NotCompiled
 from litz_ir.loops import Extern, Keyword, LayoutRequirement, Ref, Value
 from litz_ir.origin import UNKNOWN, Origin
 from litz_lowering.contexts.context import LoweringContext
@@ -17,6 +18,9 @@ _COPY = "aten._to_copy.default"
 NOT_ATEN = "the operator is not part of ATen"
 """Reason of a call of a custom operator, for which litz has no rules."""
 
+
+_QUANTISED = ("aten.quantize_per_tensor.default", "aten.quantize_per_tensor.tensor_qparams")
+"""Operators whose result is a tensor of a quantised dtype, which their meta kernels describe as one of floats."""
 
 EFFECT = "litz_effect"
 """Key in ``meta`` of FX nodes whose operator has an effect that its schema does not declare."""
@@ -50,8 +54,11 @@ def call_aten(
     """Append an ``Extern`` call of ``overload`` and return its tensor results in ATen's order.
 
     The operation's results are those of ATen, followed by the new versions of mutated arguments. A returned
-    argument has both; later operations read the new version.
+    argument has both; later operations read the new version. Raises :class:`NotCompiled` for quantised tensors, since
+    no metadata tells which later operations read them.
     """
+    if str(overload) in _QUANTISED:
+        raise NotCompiled(f"{overload} returns a tensor of a quantised dtype")
     schema = overload._schema
     bound = _bind(schema, args, kwargs)
     old = {t.name: t for a in schema.arguments if _is_written(a) for t in _tensors(bound.get(a.name))}
