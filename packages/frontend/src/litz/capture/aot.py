@@ -23,8 +23,9 @@ from litz.capture.artifact_logs import log_artifacts
 from litz.capture.bases import bases, layouts, with_extent_guard
 from litz.capture.counters import count_graph
 from litz.capture.descriptors import make_undeclared_tokens, parameter_inputs
-from litz.capture.donated import SavedTensors, allow_retained_graphs, saved_alone
+from litz.capture.donated import SavedTensors, allow_retained_graphs, overwritten_inputs, saved_alone
 from litz.capture.fx_graph_cache import floats_are_guarded, fx_graph_key, own_views, plain_device
+from litz.capture.gradients.double_backward import connected
 from litz.capture.graph_fallback import compile_or_fall_back
 from litz.capture.layouts import (
     expect,
@@ -290,25 +291,24 @@ class CompileSession:
         """Return the call of a forward as AOTAutograd expects it."""
         allow_retained_graphs()
         if compiled.artifact is None:
-            return compiled.call
+            return connected(compiled.call, gm)
         plan = compiled.artifact.plan
         if not late:
             report_strides(gm, plan)
         # A forward that runs as ATen operations saves tensors that others may refer to.
         self.saved.names = frozenset() if self.share or late else saved_alone(gm, plan)
         call = with_own_results(compiled.call, own_views(gm, plan, settled=compiled.settled))
-        return self.saved.watched(call)
+        return self.saved.watched(connected(call, gm))
 
     def _backward(self, gm: GraphModule, compiled: Compiled, traced: Mapping[int, Strides]) -> HostFunction:
         """Return the call of a backward, valid for all arguments that AOTAutograd passes.
 
         One that runs as ATen operations needs the strides that it was ``traced`` with.
         """
-        call, artifact = compiled.call, compiled.artifact
-        guarded = (
-            given_as_traced(call, traced) if artifact is None else self.saved.guarded(call, artifact.plan)
-        )
-        return with_resolved_tangents(gm, guarded)
+        if compiled.artifact is None:
+            return with_resolved_tangents(gm, given_as_traced(compiled.call, traced))
+        plan = compiled.artifact.plan
+        return with_resolved_tangents(gm, self.saved.guarded(compiled.call, plan), overwritten_inputs(plan))
 
     def _of_bases(
         self, gm: GraphModule, kind: str, call: HostFunction, traced: Mapping[int, Strides]

@@ -48,7 +48,7 @@ class SavedTensors:
 
         After hooks it also restores the strides that ``plan`` was compiled for.
         """
-        overwritten = [k for k, each in enumerate(plan.inputs) if each.name in plan.donated]
+        overwritten = overwritten_inputs(plan)
         layouts = _known_strides(plan)
 
         def run(args: list[Any]) -> Sequence[Any]:
@@ -61,6 +61,11 @@ class SavedTensors:
             return backward(args)
 
         return run
+
+
+def overwritten_inputs(plan: Plan) -> list[int]:
+    """Return the positions of a backward's inputs that it may overwrite."""
+    return [k for k, each in enumerate(plan.inputs) if each.name in plan.donated]
 
 
 def _known_strides(plan: Plan) -> dict[int, Strides]:

@@ -11,6 +11,7 @@ from torch._guards import TracingContext
 from torch.fx import GraphModule, Node
 
 from litz.capture.descriptors import leading_tokens
+from litz.capture.gradients.batched import in_batches
 from litz.capture.runtime_wrappers import Strides, as_traced
 from litz.host.runtime.load import HostFunction
 from litz.host.runtime.torch_memory import materialised
@@ -161,11 +162,16 @@ def _result_strides(gm: GraphModule, plan: Plan) -> list[tuple[Any, ...] | None]
     return found
 
 
-def with_resolved_tangents(gm: GraphModule, call: HostFunction) -> HostFunction:
-    """Return the call of a backward graph that resolves the negative bit of incoming gradients and gives memory to
-    zero tensors among them, which no guard checks."""
-    inputs = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
-    tangents = [position for position, name in enumerate(inputs) if name.startswith("tangents")]
+def with_resolved_tangents(
+    gm: GraphModule, call: HostFunction, overwritten: Sequence[int] = ()
+) -> HostFunction:
+    """Return the call of a backward graph for any incoming gradients.
+
+    It resolves their negative bit and gives memory to zero tensors among them, which no guard checks, and runs for
+    one after another of a batch. The call may write its arguments at the positions ``overwritten``.
+    """
+    inputs = gm.graph.find_nodes(op="placeholder")
+    tangents = [position for position, node in enumerate(inputs) if node.name.startswith("tangents")]
 
     def run(args: list[Any]) -> Sequence[Any]:
         for position in tangents:
@@ -174,4 +180,4 @@ def with_resolved_tangents(gm: GraphModule, call: HostFunction) -> HostFunction:
                 args[position] = materialised(given).resolve_neg()
         return call(args)
 
-    return run
+    return in_batches(run, tangents, overwritten)

@@ -14,9 +14,15 @@ import torch
 from torch.fx import GraphModule
 
 from litz.artifact import CompiledCapture
-from litz.capture.donated import SavedTensors
+from litz.capture.donated import SavedTensors, overwritten_inputs
 from litz.capture.fx_graph_cache import is_static, saved_names, takes_what_is_saved, wrapping_of
-from litz.capture.runtime_wrappers import gradient_strides, inference_call, training_call, without_autograd
+from litz.capture.runtime_wrappers import (
+    gradient_strides,
+    inference_call,
+    inputs_among_saved,
+    training_call,
+    without_autograd,
+)
 from litz.host.runtime.load import HostFunction
 from litz.loading import Compiled
 
@@ -149,4 +155,11 @@ def with_gradients(
     assert compiled.backward is not None
     plan = compiled.backward.plan
     forward, backward = saved.watched(forward), saved.guarded(backward, plan)
-    return training_call(compiled.wrapping, forward, backward, gradient_strides(compiled, plan))
+    return training_call(
+        compiled.wrapping,
+        forward,
+        backward,
+        gradient_strides(compiled, plan),
+        inputs_among_saved(compiled),
+        overwritten_inputs(plan),
+    )

@@ -13,10 +13,12 @@ from torch.autograd import Function
 from torch.autograd.graph import increment_version
 
 from litz.artifact import AotWrapping, CompiledCapture
+from litz.capture.gradients.batched import in_batches
+from litz.capture.gradients.double_backward import has_derivatives, refused_if_differentiated
 from litz.host.runtime.load import HostFunction
 from litz.host.runtime.torch_memory import materialised, strided_copy
-from litz_ir.loops import Value
-from litz_ir.plan import Plan
+from litz_ir.loops import Ref, Value
+from litz_ir.plan import Plan, memory_root
 
 Strides = tuple[int, ...]
 """Strides of a tensor, in elements."""
@@ -103,11 +105,17 @@ def without_autograd(call: HostFunction) -> HostFunction:
 
 
 def training_call(
-    wrapping: AotWrapping, forward: HostFunction, backward: HostFunction, gradients: Sequence[Strides]
+    wrapping: AotWrapping,
+    forward: HostFunction,
+    backward: HostFunction,
+    gradients: Sequence[Strides],
+    saved_inputs: Sequence[int | None],
+    overwritten: Sequence[int],
 ) -> Callable[..., Any]:
     """Return the forward as a function of tensors whose results have the backward as gradient.
 
-    ``gradients`` are the strides of incoming gradients for which the backward was compiled.
+    ``gradients`` are the strides of incoming gradients for which the backward was compiled, ``saved_inputs`` those of
+    :func:`inputs_among_saved`, ``overwritten`` the positions of the saved tensors that the backward may write.
     """
     outputs, differentiable = wrapping.outputs, wrapping.differentiable
     constants = [k for k in range(outputs) if k not in differentiable]
@@ -118,37 +126,42 @@ def training_call(
         def forward(ctx: Any, *inputs: torch.Tensor) -> Any:
             results = run_forward(*inputs)
             returned = tuple(map(_as_own, results[:outputs]))
-            ctx.save_for_backward(*(x.detach() if x._is_view() else x for x in results[outputs:]))
+            anchor = torch.empty(0)
+            ctx.save_for_backward(*(x.detach() if x._is_view() else x for x in results[outputs:]), anchor)
             ctx.mark_non_differentiable(*(returned[k] for k in constants))
             ctx._materialize_non_diff_grads = False
-            return returned
+            return *returned, anchor
 
         @staticmethod
         def backward(ctx: Any, *incoming: torch.Tensor) -> Any:
-            given = [as_traced(incoming[k], s) for k, s in zip(differentiable, gradients, strict=True)]
-            args = [*ctx.saved_tensors, *given]
+            given = [incoming[k] for k in differentiable]
+            *args, anchor = ctx.saved_tensors
+            # The anchor is a result of this node, whose gradient is that of all inputs.
+            reached = [anchor, *given] if torch.is_grad_enabled() and depends_on_inputs(ctx, args) else given
+            args += given
 
             def run() -> Any:
                 ctx.maybe_clear_saved_tensors()
-                return tuple(backward(args))
+                return tuple(run_backward(args))
 
-            return once(run, torch.empty(0, requires_grad=True)) if torch.is_grad_enabled() else run()
+            return refused_if_differentiated(run, *reached) if torch.is_grad_enabled() else run()
 
-    once: Callable[..., Any] = _Once.apply
+    def traced_backward(args: list[Any]) -> Sequence[Any]:
+        for k, strides in enumerate(gradients, len(saved_inputs)):
+            args[k] = as_traced(args[k], strides)
+        return backward(args)
+
+    incoming_positions = range(len(saved_inputs), len(saved_inputs) + len(gradients))
+    run_backward = in_batches(traced_backward, incoming_positions, overwritten)
+
+    def depends_on_inputs(ctx: Any, saved: Sequence[torch.Tensor]) -> bool:
+        return any(
+            has_derivatives(each) and (source is None or ctx.needs_input_grad[source])
+            for each, source in zip(saved, saved_inputs, strict=True)
+        )
+
     call: Callable[..., Any] = Compiled.apply
-    return call
-
-
-class _Once(Function):
-    """Autograd function that refuses gradients of gradients, as every graph that AOTAutograd divided does."""
-
-    @staticmethod
-    def forward(ctx: Any, run: Callable[[], Any], anchor: torch.Tensor) -> Any:
-        return run()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        raise RuntimeError("torch.compile with aot_autograd does not currently support double backward")
+    return lambda *inputs: call(*inputs)[:-1]
 
 
 def with_own_results(call: HostFunction, positions: Sequence[int]) -> HostFunction:
@@ -169,6 +182,16 @@ def _as_own(result: torch.Tensor) -> torch.Tensor:
     """Return a result that autograd does not treat as a view, so that the caller may overwrite it."""
     own: torch.Tensor = torch.ops.aten._unsafe_view(result, result.shape) if result._is_view() else result
     return own
+
+
+def inputs_among_saved(captured: CompiledCapture) -> list[int | None]:
+    """Return for each tensor that a forward saves the position of the input of whose memory it is, or ``None``."""
+    plan = captured.forward.plan
+    positions, placements = {each.name: k for k, each in enumerate(plan.inputs)}, dict(plan.buffers)
+    saved = plan.outputs[captured.wrapping.outputs :]
+    return [
+        positions.get(memory_root(each.name, placements)) if isinstance(each, Ref) else None for each in saved
+    ]
 
 
 def gradient_strides(captured: CompiledCapture, backward: Plan) -> list[Strides]:

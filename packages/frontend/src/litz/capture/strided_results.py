@@ -24,15 +24,15 @@ def strides_a_view(gm: GraphModule) -> bool:
 
 def _is_strided_view(node: Node) -> bool:
     """Report whether ``as_strided`` of a view is among the views that made a node."""
-    base = _base_of(node)
+    base = base_of(node)
     while base is not None:
-        if node.target is torch.ops.aten.as_strided.default and _base_of(base) is not None:
+        if node.target is torch.ops.aten.as_strided.default and base_of(base) is not None:
             return True
-        node, base = base, _base_of(base)
+        node, base = base, base_of(base)
     return False
 
 
-def _base_of(node: Node) -> Node | None:
+def base_of(node: Node) -> Node | None:
     """Return the tensor that a view is a view of; ``None`` for other nodes."""
     if not isinstance(node.target, torch._ops.OpOverload) or not node.target.is_view:
         return None
