@@ -1,6 +1,6 @@
 """Binary operators, dtypes and kinds of second operand, compiled together and compared with eager.
 
-``python tests/binary_operands.py [operator ...] [--dtypes f16,bf16] [--shapes n,1,0-d]`` compares the whole product and
+``python tests/binary_operands.py [operator ...] [--dtypes f16,bf16] [--shapes n,1,0-d]`` compares all combinations and
 prints a line for each difference; all of one dtype and shape take some minutes.
 """
 
@@ -172,7 +172,7 @@ def operands() -> Iterator[tuple[str, Operand]]:
 def cases(
     names: Iterable[str], dtypes: Iterable[str], shapes: Sequence[str] = ("n", "1", "0-d")
 ) -> Iterator[Case]:
-    """Yield the product of operators, dtypes, forms and second operands."""
+    """Yield all combinations of operators, dtypes, shapes and other operands."""
     for name, dtype, shape in product(names, dtypes, shapes):
         for (kind, operand), swapped in product(operands(), (False, True)):
             yield Case(name, dtype, kind, operand, swapped, shape)

@@ -10,7 +10,7 @@ from litz_lowering.contexts.registry import rule
 
 @rule("aten.channel_shuffle.default", "aten.native_channel_shuffle.default", moves=True)
 def channel_shuffle(ctx: LoweringContext, x: Tensor, groups: Size) -> Tensor:
-    """Channels of ``groups`` groups in turn: result channel ``k`` is channel ``k // groups`` of its group."""
+    """Channels interleaved from ``groups`` groups: result channel ``k`` is channel ``k // groups`` of its group."""
     length = floordiv(x.shape[1], groups)
 
     def body(axes: Axes) -> Expr:
