@@ -240,7 +240,7 @@ def test_learned_fake_quantisation_and_its_gradients() -> None:
 def test_tensors_of_quantised_dtypes_are_eagers() -> None:
     programs: tuple[Callable[[Tensor], Tensor], ...] = (
         lambda x: torch.quantize_per_tensor(x * 2, 0.1, 3, torch.quint8).dequantize() + 1,
-        lambda x: torch.relu(torch.quantize_per_tensor(x, 0.1, 3, torch.qint8)).int_repr(),
+        lambda x: torch.relu(torch.quantize_per_tensor(x, 0.1, 3, torch.qint8)).dequantize(),
         lambda x: (
             torch.quantize_per_tensor(x, SCALES[0], ZEROS[0], torch.quint8).t().contiguous().dequantize()
         ),
