@@ -33,6 +33,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from differential.captured.draw import captured_of
+from differential.captured.judge import judge_captured, shrunk_captured
 from differential.generator import COMPLEX, DTYPES, program_of
 from differential.judge import Verdict, judge
 from differential.judge_modules import judge_module, shrunk_module
@@ -99,6 +101,7 @@ _WHOLE: Mapping[str, tuple[Callable[[int], Any], Callable[[Any], Verdict], Calla
         {
             "module": (module_of, judge_module, shrunk_module),
             "regions": (regions_of, judge_regions, shrunk_regions),
+            "captured": (captured_of, judge_captured, shrunk_captured),
         }
     )
 )
@@ -170,7 +173,7 @@ def options() -> argparse.Namespace:
         default="real",
         choices=("real", "complex", *_WHOLE),
         help="the tensors that programs are over, modules that are called several times and written in between, or "
-        "regions inside regions",
+        "regions inside regions, or modules with the Python that programs write around tensors",
     )
     parser.add_argument(
         "--out",
