@@ -127,6 +127,14 @@ def test_adaptive_pools_and_their_gradients(size: tuple[int, int]) -> None:
     assert "Scatter" in operations(check(backward, grad, X, indices))
 
 
+def test_adaptive_pools_to_no_windows() -> None:
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        averages = [aten._adaptive_avg_pool2d(x, size) for size in ((0, 0), (0, 2))]
+        return [*averages, *aten.adaptive_max_pool2d(x, (3, 0))]
+
+    assert not reasons(check(function, X))
+
+
 @pytest.mark.parametrize(("size", "step"), [(3, 1), (3, 2), (2, 3), (4, 4)])
 def test_gradient_of_unfold(size: int, step: int) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:

@@ -59,8 +59,10 @@ def _strided(
 
 
 def _adaptive(x: Sequence[Size], out: Sequence[Size]) -> list[Adaptive] | None:
-    """Windows over the last dimensions of ``x``; None when their lengths are not static."""
-    windows = [Adaptive(size, count) for size, count in zip(x[len(x) - len(out) :], out, strict=True)]
+    """Windows over the last dimensions of ``x``; None when their lengths are not static. Where there is none, one
+    stands for them, which no loop reads."""
+    counts = [1 if count == 0 else count for count in out]
+    windows = [Adaptive(size, count) for size, count in zip(x[len(x) - len(out) :], counts, strict=True)]
     return windows if all(w.known for w in windows) else None
 
 
