@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -112,5 +113,9 @@ def test_tests_that_only_configure_inductor_are_not_set_aside() -> None:
     def counted() -> None:
         torch._dynamo.utils.counters["inductor"].clear()  # type: ignore[name-defined]  # noqa: F821
 
+    def copied(self: object, value: Callable[[], None] = counted) -> None:
+        value()
+
     assert reason_to_set_aside(configured) == ""
+    assert reason_to_set_aside(copied) == "Inductor's counters"
     assert reason_to_set_aside(counted) == "Inductor's counters"

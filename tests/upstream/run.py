@@ -67,7 +67,9 @@ class Run:
                 if not matching(name, self.options.only):
                     continue
                 if reason:
-                    self.add(Outcome(suite.name, name, LITZ, SET_ASIDE, reason))
+                    outcome = Outcome(suite.name, name, LITZ, SET_ASIDE, reason)
+                    if self.outcomes.get(outcome.key) != outcome:
+                        self.add(outcome)
                 elif backends := self._due(suite, name):
                     work.append((name, backends))
             return work

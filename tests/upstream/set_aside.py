@@ -55,9 +55,21 @@ RULES = (
 
 
 def reason_to_set_aside(test: Callable[..., Any]) -> str:
-    """Return what of Inductor a test examines; empty if it examines values alone, or its source is not available."""
+    """Return the part of Inductor that a test examines; empty if it examines values alone, or if its source is not
+    available."""
     try:
-        source = textwrap.dedent(inspect.getsource(inspect.unwrap(test)))
+        source = textwrap.dedent(inspect.getsource(_as_written(test)))
     except (OSError, TypeError):
         return ""
     return next((rule.examined for rule in RULES if rule.pattern.search(source)), "")
+
+
+def _as_written(test: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that decorators wrapped, or that `copy_tests` of PyTorch's tests calls by the default of a
+    parameter `value`."""
+    while True:
+        test = inspect.unwrap(test)
+        value = inspect.signature(test).parameters.get("value")
+        if value is None or not inspect.isfunction(value.default):
+            return test
+        test = value.default
