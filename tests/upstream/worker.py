@@ -57,6 +57,7 @@ def main(connection: Connection, task: Task) -> None:
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "PYTORCH_TEST_WITH_INDUCTOR": str(int(task.suite.wrapped)),
         "STRICT_DEFAULT": "1",
+        "PYTORCH_PRINT_REPRO_ON_FAILURE": "0",
     }
     sys.path.insert(0, str(task.tests))
     path = task.tests / task.suite.path
@@ -86,6 +87,7 @@ def prepared(task: Task) -> Iterator[Any]:
     if suite.claims_gpu:
         substitution.claim_gpu()
     substitution.add_dropped_names(lambda: importlib.import_module(name))
+    substitution.leave_out_checks()
     with litz.config.patch(cache_dir=str(task.results / "cache"), fallback="warn"):
         yield compilers
 
@@ -106,7 +108,10 @@ class Listener:
         """Offer the tests to the parent and keep those that it selects."""
         set_aside = importlib.import_module("upstream.set_aside").reason_to_set_aside
         tests = {name_of(item): item for item in items if self._selects(item)}
-        offered = [(name, set_aside(getattr(item, "obj", None))) for name, item in tests.items()]
+        offered = [
+            (name, set_aside(getattr(item, "obj", None), getattr(item, "cls", None)))
+            for name, item in tests.items()
+        ]
         self.connection.send((COLLECTED, offered))
         self.backends = dict(self.connection.recv())
         items[:] = [tests[name] for name in self.backends]
