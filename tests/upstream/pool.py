@@ -108,6 +108,8 @@ class Pool:
             return self._ended(lane, *values)
         elif kind == "refused":
             raise SuiteRefused(values[0])
+        elif self.pending is None:
+            raise SuiteRefused(f"pytest collects none of its tests (exit code {values[0]})")
         else:
             self._retire(lane)
         return None

@@ -85,6 +85,8 @@ def _as_written(test: Callable[..., Any]) -> Callable[..., Any]:
     parameter `value`."""
     while True:
         test = inspect.unwrap(getattr(test, "__func__", test))
+        if not inspect.isfunction(test):
+            return test
         value = inspect.signature(test).parameters.get("value")
         if value is None or not inspect.isfunction(value.default):
             return test

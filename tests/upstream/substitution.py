@@ -65,7 +65,7 @@ def claim_gpu() -> None:
 class DroppedName:
     """Stand-in for a name that the tests import and this version of torch no longer has.
 
-    As a flag it is false; a test that it decorates is skipped.
+    As a flag it is false, as a list it is empty; a test that it decorates is skipped.
     """
 
     def __init__(self, name: str) -> None:
@@ -76,6 +76,9 @@ class DroppedName:
 
     def __iter__(self) -> Iterator[Any]:
         return iter(())
+
+    def __radd__(self, other: list[Any]) -> list[Any]:
+        return other
 
     def __call__(self, *args: Any, **_: Any) -> Any:
         if len(args) == 1 and (isinstance(args[0], type) or hasattr(args[0], "__code__")):
