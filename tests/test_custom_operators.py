@@ -542,6 +542,22 @@ def first_wrapper(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
     return result + new, first, second, a, doubled
 
 
+def test_a_result_that_an_operator_leaves_undefined_is_none() -> None:
+    def attention(q: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor | None]:
+        attended, weights = torch._native_multi_head_attention(
+            q, q, q, 6, 2, weight, bias, weight[:6], bias[:6], None, False
+        )
+        return attended + 1, weights
+
+    torch.manual_seed(0)
+    inputs = (torch.randn(1, 3, 6), torch.randn(18, 6), torch.randn(18))
+    with torch.no_grad(), litz.config.patch(fallback="error"):
+        expected = attention(*inputs)
+        attended, weights = torch.compile(attention, backend="litz", fullgraph=True)(*inputs)
+    torch.testing.assert_close(attended, expected[0])
+    assert weights is expected[1] is None
+
+
 def test_the_first_wrapper_gives_new_versions_and_leaves_the_old_ones() -> None:
     x, y = numbers(3, 4), numbers(3, 4) + 1
     with FakeTensorMode():

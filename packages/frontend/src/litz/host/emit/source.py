@@ -309,8 +309,9 @@ class _Writer:
             dtype = COMPLEX_DTYPES[type_.dtype]
         sizes, steps = self.names.terms(shape), self.names.terms(strides)
         check = code("{} = promised({}, {}, {}, {}, {!r})", value, value, sizes, steps, dtype, step.target)
-        if step.target.startswith("aten.") and name not in step.pairs:
-            # ATen operators return tensors, nearly always as their meta kernels say: an inline test is faster.
+        if step.target.startswith("aten.") and name not in step.pairs and 0 not in shape:
+            # ATen operators return tensors, nearly always as their meta kernels say: an inline test is faster. Where
+            # one has no elements, some return None.
             asked = code("{}.stride() != {} or {}.shape != {}", value, steps, value, sizes)
             check = code("if {} or {}.dtype is not {}:\n        {}", asked, value, dtype, check)
         self.lines.append(check)
