@@ -174,6 +174,44 @@ def test_results_of_frozen_regions_are_outputs_too(runtime: Runtime, tmp_path: P
     model.close()
 
 
+INSIDE = """
+plan outer on cpu "any" (%x: f32[4] fixed) -> (%y) {
+  buffer %x: f32[4] fixed
+  buffer %v: f32[4]
+  buffer %y: f32[4] fixed
+  plan middle on cpu "any" (%x: f32[4] fixed) -> (%v) {
+    buffer %x: f32[4] fixed
+    buffer %u: f32[4]
+    buffer %v: f32[4]
+    plan inner on cpu "any" (%x: f32[4] fixed) -> (%v) {
+      storage s0: 16
+      buffer %x: f32[4] fixed
+      buffer %v: f32[4] in s0
+      kernel twice(in %p0: f32, out %p1: f32) {
+        schedule cpu_loops parallel(i0) vector i0
+        outer [i0: 4]
+        phase [] { %p1[i0] = %p0[i0] + %p0[i0]; }
+      }
+      allocate s0
+      launch twice(%x, %v)
+    }
+    %u = region.invoke(%x) { inner }
+    %v = region.invoke(%u) { inner }
+  }
+  %v = region.invoke(%x) { middle }
+  %y = region.invoke(%v) { middle }
+}
+"""
+
+
+def test_subplans_run_subplans(runtime: Runtime, tmp_path: Path) -> None:
+    model = opened(runtime, INSIDE, tmp_path, detect().name, {})
+    x = random(4)
+    (y,) = model(x)
+    np.testing.assert_array_equal(y, 16 * x)
+    model.close()
+
+
 STORAGE_TWICE = """
 plan twice on cpu "any" (%x: f32[4] fixed) -> (%o) {
   storage s0: 16

@@ -278,3 +278,16 @@ def test_regions() -> None:
     along = Region(results=results, kind="scan", subgraphs=(step,), arguments=((Ref("y"),), (Ref("x"),)))
     last, every = run(along, with_=(x, np.array(0.0, np.float32)), inputs=(X, y))
     assert every.tolist() == np.cumsum(x[:, 0]).tolist() and last == every[-1]
+
+
+def test_regions_inside_regions_read_constants_of_their_own() -> None:
+    y, k = Value("y", tensor_type(f32)), Value("k", tensor_type(f32))
+    both = Pointwise(
+        results=(value("o"),), axes=(), bodies=(op("add", load("y", (), f32), load("k", (), f32)),)
+    )
+    invoked = replace(graph(both, inputs=(y,)), constants=(k,))
+    for _ in range(2):
+        region = Region(results=(value("o"),), kind="invoke", subgraphs=(invoked,), arguments=(Ref("y"),))
+        invoked = graph(region, inputs=(y,))
+    one, two = np.array(1.0, np.float32), np.array(2.0, np.float32)
+    assert run_graph(invoked, [one], {"k": two}) == [3]

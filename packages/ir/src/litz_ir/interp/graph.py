@@ -92,9 +92,11 @@ class _Run:
         self.externs = externs
         self.symbols = symbols
         self.values: dict[str, Any] = {}
+        self.constants: dict[str, Any] = {}
 
     def start(self, graph: LoopGraph, inputs: Sequence[Any], constants: Mapping[str, Array]) -> None:
         self.symbols.update(bind_inputs(graph.inputs, inputs, numpy_geometry))
+        self.constants.update(constants)
         for each, argument in zip(graph.inputs, inputs):
             if isinstance(each, Value):
                 check_array(argument, each.type.dtype, f"input {each.name}")
@@ -284,7 +286,8 @@ class _Run:
 
     def region(self, operation: Region) -> None:
         def runner(graph: LoopGraph) -> Any:
-            return lambda inputs: run_graph(graph, inputs, self.values, self.externs, symbols=self.symbols)
+            constants = {**self.constants, **self.values}
+            return lambda inputs: run_graph(graph, inputs, constants, self.externs, symbols=self.symbols)
 
         lookup = self.values.__getitem__
         arguments = [resolve(each, lookup, self.strided_view, self.symbols) for each in operation.arguments]
