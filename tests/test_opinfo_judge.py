@@ -11,7 +11,8 @@ from opinfo.entries import Tolerance, Unit
 from opinfo.execution import Seen, run
 from opinfo.judge import mismatch
 from opinfo.outcome import Outcome, UnitResult
-from opinfo.samples import Sample, widened
+from opinfo.sample import Sample
+from opinfo.samples import widened
 
 
 def fault(compiled: Callable[..., Any], eager: Callable[..., Any], *args: Any) -> str | None:

@@ -11,6 +11,9 @@ from opinfo.worker import Task, judgements, prepared
 
 SAMPLE = [unit.entry for unit in units(["*"], ["f32"])][4::9]
 
+INVALID = SAMPLE[3::12]
+"""Entries of which invalid inputs, and inputs without elements, are run too."""
+
 ONCE_WRONG: dict[str, tuple[Unit, Place]] = {
     "the copy of a scalar's window was a view": (Unit("unfold_copy", "f32"), ("forward", 0)),
     "an index from an earlier phase was taken for one per vector": (
@@ -45,3 +48,8 @@ def test_as_eager(entry: str) -> None:
 def test_what_was_wrong_is_right(fault: str) -> None:
     unit, (mode, index) = ONCE_WRONG[fault]
     assert failures(Task(unit, {mode: index + 1}, only=frozenset({(mode, index)}))) == []
+
+
+@pytest.mark.parametrize("entry", INVALID)
+def test_invalid_inputs_and_those_without_elements(entry: str) -> None:
+    assert failures(Task(Unit(entry, "f32"), {"errors": 3, "empty": 2})) == []

@@ -10,7 +10,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from opinfo.entries import ENTRIES, Unit
-from opinfo.samples import Mode, Sample, seed
+from opinfo.sample import Sample
+from opinfo.samples import DIFFERENTIABLE, Mode, seed
 
 Program = Callable[..., Any]
 
@@ -45,7 +46,7 @@ def run(program: Program, sample: Sample, mode: Mode) -> Seen:
         leaves, spec = pytree.tree_flatten(result)
         found = {f"result {number}": leaf for number, leaf in enumerate(leaves)}
         shared = _shared(found, before)
-        if mode == "gradient":
+        if mode in DIFFERENTIABLE:
             found |= _gradients(sample, result)
     except Exception as error:
         return Seen(error=error)

@@ -54,7 +54,7 @@ def mismatch(
 
 
 def _errors(actual: Exception | None, expected: Exception | None) -> Mismatch | None:
-    if type(actual) is type(expected):
+    if expected is not None and isinstance(actual, type(expected)):
         return None
     return Mismatch(
         "error",

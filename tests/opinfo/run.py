@@ -27,7 +27,15 @@ from opinfo.pool import Pool
 from opinfo.samples import MODES
 from opinfo.worker import Task
 
-FULL: dict[str, int | None] = {"forward": 8, "inplace": 2, "gradient": 4, "dynamic": 4}
+FULL: dict[str, int | None] = {
+    "forward": 8,
+    "inplace": 2,
+    "gradient": 4,
+    "dynamic": 4,
+    "errors": None,
+    "empty": 12,
+    "empty_dynamic": 4,
+}
 """Largest number of samples of each mode; the plain mode takes all there are in f32."""
 
 

@@ -23,7 +23,8 @@ from opinfo.exceptions import UNDEFINED_VALUES
 from opinfo.execution import Program, Seen, program_of, run
 from opinfo.judge import Mismatch, Reference, mismatch
 from opinfo.outcome import EXCEPTED, IN_PARTS, PASSED, Outcome, Place
-from opinfo.samples import Mode, Sample, modes_of, samples_of, widened
+from opinfo.sample import Sample
+from opinfo.samples import DYNAMIC, Mode, modes_of, samples_of, widened
 from opinfo.watching import Made, Watcher
 
 PEERS = ("aot_eager", "eager")
@@ -169,7 +170,7 @@ class Judge:
         key = backend, fullgraph
         if key not in self.compiled:
             self.compiled[key] = torch.compile(
-                self.program, backend=backend, fullgraph=fullgraph, dynamic=self.mode == "dynamic"
+                self.program, backend=backend, fullgraph=fullgraph, dynamic=self.mode in DYNAMIC
             )
         return self.compiled[key]
 
