@@ -249,11 +249,7 @@ def dtypes_under_autocast(compiled: Compile) -> object:
     return [[each.dtype for each in row] for row in results], [row[0] for row in results]
 
 
-@report(
-    "pytorch#190758",
-    "dropout that is recomputed under a memory budget is drawn again for the gradient",
-    differs="torch's partitioner draws random numbers again in the backward (under `aot_eager` too)",
-)
+@report("pytorch#190758", "dropout that is recomputed under a memory budget is drawn again for the gradient")
 def dropout_under_a_memory_budget(compiled: Compile) -> object:
     def program(x: torch.Tensor) -> torch.Tensor:
         return F.dropout(x.sin(), 0.5).exp() * x
