@@ -105,22 +105,18 @@ def run(program: CapturedProgram, compile_: Compile) -> list[Seen]:
         with surroundings(each.mode):
             arguments = [eval(argument, scope) for argument in each.arguments]
             if call is None:
-                call = loaded(module, arguments, compile_)
+                call = loaded(module, [eval(text, scope) for text in each.arguments], compile_)
             results = call(*arguments)
         seen.append(observed(module, arguments, results, each.mode, log))
     return seen
 
 
-def loaded(module: nn.Module, arguments: list[Any], compile_: Compile) -> Callable[..., Any]:
+def loaded(module: nn.Module, example: list[Any], compile_: Compile) -> Callable[..., Any]:
     """Compile the module for these arguments ahead of time, write it to a file, and load that."""
     compiled: Any = compile_(module)
     eager: Callable[..., Any] = module
     if compiled is module:
         return eager
-    example = pytree.tree_map(
-        lambda x: x.detach().clone().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x,
-        arguments,
-    )
     ahead = compiled.forward.aot_compile((tuple(example), {}))
     again: Callable[..., Any]
     with tempfile.TemporaryDirectory() as folder:
