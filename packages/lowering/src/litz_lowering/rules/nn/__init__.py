@@ -12,6 +12,7 @@ from litz_lowering.rules.nn import (
     norm,
     pool,
     quantize,
+    resampling_gradients,
     unpool,
     upsample,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "norm",
     "pool",
     "quantize",
+    "resampling_gradients",
     "unpool",
     "upsample",
 ]

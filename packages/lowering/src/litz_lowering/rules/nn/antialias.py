@@ -16,6 +16,7 @@ from litz_lowering.contexts.context import Axes, Declined, LoweringContext, Tens
 from litz_lowering.contexts.registry import rule
 from litz_lowering.expressions import formula as f
 from litz_lowering.expressions.formula import Num
+from litz_lowering.rules.indexing.known_index import Integers
 from litz_lowering.rules.indexing.scatter import zeros
 from litz_lowering.rules.nn.resampling_kernels import keys, lanczos, triangle
 
@@ -50,7 +51,7 @@ _Taps = Callable[[Size, Size], _Tap]
 
 
 @dataclass(frozen=True, slots=True)
-class _ResamplingWindow:
+class ResamplingWindow:
     """Window of elements along dimension ``d`` over which each result is a weighted mean."""
 
     ctx: LoweringContext
@@ -115,6 +116,11 @@ class _ResamplingWindow:
 
         return self.ctx.reduction("sum", weight, (self.reach,), (kind,), (f"norm{self.d}",))[0]
 
+    def shares(self) -> Callable[[Size, Num], Num]:
+        """Function of a result and an element in its window to the element's share of the mean."""
+        norms = self.norms()
+        return lambda i, here: self.weight(i, here) / Num(norms.load((i,)))
+
     def resized(self, x: Tensor) -> Tensor:
         """Resize this dimension of ``x``."""
         norms = self.norms()
@@ -161,7 +167,7 @@ class _ResamplingWindow:
 
     def gathered(self, grad: Tensor) -> Tensor:
         """Sum, at each element, the shares of the results whose windows have it, which are adjacent."""
-        norms, ctx = self.norms(), self.ctx
+        ctx, share = self.ctx, self.shares()
         bounds = ctx.temporary(i32, (self.size,))
 
         def below(bound: Callable[[Size], Num], reached: int, name: str) -> Tensor:
@@ -183,8 +189,9 @@ class _ResamplingWindow:
 
         def tap(element: Size, step: Size) -> _Tap:
             result = ctx.indirect(position((step, element)), self.count, check="assumed")
-            share = self.weight(result, f.index(element)) / Num(norms.load((result,)))
-            return _Tap(result, share, f.index(step) < Num(numbers.load((element,))).to(i64))
+            return _Tap(
+                result, share(result, f.index(element)), f.index(step) < Num(numbers.load((element,))).to(i64)
+            )
 
         longest = self.longest()
         return self.summed(
@@ -195,12 +202,16 @@ class _ResamplingWindow:
             f"from{self.d}",
         )
 
-    def longest(self) -> int:
-        """Largest number of results whose windows have one element."""
+    def bounds(self) -> tuple[Integers, Integers]:
+        """Values of :meth:`first` and :meth:`end` for every result, as the gradient rounds them."""
         wide = np.dtype(np.float64 if self.dtype == f64 else np.float32)
         centre = ((np.arange(self.count) + 0.5) * self.scale).astype(wide).astype(np.float64)
         low, high = ((centre + way * self.support).astype(wide).astype(np.float64) + 0.5 for way in (-1, 1))
-        first, end = np.maximum(low.astype(np.int64), 0), np.minimum(high.astype(np.int64), self.size)
+        return np.maximum(low.astype(np.int64), 0), np.minimum(high.astype(np.int64), self.size)
+
+    def longest(self) -> int:
+        """Largest number of results whose windows have one element."""
+        first, end = self.bounds()
         elements = np.arange(self.size)
         begun = np.searchsorted(first, elements, side="right")
         return max(int((begun - np.searchsorted(end, elements, side="right")).max()), 1)
@@ -243,11 +254,11 @@ class _ResamplingWindow:
 def _windows(
     ctx: LoweringContext, sizes: Sequence[Size], counts: Sequence[Size], corners: bool,
     scales: Sequence[float | None], dtype: DType, *, backward: bool = False,
-) -> list[_ResamplingWindow] | None:  # fmt: skip
+) -> list[ResamplingWindow] | None:  # fmt: skip
     """Windows over both spatial dimensions; None where a size is symbolic."""
     mode = ctx.origin.operation.partition("_upsample_")[2].partition("2d")[0]
     wide = np.dtype(np.float64 if dtype == f64 else np.float32)
-    found: list[_ResamplingWindow] = []
+    found: list[ResamplingWindow] = []
     for d, size, count, factor in zip((2, 3), sizes, counts, scales, strict=True):
         if not isinstance(size, int) or not isinstance(count, int):
             return None
@@ -255,7 +266,7 @@ def _windows(
             scale = (size - 1) / (count - 1) if count > 1 else 0.0
         else:
             scale = 1 / factor if factor is not None and factor > 0 else size / count
-        found.append(_ResamplingWindow(ctx, d, size, count, float(wide.type(scale)), mode, dtype, backward))
+        found.append(ResamplingWindow(ctx, d, size, count, float(wide.type(scale)), mode, dtype, backward))
     return found
 
 

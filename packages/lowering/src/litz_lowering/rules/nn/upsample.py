@@ -27,12 +27,12 @@ from litz_lowering.rules.indexing.known_index import Stair, fit
 Floats = npt.NDArray[np.floating[Any]]
 
 _RANKS = ("1d", "2d", "3d")
-_SYMBOLIC = Declined("resampling needs static sizes")
-_IRREGULAR = Declined("source positions have no short period")
+SYMBOLIC = Declined("resampling needs static sizes")
+IRREGULAR = Declined("source positions have no short period")
 
 
 @dataclass(frozen=True, slots=True)
-class _Resampled:
+class Resampled:
     """A dimension of ``size`` elements resampled to ``count``; ``scale`` is input elements per result, rounded as
     in eager."""
 
@@ -54,7 +54,7 @@ class _Resampled:
 
 def _dimensions(
     ctx: LoweringContext, x: Tensor, scales: Sequence[float | None], corners: bool = False
-) -> list[_Resampled] | None:
+) -> list[Resampled] | None:
     """Resampling of each spatial dimension; None where sizes are symbolic or empty."""
     source, name = ctx.node.args[0], ctx.origin.operation.partition(".")[2].partition(".")[0]
     sizes = (*x.shape[2:], *ctx.output.shape[2:])
@@ -62,8 +62,20 @@ def _dimensions(
     if isinstance(source, Node) and all(isinstance(size, int) for size in sizes):
         given = effective_scales(name, source.meta["val"], ctx.output.shape[2:], given)
     dtype = compute_dtype(x.dtype) if x.dtype.is_float else compute_dtype(ctx.output.dtype)
-    found: list[_Resampled] = []
-    for size, count, factor in zip(x.shape[2:], ctx.output.shape[2:], given, strict=True):
+    return resampled_dimensions(x.shape[2:], ctx.output.shape[2:], given, dtype, corners)
+
+
+def resampled_dimensions(
+    sizes: Sequence[Size],
+    counts: Sequence[Size],
+    scales: Sequence[float | None],
+    dtype: DType,
+    corners: bool = False,
+) -> list[Resampled] | None:
+    """Resampling of dimensions of ``sizes`` elements to ``counts``, with positions in ``dtype``; None where sizes are
+    symbolic or empty."""
+    found: list[Resampled] = []
+    for size, count, factor in zip(sizes, counts, scales, strict=True):
         if not isinstance(size, int) or not isinstance(count, int) or size == 0 or count == 0:
             return None
         if corners:
@@ -72,7 +84,7 @@ def _dimensions(
             scale = (
                 _ratio(1, factor, dtype) if factor is not None and factor > 0 else _ratio(size, count, dtype)
             )
-        found.append(_Resampled(size, count, scale, dtype))
+        found.append(Resampled(size, count, scale, dtype))
     return found
 
 
@@ -80,7 +92,7 @@ def _ratio(a: float, b: float, dtype: DType) -> float:
     return a / b if dtype == f64 else float(np.float32(a / b))
 
 
-def _listed(scales: tuple[Any, ...]) -> list[float | None]:
+def listed_scales(scales: tuple[Any, ...]) -> list[float | None]:
     """Scales, one per dimension; ``vec`` overloads list them, others have an argument for each."""
     if len(scales) == 1 and isinstance(scales[0], list | tuple):
         return list(scales[0])
@@ -92,13 +104,13 @@ def _nearest(shift: float) -> Callable[..., Tensor | Declined]:
         ctx: LoweringContext, x: Tensor, output_size: Any, *scales: Any, **named: Any
     ) -> Tensor | Declined:
         """Element whose cell contains each result."""
-        dimensions = _dimensions(ctx, x, _listed((*scales, *named.values())))
+        dimensions = _dimensions(ctx, x, listed_scales((*scales, *named.values())))
         if dimensions is None:
-            return _SYMBOLIC
+            return SYMBOLIC
         stairs = [d.stair(d.positions(shift, 0.0)) for d in dimensions]
         known = [stair for stair in stairs if stair is not None]
         if len(known) < len(stairs):
-            return _IRREGULAR
+            return IRREGULAR
         return ctx.pointwise(
             lambda axes: x.load((*axes[:2], *(s.term(i) for s, i in zip(known, axes[2:], strict=True))))
         )
@@ -122,17 +134,17 @@ def upsample_linear(
     ctx: LoweringContext, x: Tensor, output_size: Any, align_corners: bool, *scales: Any, **named: Any
 ) -> Tensor | Declined:
     """Weighted mean of the two nearest elements along each dimension."""
-    given = _listed((*scales, *named.values()))
+    given = listed_scales((*scales, *named.values()))
     dimensions = _dimensions(ctx, x, given, align_corners)
     if dimensions is None:
-        return _SYMBOLIC
+        return SYMBOLIC
     shift = 0.0 if align_corners else 0.5
     stairs = [d.stair(np.maximum(d.positions(shift, shift), 0.0)) for d in dimensions]
     known = [stair for stair in stairs if stair is not None]
     if len(known) < len(stairs):
-        return _IRREGULAR
+        return IRREGULAR
 
-    def weight(d: _Resampled, stair: Stair, i: Size) -> Num:
+    def weight(d: Resampled, stair: Stair, i: Size) -> Num:
         """Weight of the later of the two elements."""
         position = f.maximum((f.index(i).to(d.dtype) + shift) * d.scale - shift, 0.0)
         return f.minimum(f.maximum(position - f.index(stair.term(i)).to(d.dtype), 0.0), 1.0)
