@@ -73,7 +73,7 @@ def test_dtypes_ranks_and_scales(dtype: torch.dtype) -> None:
         torch.testing.assert_close(ours, eager, rtol=tolerance, atol=tolerance)
 
 
-def test_nothing_is_left_to_aten() -> None:
+def test_no_gradient_is_a_fallback() -> None:
     def loss(x: Tensor) -> Tensor:
         terms = [
             interpolate(x, scale_factor=2, mode=mode).square().mean() for mode in ("nearest", "bilinear")

@@ -87,7 +87,6 @@ LIBRARIES: tuple[Library, ...] = (
     Library("speechbrain"),
     Library("torch_geometric"),
     Library("e3nn"),
-    Library("escnn"),
     Library("torchdiffeq"),
     Library("torchsde"),
     Library("neuraloperator", module="neuralop"),

@@ -5,14 +5,13 @@ from __future__ import annotations
 import torch
 from e3nn import o3
 from e3nn.nn import FullyConnectedNet, Gate
-from e3nn.util.jit import prepare
 
 from ecosystem.programs import Backend, Step, inference, program, training
 
 
 @program
 def spherical_harmonics(backend: Backend) -> Step:
-    call = backend.compile(prepare(lambda: o3.SphericalHarmonics([0, 1, 2, 3], normalize=True))())
+    call = backend.compile(o3.SphericalHarmonics([0, 1, 2, 3], normalize=True))
     return inference(call, [(torch.randn(7, 3),), (torch.randn(7, 3),)])
 
 
@@ -36,7 +35,7 @@ class Convolution(torch.nn.Module):
 
 @program
 def convolution_training(backend: Backend) -> Step:
-    model = prepare(Convolution)()
+    model = Convolution()
     call = backend.compile(model)
     batches = [(torch.randn(6, 4), torch.randn(6, 3)) for _ in range(2)]
     return training(lambda x, vectors: call(x, vectors).square().mean(), model, batches)

@@ -33,7 +33,7 @@ def functions(backend: Backend) -> Step:
         first, second = unpack(out, shapes, "b * c")
         return (
             first,
-            repeat(second, "b n c -> b (n r) c", r=2),
+            repeat(second, "b n m c -> b (n r) m c", r=2),
             reduce(out, "b (n two) c -> b n c", "max", two=2),
         )
 

@@ -17,7 +17,7 @@ class Classifier(lightning.LightningModule):
 
     def __init__(self, backend: Backend) -> None:
         super().__init__()
-        self.model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+        self.model = nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
         self.call = [backend.compile(self.model)]
         self.losses: list[torch.Tensor] = []
 

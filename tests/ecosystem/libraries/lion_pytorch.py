@@ -14,5 +14,7 @@ def lion(backend: Backend) -> Step:
 
 
 @program
-def cautious_lion(backend: Backend) -> Step:
-    return optimizer_steps(backend, lambda parameters: Lion(parameters, lr=1e-3, cautious_factor=0.5))
+def decoupled_lion(backend: Backend) -> Step:
+    return optimizer_steps(
+        backend, lambda parameters: Lion(parameters, lr=1e-3, weight_decay=0.1, decoupled_weight_decay=True)
+    )

@@ -21,7 +21,7 @@ def unet_training(backend: Backend) -> Step:
 
 @program
 def sliding_windows(backend: Backend) -> Step:
-    call = backend.compile(SegResNet(2, init_filters=4, in_channels=1, out_channels=2).eval())
+    call = backend.compile(SegResNet(2, init_filters=8, in_channels=1, out_channels=2).eval())
     return inference(lambda x: sliding_window_inference(x, (16, 16), 2, call), [(torch.randn(1, 1, 24, 20),)])
 
 

@@ -17,7 +17,7 @@ def _model() -> TabNet:
         n_steps=2,
         cat_idxs=[6, 7],
         cat_dims=[4, 5],
-        cat_emb_dim=2,
+        cat_emb_dim=[2, 2],
         virtual_batch_size=8,
         group_attention_matrix=torch.eye(8),
     )

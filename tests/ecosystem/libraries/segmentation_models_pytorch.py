@@ -25,7 +25,14 @@ def unet_training(backend: Backend) -> Step:
 
 @program
 def pyramid_training(backend: Backend) -> Step:
-    model = smp.FPN("resnet18", encoder_depth=3, encoder_weights=None, classes=3, decoder_pyramid_channels=16)
+    model = smp.FPN(
+        "resnet18",
+        encoder_depth=3,
+        encoder_weights=None,
+        classes=3,
+        decoder_pyramid_channels=16,
+        upsampling=1,
+    )
     model.decoder.dropout = nn.Identity()
     return _training(backend, model, smp.losses.FocalLoss("multiclass"))
 

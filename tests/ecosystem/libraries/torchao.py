@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torchao.quantization import (
     Int8DynamicActivationInt8WeightConfig,
+    Int8DynamicActivationIntxWeightConfig,
     Int8WeightOnlyConfig,
     quantize_,
 )
@@ -42,6 +43,8 @@ def int8_activations(backend: Backend) -> Step:
 @program
 def quantisation_aware_training(backend: Backend) -> Step:
     model = _model().train()
-    quantize_(model, QATConfig(Int8DynamicActivationInt8WeightConfig(), step="prepare"))
+    quantize_(
+        model, QATConfig(Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int8), step="prepare")
+    )
     call = backend.compile(model)
     return training(lambda x: call(x).square().mean(), model, [(torch.randn(3, 64),), (torch.randn(3, 64),)])

@@ -36,6 +36,6 @@ def conformer_training(backend: Backend) -> Step:
 
 @program
 def conv_tasnet_training(backend: Backend) -> Step:
-    model = models.ConvTasNet(2, 8, 16, 8, 8, 3, 2, 1)
+    model = models.ConvTasNet(2, 8, 16, 3, 8, 8, 2, 1)
     call = backend.compile(model)
     return training(lambda x: call(x).square().mean(), model, [(torch.randn(2, 1, 400),) for _ in range(2)])
