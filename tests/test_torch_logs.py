@@ -39,7 +39,7 @@ EXPECTED = {
     "kernel_code": ["inference_0: kernel k0_", "fuses", "program.py:5"],
     "fusion": ["kernel k0_", "fusion: fuse", "it reads a value that the group computes"],
     "schedule": ["memory: allocate", "plan", 'on cpu "'],
-    "perf_hints": ["aten.sort", "is called"],
+    "perf_hints": ["aten.sort.default runs as its ATen kernel"],
     "caching": ["inference_0: compiled (", "schedule "],
     "pre_grad_graphs": ["inference_0: class", "torch.softmax(", "program.py:5"],
     "post_grad_graphs": ["torch.ops.aten._softmax", "program.py:5"],
@@ -64,6 +64,13 @@ def test_an_artifact_shows_its_part_of_a_graph(artifact: str, first_and_second: 
     lines = [line for line in first_and_second[0].splitlines() if f"[__{artifact}]" in line]
     for part in EXPECTED[artifact]:
         assert any(part in line for line in lines), first_and_second[0][-3000:]
+
+
+def test_a_fallback_is_named_once(first_and_second: tuple[str, str]) -> None:
+    hints = [
+        line for line in first_and_second[0].splitlines() if "[__perf_hints]" in line and "aten.sort" in line
+    ]
+    assert len(hints) == 1, hints
 
 
 def test_a_graph_from_the_cache_is_logged_too(first_and_second: tuple[str, str]) -> None:

@@ -68,9 +68,10 @@ def _hints(compiled: Compiled, artifact: Artifact) -> Iterator[str]:
         yield f"{fallback.target} runs as its ATen kernel: {fallback.reason}" + (
             f" ({fallback.line})" if fallback.line else ""
         )
+    named = {(fallback.target, fallback.reason) for fallback in artifact.fallbacks}
     for plan in plans_in(artifact.plan):
         for step in plan.steps:
-            if isinstance(step, CallStep) and step.reason:
+            if isinstance(step, CallStep) and step.reason and (step.target, step.reason) not in named:
                 yield f"{step.target} is called: {step.reason} ({step.origin.describe()})"
         missed = (each for each in plan.decisions if (each.stage, each.verdict) == ("rewrite", "leave"))
         yield from (each.describe() for each in missed)
