@@ -2,7 +2,8 @@
 
 Torch decomposes these operators before their gradients are traced. The gradient of a resized image is then a scatter
 for each corner of each result: several times as slow as eager's operator, rounded at each corner, and row-major where
-eager's is channels-last. The decomposition of ``multilabel_margin_loss`` counts labels after the first -1.
+eager's is channels-last. The decomposition of ``multilabel_margin_loss`` counts labels after the first -1, and that of
+an inactive dropout copies its argument, so that writes to the result do not reach it.
 
 Their arguments, and those of other operators that torch decomposes as early, are checked as eager checks them.
 """
@@ -84,6 +85,10 @@ def _install() -> None:
             if key in op.py_kernels:
                 _torchs.setdefault((op, key), op.py_kernels[key])
                 op.py_kernels[key] = partial(_checked, op, op.py_kernels[key])
+    dropout = torch.ops.aten.dropout.default
+    for key in (key for key in _KEYS if key in dropout.py_kernels):
+        kernel = _torchs[dropout, key] = dropout.py_kernels[key]
+        dropout.py_kernels[key] = partial(_dropout, kernel)
     op = getattr(torch.ops.aten, _LABELS).default
     _torchs.update({(op, key): op.py_kernels.pop(key) for key in _KEYS if key in op.py_kernels})
     for op, _ in _torchs:
@@ -101,6 +106,11 @@ def _checked(op: torch._ops.OpOverload, kernel: _Kernel, *args: Any, **kwargs: A
     """Call a kernel with arguments that eager accepts."""
     check_eager(op, args, kwargs)
     return kernel(*args, **kwargs)
+
+
+def _dropout(kernel: _Kernel, x: Tensor, p: float, train: bool) -> Tensor:
+    """Dropout that is its argument where it drops nothing, as in eager: the decomposition copies it."""
+    return kernel(x, p, train) if train and p != 0 else x
 
 
 def _resize(op: torch._ops.OpOverload, kernel: _Kernel, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
