@@ -17,8 +17,10 @@ import litz_lowering
 from litz.capture.aot import CompileSession
 from litz.capture.artifact_logs import forms_shown
 from litz.capture.attention_masks import select_rows
-from litz.capture.descriptors import parameter_positions
+from litz.capture.descriptors import argument_positions, overwrites_inputs, parameter_positions
 from litz.capture.runtime_wrappers import with_materialised, zero_tensors
+from litz.eager_calls.custom_functions import refuse_transformed_functions
+from litz.eager_calls.overlapping_arguments import with_overlap_guard
 from litz.stage_options import traced_decompositions
 from litz_ir.collection import collection_paused
 
@@ -31,12 +33,15 @@ def aot_backend(session: CompileSession) -> Callable[[GraphModule, Sequence[Any]
 
     def backend(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         with collection_paused():
+            refuse_transformed_functions(gm)
             if session.instrument is None and (
                 session.config.debug_files or trace_log.handlers or forms_shown()
             ):
                 given = (session.config, session.cache.failures, {"captured": gm})
                 session.recorder = import_module(_TRACE).Recorder(*given)
             call = session.lookup(gm, inputs) or _through_aot(session, gm, inputs)
+            if overwrites_inputs() or (session.whole is not None and session.whole.wrapping.written):
+                call = with_overlap_guard(call, gm, inputs, argument_positions(gm))
             return with_materialised(call) if not session.guarded or zero_tensors(inputs) else call
 
     return backend

@@ -19,6 +19,7 @@ from torch._functorch._aot_autograd.descriptors import (
     SavedForBackwardsAOTOutput,
     SavedForBackwardsNoVcCheckAOTOutput,
 )
+from torch._guards import TracingContext
 from torch.fx import GraphModule, Node
 
 from litz.devices import CPU_KIND, GPU
@@ -48,6 +49,11 @@ def parameter_positions(captured: GraphModule, inputs: Sequence[Any], *, unwritt
     )
 
 
+def argument_positions(captured: GraphModule) -> list[int]:
+    """Return the positions of the inputs of a captured graph that are not static, as parameters and buffers are."""
+    return [k for k, node in enumerate(captured.graph.find_nodes(op="placeholder")) if not _is_static(node)]
+
+
 def parameter_inputs(gm: GraphModule, positions: frozenset[int]) -> frozenset[str]:
     """Return the placeholders of an AOT graph for its own parameters and for the inputs at these ``positions``.
 
@@ -64,6 +70,13 @@ def parameter_inputs(gm: GraphModule, positions: frozenset[int]) -> frozenset[st
         and _describes_parameter(node.meta.get("desc"), positions)
         and _is_compared(node.meta.get("val"))
     )
+
+
+def overwrites_inputs() -> bool:
+    """Report whether the program that AOTAutograd is tracing overwrites an input, or changes its metadata."""
+    context = TracingContext.try_get()
+    known = None if context is None else context.fw_metadata
+    return known is not None and any(info.mutates_data or info.mutates_metadata for info in known.input_info)
 
 
 def takes_captured_inputs(gm: GraphModule, count: int) -> bool:

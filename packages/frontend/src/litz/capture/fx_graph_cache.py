@@ -172,8 +172,11 @@ def _is_real(node: Node) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """Report whether a value is a strided tensor of torch's own class without conjugate or negative bit."""
+    """Report whether a value is a strided tensor of torch's own class without conjugate or negative bit, and not inside
+    a transform of ``torch.func``."""
     if type(value) not in (torch.Tensor, torch.nn.Parameter):
+        return False
+    if torch._C._functorch.is_functorch_wrapped_tensor(value):
         return False
     return value.layout == torch.strided and not (value.is_conj() or value.is_neg())
 
