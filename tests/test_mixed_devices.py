@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch._higher_order_ops import while_loop
 from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -269,6 +270,43 @@ def test_one_plan_computes_what_eager_computes(
     wanted = program(*tensors)
     found = run(made.plan, *tensors)
     torch.testing.assert_close(found, list(wanted) if isinstance(wanted, tuple) else [wanted])
+
+
+def counted_steps(x: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
+    counted: tuple[Tensor, Tensor] = while_loop(
+        lambda i, a: i < 4, lambda i, a: (i + 1, a.sin() * 2 + i), (i, x)
+    )
+    return counted
+
+
+def summed_steps(x: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
+    summed: tuple[Tensor, Tensor] = while_loop(
+        lambda i, a: a.sum() < 40, lambda i, a: (i + 1, a.abs() * 2), (i, x)
+    )
+    return summed
+
+
+def chosen(x: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
+    either: tuple[Tensor, Tensor] = torch.cond(
+        i > 0, lambda x, i: (x + i, i * 2), lambda x, i: (x - i, i + 1), (x, i)
+    )
+    return either
+
+
+@pytest.mark.parametrize("where", ["cpu", FIRST])
+@pytest.mark.parametrize("program", [counted_steps, summed_steps, chosen])
+def test_operands_of_control_flow_stay_where_they_are(
+    program: Program,
+    where: str,
+    compiled: Callable[[GraphModule], Artifact],
+    run: Callable[..., list[Tensor]],
+) -> None:
+    """A counter may be on the CPU or on the GPU; it decides either way."""
+    count = torch.tensor(0)
+    made = compiled(traced(program, (X, FIRST), (count, where)))
+    assert COPY not in calls(made.plan)
+    assert ("cpu" in kinds(made.plan)) == (where == "cpu")
+    torch.testing.assert_close(run(made.plan, X.clone(), count), list(program(X, count)))
 
 
 def test_a_number_is_read_once_and_passed_to_the_kernel(compiled: Callable[[GraphModule], Artifact]) -> None:

@@ -1,4 +1,7 @@
-"""Higher-order operators (HOPs) as regions: control flow and repeated subgraphs."""
+"""Higher-order operators (HOPs) as regions: control flow and repeated subgraphs.
+
+Operands stay on their devices, which those of one region may differ in: a counter of the CPU beside tensors of a GPU.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from typing import Any
 
 import torch
 
-from litz_ir.dtypes import b1
 from litz_ir.loops import (
     Argument,
     Input,
@@ -37,7 +39,7 @@ from litz_lowering.contexts.values import Subgraph
 Operands = tuple[Lowered, ...]
 
 
-@rule("higher_order.cond")
+@rule("higher_order.cond", moves=True)
 def cond(
     ctx: LoweringContext, condition: Lowered, true: Subgraph, false: Subgraph, operands: Operands
 ) -> Lowered:
@@ -57,19 +59,19 @@ def cond(
     return nested_results(ctx, region)
 
 
-@rule("higher_order.invoke_subgraph")
+@rule("higher_order.invoke_subgraph", moves=True)
 def invoke_subgraph(ctx: LoweringContext, subgraph: Subgraph, identifier: str, *operands: Lowered) -> Lowered:
     """A function that is compiled once and called several times."""
     return _invoke(ctx, subgraph, operands)
 
 
-@rule("higher_order.strict_mode")
+@rule("higher_order.strict_mode", moves=True)
 def strict_mode(ctx: LoweringContext, subgraph: Subgraph, operands: Operands) -> Lowered:
     """A function that was traced in strict mode, which makes no difference after tracing."""
     return _invoke(ctx, subgraph, operands)
 
 
-@rule("higher_order.hints_wrapper")
+@rule("higher_order.hints_wrapper", moves=True)
 def hints_wrapper(
     ctx: LoweringContext, subgraph: Subgraph, operands: Operands, keywords: object, hints: object
 ) -> Lowered:
@@ -100,7 +102,7 @@ def _invoke(ctx: LoweringContext, subgraph: Subgraph, operands: Operands) -> Low
     return nested_results(ctx, region)
 
 
-@rule("higher_order.while_loop")
+@rule("higher_order.while_loop", moves=True)
 def while_loop(
     ctx: LoweringContext, condition: Subgraph, body: Subgraph, carried: Operands, others: Operands = ()
 ) -> Lowered:
@@ -108,7 +110,7 @@ def while_loop(
     return _while(ctx, "while_loop", condition, body, carried, others)
 
 
-@rule("higher_order.while_loop_stack_output")
+@rule("higher_order.while_loop_stack_output", moves=True)
 def while_loop_stack_output(
     ctx: LoweringContext, condition: Subgraph, body: Subgraph, carried: Operands, others: Operands = ()
 ) -> Lowered:
@@ -126,7 +128,9 @@ def _while(
 ) -> Lowered:
     restrided = _restrided(body, len(carried))
     steps = ctx.subgraphs.lower(body, SubgraphRequirements(carried=len(carried), row_major=restrided))
-    test = ctx.subgraphs.lower(condition, SubgraphRequirements(types=(tensor_type(b1),), row_major=restrided))
+    (predicate,) = flatten(condition.module.graph.output_node().args[0])
+    decides = leaf_type(ctx, getattr(predicate, "meta", {}).get("val", predicate))
+    test = ctx.subgraphs.lower(condition, SubgraphRequirements(types=(decides,), row_major=restrided))
     infos = _captured_symbols(ctx, [test, steps])
     operands = _conformed(ctx, (*carried, *others), steps.inputs, len(carried))
     initial, rest = operands[: len(carried)], (*operands[len(carried) :], *_symbols(infos))
@@ -136,7 +140,7 @@ def _while(
     return nested_results(ctx, _region(ctx, kind, graphs, (initial, rest), every, row_major))
 
 
-@rule("higher_order.scan")
+@rule("higher_order.scan", moves=True)
 def scan(
     ctx: LoweringContext, combine: Subgraph, initial: Operands, along: Operands, others: Operands = ()
 ) -> Lowered:
@@ -144,7 +148,7 @@ def scan(
     return _scan(ctx, combine, initial, along, others)
 
 
-@rule("higher_order.map_impl")
+@rule("higher_order.map_impl", moves=True)
 def map_impl(ctx: LoweringContext, function: Subgraph, along: Operands, others: Operands) -> Lowered:
     """A function of each row of tensors, stacked: a scan without carried values."""
     return _scan(ctx, function, (), along, others)
