@@ -16,12 +16,12 @@ from litz_codegen_triton.capabilities import SORTED_ROW
 from litz_codegen_triton.emit.kernel_source import KernelSource
 from litz_codegen_triton.runtime.compile import compile_source
 from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
-from litz_ir.dtypes import DType, bf16, f32, i64
+from litz_ir.dtypes import DType, bf16, f32, f64, i64
 from litz_ir.errors import CodegenError, CompileFailed, TargetError, ToolchainError
 from litz_ir.loops import SORT
 from litz_ir.plan import Access, Kernel, ScanStore, Store, TileRequest
 from litz_ir.scalar import op
-from litz_ir.scalar.build import load
+from litz_ir.scalar.build import const, load, where
 from litz_ir.text import parse_kernel
 
 CASES = {case.name: case for case in triton_corpus.cases()}
@@ -61,6 +61,20 @@ def negation(count: int, dtype: DType) -> Kernel:
     body = op("neg", load("x", (triton_cases.I0,), dtype))
     store = Store("o", triton_cases.I0, body)
     return kernel("negation", [("x", dtype, "in"), ("o", dtype, "out")], [("i0", count)], ((), [store]))
+
+
+@pytest.mark.parametrize("dtype", [f32, f64], ids=str)
+def test_a_negative_zero_keeps_its_sign(dtype: DType, tmp_path: Path) -> None:
+    """Triton makes +0.0 of a literal that compares equal to zero."""
+    at = (triton_cases.I0,)
+    x = load("x", at, dtype)
+    store = Store("o", triton_cases.I0, where(op("isnan", x), const(-0.0, dtype), x))
+    kernel = triton_cases.kernel(
+        "cleared", [("x", dtype, "in"), ("o", dtype, "out")], [("i0", 300)], ((), [store])
+    )
+    ptx = compile_source(emitted(kernel), "sm_90", tmp_path).ptx
+    sign = 1 << (dtype.bits - 1)
+    assert str(-sign) in ptx or f"{sign:X}" in ptx
 
 
 def test_multiplication_and_addition_are_rounded_each_where_no_float_is_summed(tmp_path: Path) -> None:

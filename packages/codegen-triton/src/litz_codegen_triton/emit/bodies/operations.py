@@ -44,12 +44,16 @@ class OperationEmitter:
 
     def constant(self, expr: Const) -> EmittedValue:
         """Write a constant: a bare literal where Triton types it right, else a scalar tensor."""
+        register = triton_type(expr.dtype)
+        if expr.dtype.is_float and expr.value == 0 and math.copysign(1.0, expr.value) < 0:
+            bits = int(register.removeprefix("tl.float"))
+            # Triton's constants that compare equal to zero are +0.0.
+            text = f"tl.full([], {1 << (bits - 1)}, tl.uint{bits}).to({register}, bitcast=True)"
+            return self.writer.define("constant", text, frozenset(), 0)
         text, plain = _literal(expr.value, expr.dtype)
         if plain:
             return EmittedValue(text, literal=True)
-        return self.writer.define(
-            "constant", f"tl.full([], {text}, {triton_type(expr.dtype)})", frozenset(), 0
-        )
+        return self.writer.define("constant", f"tl.full([], {text}, {register})", frozenset(), 0)
 
     def operation(self, expr: Op) -> EmittedValue:
         """Write an operation, by its row of the operations table unless it is a conversion."""

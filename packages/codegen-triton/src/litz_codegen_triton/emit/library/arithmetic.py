@@ -44,7 +44,8 @@ def litz_floor_div(a, b):
     quotient = tl.where((rest != 0) & ((b < 0) != (rest < 0)), quotient - 1.0, quotient)
     floored = tl.floor(quotient)
     floored = tl.where(quotient - floored > 0.5, floored + 1.0, floored)
-    floored = tl.where(quotient == 0, tl.where(ratio < 0, -0.0, 0.0), floored)
+    # multiplied, since constants that compare equal to zero are +0.0
+    floored = tl.where(quotient == 0, ratio * 0.0, floored)
     return tl.where(b == 0, ratio, floored)
 
 

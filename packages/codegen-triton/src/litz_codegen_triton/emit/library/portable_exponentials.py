@@ -12,8 +12,8 @@ def litz_round(x):
     rest = x - down
     odd = tl.floor(down * 0.5) * 2.0 != down
     rounded = tl.where((rest > 0.5) | ((rest == 0.5) & odd), down + 1.0, down)
-    # keep the sign of what rounds to zero
-    rounded = tl.where((rounded == 0) & (x < 0), -0.0, rounded)
+    # keep the sign of what rounds to zero: constants that compare equal to zero are +0.0
+    rounded = tl.where((rounded == 0) & (x < 0), x * 0.0, rounded)
     return tl.where((x == 0) | (rest != rest), x, rounded)
 
 
