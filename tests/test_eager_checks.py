@@ -188,3 +188,23 @@ def test_nothing_is_refused_that_eager_accepts(dtype: str) -> None:
                     with contextlib.suppress(AssertionError), mode:  # of entries for GPUs alone
                         entry.op(sample.input, *sample.args, **sample.kwargs)
     assert mode.wrong == [] and mode.asked > 50
+
+
+def test_operators_without_checks_on_tensors_without_elements() -> None:
+    mask = ones(10, 10, dtype=torch.bool)
+    rows, columns = torch.zeros(10, 1, dtype=torch.int64), torch.zeros(1, 10, dtype=torch.int64)
+
+    def program(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        read = torch.ops.aten._unsafe_masked_index(x, mask, [rows, columns], 2.0)
+        added = torch.ops.aten._unsafe_masked_index_put_accumulate(x, mask, [rows, columns], y)
+        return read + 1, added * 2, torch.masked_select(x, x > 0)
+
+    for x in (ones(5, 0), ones(0, 0), ones(4, 5)):
+        torch._dynamo.reset()
+        with (
+            litz.config.patch(fallback="error"),
+            torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True),
+        ):
+            torch.testing.assert_close(
+                torch.compile(program, backend="litz")(x, ones(10, 10)), program(x, ones(10, 10))
+            )

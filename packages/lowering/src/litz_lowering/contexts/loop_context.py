@@ -25,7 +25,16 @@ from litz_ir.loops import (
 from litz_ir.scalar import Expr, build
 from litz_ir.symbols import Size, coefficient
 from litz_lowering.contexts.node_context import NodeContext
-from litz_lowering.contexts.values import Axes, Declined, Refusal, Tensor, axes_of, rejoined, terms_of
+from litz_lowering.contexts.values import (
+    Axes,
+    Declined,
+    Refusal,
+    Tensor,
+    axes_of,
+    raises,
+    rejoined,
+    terms_of,
+)
 from litz_lowering.types.compat import rounded
 
 _UNORDERED = Declined(
@@ -157,6 +166,8 @@ class LoopContext(NodeContext):
         terms = terms_of(axes)
         value = self.value(kind, name)
         where = tuple(self.simplify(t, axes) for t in index(terms))
+        if base.is_empty and not raises(where):
+            return self.pointwise(base.load, kind, name)
         made = build.cast(body(terms), kind.dtype)
         self.append(
             Scatter(

@@ -11,11 +11,16 @@ from litz_ir.device import Device
 from litz_ir.dtypes import DType
 from litz_ir.errors import UnsupportedOperation
 from litz_ir.loops import Axis, Layout, TensorType, Value
-from litz_ir.scalar import Expr, build
+from litz_ir.scalar import Expr, build, indirects_in
 from litz_ir.symbols import Size, product, symbol
 
 Axes = tuple[Size, ...]
 """Index with one term per dimension; that of a dimension of size 1 is 0."""
+
+
+def raises(index: Sequence[Size]) -> bool:
+    """True for an index that may raise an error."""
+    return any(atom.check == "raised" for term in index for atom in indirects_in(term))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +57,23 @@ class Tensor:
     def numel(self) -> Size:
         return product(self.shape)
 
+    @property
+    def is_empty(self) -> bool:
+        """True for a tensor that is known to have no elements."""
+        return any(isinstance(size, int) and size == 0 for size in self.shape)
+
     def load(self, index: Sequence[Size]) -> Expr:
         """Load the element at a logical index; ``index`` has one term per dimension.
+
+        A tensor without elements is read by loops without points, or where a mask is false or an index raises an
+        error: its element is 0 unless there is such an index.
 
         Raises :class:`UnsupportedOperation` for another number of terms.
         """
         if len(index) != self.rank:
             raise UnsupportedOperation(f"%{self.name} has {self.rank} dimensions, indexed with {len(index)}")
+        if self.is_empty and not raises(index):
+            return build.const(0, self.dtype)
         return build.load(self.name, tuple(index), self.dtype)
 
     def at(self, axes: Axes) -> Expr:

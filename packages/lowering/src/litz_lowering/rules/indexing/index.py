@@ -98,9 +98,14 @@ def index_tensor(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | Non
 def unsafe_masked_index(
     ctx: LoweringContext, x: Tensor, mask: Tensor, indices: Sequence[Tensor | None], fill: Expr | Size | float
 ) -> Tensor | Declined:
-    """Advanced indexing where ``mask`` is true, else ``fill``; indices are read and valid only where it is true."""
+    """Advanced indexing where ``mask`` is true, else ``fill``; indices are read and valid only where it is true.
+
+    Of a tensor without elements all results are ``fill``.
+    """
     if masks_in(indices):
         return Declined(SIZES, is_intended=True)
+    if x.is_empty:
+        return ctx.pointwise(lambda axes: ctx.number(fill, x.dtype))
     found = advanced(ctx, x.shape, indices, check="assumed")
 
     def body(axes: Axes) -> Expr:
