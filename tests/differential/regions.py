@@ -161,8 +161,6 @@ class _Drawing:
     """Draws the blocks of one program."""
 
     random: random.Random
-    has_gradients: bool = False
-    """True for programs whose gradients are compared."""
     count: int = 0
     repeated: list[tuple[Block, Type]] = field(default_factory=list)
     """Functions defined outside with the types of their results, which later lines may call again."""
@@ -221,7 +219,7 @@ class _Drawing:
 
     def region(self, scope: _Scope, depth: int) -> Line:
         """Draw a region and add its result to the scope."""
-        return self.random.choice(_REGIONS if depth == 0 else _REGIONS[:-1])(self, scope, depth)
+        return self.random.choice(_REGIONS if depth == 0 else _REGIONS[:-2])(self, scope, depth)
 
     # --- kinds of regions ------------------------------------------------------------------------------------
 
@@ -241,7 +239,7 @@ class _Drawing:
         body = self.block(inside, {given: type_}, (type_,), depth)
         body = replace(body, parameters=(counter, given), result=f"({counter} + 1, {body.result})")
         test = f"lambda {counter}, {given}: {counter} < {self.random.choice((str(steps), 'k[0] % 4'))}"
-        start = f"(torch.zeros((), dtype=torch.int64), {self.name(scope, type_)})"
+        start = f"(torch.zeros((), dtype=torch.int64), {self.name(scope, type_)} * 1)"
         return self._defined(scope, type_, f"while_loop({test}, {body.name}, {start})[1]", body)
 
     def scanned(self, scope: _Scope, depth: int) -> Line:
@@ -279,8 +277,8 @@ class _Drawing:
 
     def checkpointed(self, scope: _Scope, depth: int) -> Line:
         type_, given = self._float(), self.fresh("a")
-        # torch has no gradients of other regions inside a checkpoint.
-        body = self.block(scope, {given: type_}, (type_,), 0 if self.has_gradients else depth)
+        # torch refuses most regions inside checkpoints.
+        body = self.block(scope, {given: type_}, (type_,), 0)
         text = f"checkpoint({body.name}, {self.name(scope, type_)}, use_reentrant=False)"
         return self._defined(scope, type_, text, body)
 
@@ -292,7 +290,7 @@ _REGIONS: tuple[Callable[[_Drawing, _Scope, int], Line], ...] = (
     _Drawing.branches, _Drawing.branches, _Drawing.loop, _Drawing.scanned, _Drawing.mapped, _Drawing.invocation,
     _Drawing.checkpointed, _Drawing.associative,
 )  # fmt: skip
-"""Kinds of regions, the likeliest twice. The last one has no region inside."""
+"""Kinds of regions, the likeliest twice. The last two have no region inside."""
 
 _DEPTHS = (*(1,) * 4, *(2,) * 5, *(3,) * 2, DEPTH)
 """Depths of programs, by their share. torch traces a region again for each one around it, most of the time."""
@@ -303,9 +301,8 @@ _MODES: tuple[Mode, ...] = (*("forward",) * 9, *("gradients",) * 10, "saved")
 
 def regions_of(seed: int) -> RegionProgram:
     """Draw the program of a seed."""
-    choice = random.Random(seed)
-    mode = choice.choice(_MODES)
-    drawing = _Drawing(choice, mode == "gradients")
+    drawing = _Drawing(random.Random(seed))
+    mode = drawing.random.choice(_MODES)
     results = [drawing._float() for _ in range(drawing.random.randrange(1, 3))]
     body = drawing.block(_Scope({}), _ARGUMENTS, results, drawing.random.choice(_DEPTHS))
     body = replace(body, name="program", parameters=_PARAMETERS)
