@@ -48,7 +48,7 @@ from litz_lowering.contexts.values import (
     Tensor,
     has_complex,
 )
-from litz_lowering.device_arguments import on_result_device
+from litz_lowering.device_arguments import rule_arguments
 from litz_lowering.fx_passes.aten_graph import AtenGraph
 from litz_lowering.fx_passes.pipeline import REQUIRED, post_grad
 from litz_lowering.higher_order.decompose_hops import DecomposeHops
@@ -269,7 +269,7 @@ class _Lowering:
         if node.kwargs.get("pin_memory"):
             declined = Declined(_PINNED, is_intended=True)
         elif found is not None and not forced:
-            given = (args, kwargs) if found.moves else on_result_device(ctx, (args, kwargs))
+            given = rule_arguments(ctx, found, args, kwargs)
             refused = unrepresentable_number(ctx) or refused_float8(ctx, found)
             if self.options.numerics == "strict":
                 refused = refused or import_module(_BIT_EQUAL).unequal_bits(ctx, found, overload_name(target))

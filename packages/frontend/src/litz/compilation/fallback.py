@@ -7,6 +7,8 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from torch._ops import OperatorBase
+
 from litz.artifact import Artifact
 from litz.compilation.cached import CachedGraph, CacheLookup
 from litz.loading import Compiled
@@ -129,9 +131,9 @@ class Fallback:
             blamed = blamed.union(*(_kernel_origins(own, kernel) for own, kernel in timed_out))
         elif plan is not None and progress.artifact is None:
             blamed |= self._failing_nodes(plan)
-        # Inputs and outputs cannot run as ATen operations.
+        # Inputs, outputs and Python's operators on numbers cannot run as ATen operations.
         nodes = self.stages.captured.gm.graph.nodes
-        return blamed - {node.name for node in nodes if node.op in ("placeholder", "output")}
+        return blamed - {node.name for node in nodes if not isinstance(node.target, OperatorBase)}
 
     def _refused(self, lowered: LoweredGraph) -> frozenset[str]:
         """Return the FX nodes whose loops need what their device lacks: all of them, since an error names one alone.

@@ -15,7 +15,7 @@ from litz_ir.dtypes import b1, f64
 from litz_ir.errors import SymbolError, UnsupportedOperation
 from litz_ir.loops import ComplexValue, Input, ObjectInput, ScalarInput, Value, contiguous
 from litz_ir.scalar import Expr, Scalar, build
-from litz_ir.symbols import Size, SymbolKind, free_symbols
+from litz_ir.symbols import Size, SymbolKind, free_symbols, symbol
 from litz_lowering.contexts.builder import GraphBuilder, offset_of
 from litz_lowering.contexts.context import LoweringContext
 from litz_lowering.contexts.values import Complex, Lowered, ObjectArgument, Tensor
@@ -94,7 +94,13 @@ class Inputs:
                 self._symbols.substitute(size, own)
 
     def _integer(self, name: str, value: torch.SymInt) -> Size:
-        term = self._symbols.size(value)
+        try:
+            term = self._symbols.size(value)
+        except SymbolError:  # no term expresses it, such as a size whose bits a forward masks
+            self._symbols.define(name, "int", f"argument {name}")
+            self._symbols.substitute(value, name)
+            self.made.append(ScalarInput(name, "int", symbol=name))
+            return symbol(name)
         bound = self._symbols.symbol_of(value)
         already = any(isinstance(i, ScalarInput) and i.symbol == bound for i in self.made)
         if bound is None or already:

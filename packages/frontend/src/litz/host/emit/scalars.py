@@ -13,12 +13,14 @@ from litz_ir.scalar import Const, Expr, Index, Load, Masked, Op, Scalar
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floor_div": "//", "remainder": "%", "eq": "==", "ne": "!=",
     "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "bit_and": "&", "bit_or": "|", "bit_xor": "^",
+    "shift_left": "<<", "shift_right": ">>",
 }  # fmt: skip
 _CALLS = {
     "abs": "abs", "minimum": "min", "maximum": "max", "floor": "math.floor", "ceil": "math.ceil", "round": "round",
     "trunc": "math.trunc", "sqrt": "math.sqrt", "exp": "math.exp", "log": "math.log", "log2": "math.log2",
-    "sin": "math.sin", "cos": "math.cos", "tan": "math.tan", "tanh": "math.tanh", "pow": "pow",
-    "isnan": "math.isnan", "isinf": "math.isinf",
+    "sin": "math.sin", "cos": "math.cos", "tan": "math.tan", "asin": "math.asin", "acos": "math.acos",
+    "atan": "math.atan", "sinh": "math.sinh", "cosh": "math.cosh", "tanh": "math.tanh", "pow": "pow",
+    "copysign": "math.copysign", "isnan": "math.isnan", "isinf": "math.isinf",
 }  # fmt: skip
 INFIX: Mapping[str, str] = MappingProxyType(_INFIX)
 """Python operators of binary operations."""
