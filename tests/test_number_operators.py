@@ -55,7 +55,9 @@ def floats(x: Tensor, n: int, s: float) -> list[Any]:
         math.atan(s), math.sinh(s), math.cosh(s), math.tanh(s), math.log2(n), math.sqrt(s),
     ]  # fmt: skip
     return (
-        [x * value for value in values] + values + [x * math.floor(s * 7), x * round(s * 7), x * int(s * 7)]
+        [x * value for value in values]
+        + values
+        + [x * math.floor(s * 7), x * round(s * 7), x * int(s * 7), x.abs() ** math.floor(s)]
     )
 
 

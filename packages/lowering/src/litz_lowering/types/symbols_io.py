@@ -53,6 +53,8 @@ class SymbolReader:
             self._substitutes[expression] = to_sympy(found)
         if found is None:
             spelled = expression.xreplace(self._substitutes) if self._substitutes else expression
+            if not all(leaf.is_integer for leaf in spelled.free_symbols):
+                raise SymbolError(f"'{expression}' depends on a float, which terms cannot express")
             found = self._terms[expression] = from_sympy(spelled)
             for leaf in spelled.free_symbols:
                 self._record(leaf, node.shape_env)
