@@ -96,7 +96,9 @@ class NodeContext:
     def error(self, message: str, *, hint: str = "") -> LitzError:
         """Make an error that names this node and the user's source line; the caller raises it."""
         name = self.origin.node
-        hint = hint or f"add {name!r} to LoweringOptions.force_extern to run it as an ATen call"
+        if isinstance(self.node.target, torch._ops.OperatorBase):
+            hint = hint or f"add {name!r} to LoweringOptions.force_extern to run it as an ATen call"
+        hint = hint or "this graph runs as ATen operations"
         return UnsupportedOperation(message, node=name, origin=self.origin, hint=hint)
 
     # --- types and names ----------------------------------------
