@@ -133,6 +133,19 @@ def test_symbolic_sizes() -> None:
     torch.testing.assert_close(compiled(MATRIX, MATRIX), torch.logaddexp2(MATRIX, MATRIX))
 
 
+def test_symbolic_numbers_and_known_sizes(caplog: pytest.LogCaptureFixture) -> None:
+    def program(x: Tensor, n: int) -> Tensor:
+        y = x * 2
+        y[:n].sub_(3)
+        return y
+
+    run = torch.compile(program, backend="litz")
+    with litz.config.patch(cache=False, fallback="warn"):
+        for n in (2, 5):  # the second one is a symbol, the sizes are not
+            assert torch.equal(run(MATRIX.t() + 1, n), program(MATRIX.t() + 1, n))
+    assert "eager refuses" not in caplog.text
+
+
 def test_gradients_are_checked_too() -> None:
     def loss(x: Tensor, w: Tensor) -> Tensor:
         return F.layer_norm(x, (4,), w).sum()

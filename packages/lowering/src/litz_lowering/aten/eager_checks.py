@@ -78,6 +78,13 @@ class _Sized:
         return torch.full(shape, fill, dtype=self.dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class _Symbolic:
+    """Argument of a call: a symbolic number, with one of its values."""
+
+    value: float
+
+
 def with_eager_checks(
     table: Mapping[torch._ops.OperatorBase, Callable[..., Any]], served: Iterable[str]
 ) -> dict[Any, Callable[..., Any]]:
@@ -217,11 +224,11 @@ def _sized(argument: Any) -> Any:
                 argument.dtype, tuple(size if type(size) is int else None for size in argument.shape)
             )
         case torch.SymInt():
-            return _SHORT
+            return _Symbolic(_SHORT)
         case torch.SymFloat():
-            return 1.0
+            return _Symbolic(1.0)
         case torch.SymBool():
-            return True
+            return _Symbolic(True)
     if not isinstance(argument, _KINDS):
         raise _Skipped
     return argument
@@ -257,9 +264,11 @@ def _error(op: torch._ops.OpOverload, key: _Key) -> Exception | None:
 
 
 def _is_small(call: _Call) -> bool:
-    """True for a call whose arguments have known sizes and few elements."""
+    """True for a call whose arguments have known sizes and few elements, and whose numbers are known."""
     count = 0
     for leaf in tree_leaves(call):
+        if isinstance(leaf, _Symbolic):
+            return False
         if isinstance(leaf, _Sized):
             if None in leaf.shape:
                 return False
@@ -278,6 +287,8 @@ def _filled(call: _Call, fill: int, longest: int | None, shortens: bool) -> _Cal
     def argument(leaf: Any) -> Any:
         if isinstance(leaf, _Sized):
             return leaf.tensor(fill, longest)
+        if isinstance(leaf, _Symbolic):
+            return leaf.value
         return products.get(leaf, min(leaf, _SHORT)) if shortens and type(leaf) is int else leaf
 
     made: _Call = tree_map(argument, call)
