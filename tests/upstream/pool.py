@@ -29,7 +29,7 @@ Choice = Callable[[Collected], list[Work]]
 
 
 class SuiteRefused(Exception):
-    """A suite that cannot be imported under this version of torch."""
+    """A suite that cannot be run under this version of torch."""
 
 
 @dataclass(slots=True)
@@ -41,6 +41,7 @@ class Lane:
     deadline: float
     share: dict[str, tuple[str, ...]] = field(default_factory=dict)
     running: tuple[str, str] | None = None
+    judged: bool = False
 
     def stop(self) -> str:
         """End the process and say how it ended."""
@@ -119,7 +120,7 @@ class Pool:
     ) -> Outcome:
         """Take a test's outcome under one compiler, and leave those that come after it to be run."""
         rest = lane.share[test][lane.share[test].index(backend) + 1 :]
-        lane.running = None
+        lane.running, lane.judged = None, True
         if verdict in (PASSED, SKIPPED) or not rest:
             del lane.share[test]
         else:
@@ -135,8 +136,10 @@ class Pool:
         return outcome
 
     def _retire(self, lane: Lane) -> None:
-        """Remove a process, and return the tests that it has not run."""
-        lane.stop()
+        """Remove a process, and return the tests that it has not run. Raises ``SuiteRefused`` if it ran none."""
+        ended = lane.stop()
+        if lane.share and not lane.judged:
+            raise SuiteRefused(f"a process ended before its first test: {ended}")
         self.lanes.remove(lane)
         assert self.pending is not None
         self.pending.extendleft(reversed(lane.share.items()))
