@@ -9,6 +9,16 @@ from upstream.outcome import Outcome
 CAUSES: tuple[tuple[str, str, str], ...] = (
     ("test_builtins_round", "round", "`round` of a symbolic number is no operation that is lowered"),
     (
+        "test_invalid_index_of_empty_tensor",
+        "^IndexError",
+        "the test wants Inductor's `RuntimeError`, eager and litz raise `IndexError`",
+    ),
+    (
+        "test_no_redundant_to_dtypes",
+        "not close",
+        "the test wants an f16 operand of `tan` unrounded, eager and litz round it",
+    ),
+    (
         "test_meta_device",
         "'meta'",
         "tensors of the device `meta` have no target, so their graph runs as ATen",
