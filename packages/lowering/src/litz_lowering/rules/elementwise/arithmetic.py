@@ -87,8 +87,9 @@ def _floor_of_quotient(quotient: Num, rest: Num, y: Num, ratio: Num, narrow: For
 
 
 def _floor_quotient_on_gpus(x: Num, y: Num | Number, *, result: DType, by_scalar: bool) -> Num:
+    """``x // y``, of which eager rounds only the result; a number ``y`` multiplies by its reciprocal."""
     if not by_scalar or not x.dtype.is_float:
-        return _floor_quotient(x, y, result=result, by_scalar=by_scalar)
+        return f.floor_div(x, y)
     divisor, inverse = x.like(y), _inverse(y, x.dtype)
     rest = f.fmod(x, divisor)
     return _floor_of_quotient((x - rest) * inverse, rest, divisor, x * inverse, lambda value: value)

@@ -37,7 +37,7 @@ class PointwiseRow:
     eager promotes the operands, for comparisons and tests) or ``bool`` (the truth of each operand)."""
     rounds_numbers: bool = False
     """Round number operands to a 16-bit float result's dtype first, as eager does on a CPU for sums but not for
-    products. A first operand is always rounded."""
+    products. A first operand is always rounded there."""
     exact_scalars: bool = False
     """Leave a second operand that is a 0-d tensor unrounded beside a 16-bit float result, as eager does on a CPU."""
     fast: Formula | None = None
@@ -47,7 +47,8 @@ class PointwiseRow:
     typed: bool = False
     """Pass the result's dtype to the formula as ``result``."""
     by_scalar: bool = False
-    """Pass to the formula as ``by_scalar`` whether eager's kernel reads the second operand as a number."""
+    """Pass to the formula as ``by_scalar`` whether eager's kernel reads the second operand as a number. A first
+    operand that is a number is rounded on GPUs too."""
     divides: bool = False
     """Raise an error for zero divisors among integers on a CPU."""
 
@@ -98,7 +99,8 @@ def lower_pointwise(
         for k, argument in enumerate(args)
     ]
     if isinstance(args[0], int | float):
-        operands[0] = _literal(rounded(args[0], common) if kind.device.kind == "cpu" else args[0], common)
+        is_rounded = kind.device.kind == "cpu" or entry.by_scalar
+        operands[0] = _literal(rounded(args[0], common) if is_rounded else args[0], common)
     if entry.divides and kind.dtype.is_integer and kind.device.kind == "cpu":
         operands[1] = _divisor(operands[1], common)
     named = {key: _operand_reader(value, common, entry.computed, True) for key, value in kwargs.items()}
