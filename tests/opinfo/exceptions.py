@@ -19,3 +19,6 @@ UNDEFINED_VALUES = MappingProxyType(
     }
 )
 """Entries whose results are uninitialised memory."""
+
+ENDS_PROCESS = frozenset({"_segment_reduce.offsets"})
+"""Entries whose eager kernel ends the process where arguments have no elements."""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from opinfo.entries import DTYPES, ENTRIES, Unit
+from opinfo.exceptions import ENDS_PROCESS
 from opinfo.invalid import empty_samples, error_samples
 from opinfo.sample import Sample, sample_of
 
@@ -62,7 +63,8 @@ def modes_of(unit: Unit) -> tuple[Mode, ...]:
         modes.append("inplace")
     if _has_gradients(unit):
         modes.append("gradient")
-    return (*modes, "dynamic", "errors", "empty", "empty_dynamic")
+    modes += ["dynamic", "errors"]
+    return tuple(modes) if unit.entry in ENDS_PROCESS else (*modes, "empty", "empty_dynamic")
 
 
 def _has_gradients(unit: Unit) -> bool:

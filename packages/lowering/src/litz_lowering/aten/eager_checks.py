@@ -29,8 +29,8 @@ _FEW_ELEMENTS = 4096
 _SHORT = 2
 """Largest size of other calls: indices and divisors of one are valid, and axes of one element stay what they are."""
 
-_FILLS = (1, 0)
-"""Elements of arguments: one of the two is a valid index, divisor, probability and length."""
+_FILLS = (0, 1)
+"""Elements of arguments. Zero is first, a valid index: some kernels check none. One is a divisor too."""
 
 _KINDS = (
     int,
