@@ -20,7 +20,7 @@ def resnet_training(backend: Backend) -> Step:
     return training(
         lambda x, y: torch.nn.functional.cross_entropy(call(x), y),
         model,
-        [(torch.randn(2, 3, 32, 32), torch.randint(5, (2,)))],
+        [(torch.randn(4, 3, 32, 32), torch.randint(5, (4,)))],
     )
 
 
