@@ -38,8 +38,10 @@ from differential.captured.judge import judge_captured, shrunk_captured
 from differential.generator import COMPLEX, DTYPES, program_of
 from differential.judge import Verdict, judge
 from differential.judge_modules import judge_module, shrunk_module
+from differential.judge_numbers import judge_numbers, shrunk_numbers
 from differential.judge_regions import judge_regions, shrunk_regions
 from differential.modules import module_of
+from differential.number_programs import number_program_of
 from differential.programs import Program
 from differential.regions import regions_of
 from differential.shrinker import shrunk
@@ -101,6 +103,7 @@ _WHOLE: Mapping[str, tuple[Callable[[int], Any], Callable[[Any], Verdict], Calla
         {
             "module": (module_of, judge_module, shrunk_module),
             "regions": (regions_of, judge_regions, shrunk_regions),
+            "numbers": (number_program_of, judge_numbers, shrunk_numbers),
             "captured": (captured_of, judge_captured, shrunk_captured),
         }
     )
@@ -173,7 +176,8 @@ def options() -> argparse.Namespace:
         default="real",
         choices=("real", "complex", *_WHOLE),
         help="the tensors that programs are over, modules that are called several times and written in between, or "
-        "regions inside regions, or modules with the Python that programs write around tensors",
+        "regions inside regions, numbers that change between calls, or modules with the Python that programs write "
+        "around tensors",
     )
     parser.add_argument(
         "--out",
