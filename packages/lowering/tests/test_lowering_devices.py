@@ -183,3 +183,10 @@ def test_a_division_by_a_number_multiplies_by_its_reciprocal() -> None:
         "its kernel for lists divides"
     )
     assert "/" not in text
+
+
+def test_remainders_by_numbers_round_them_to_the_dtype_of_the_result() -> None:
+    rounded = str(float(np.float16(0.1)))
+    for program in (lambda x: x.half() % 0.1, lambda x: torch.fmod(x.half(), 0.1)):
+        assert rounded in to_text(lowered(program))
+    assert rounded not in to_text(lowered(lambda x: x.half() + 0.1))

@@ -27,23 +27,23 @@ def _plus_scaled(x: Num, y: Num | Number, alpha: Number) -> Num:
     return f.fma(y, alpha, x)
 
 
-row(_add, "add.Tensor", "add.Scalar", rounds_numbers=True)
-row(lambda x, y, alpha=1: _plus_scaled(x, y, -alpha), "sub.Tensor", "sub.Scalar", rounds_numbers=True)
+row(_add, "add.Tensor", "add.Scalar", rounds_numbers="cpu")
+row(lambda x, y, alpha=1: _plus_scaled(x, y, -alpha), "sub.Tensor", "sub.Scalar", rounds_numbers="cpu")
 row(
     lambda x, y, alpha=1: _plus_scaled(x.like(y), x, -alpha),
     "rsub.Tensor",
     "rsub.Scalar",
-    rounds_numbers=True,
+    rounds_numbers="cpu",
 )
 row(lambda x, y: x & y if x.dtype.is_bool else x * y, "mul.Tensor", "mul.Scalar", exact_scalars=True)
 row(f.minimum, "minimum.default")
 row(f.maximum, "maximum.default")
 row(lambda x, y: f.binary("fmin" if x.dtype.is_float else "minimum")(x, y), "fmin.default")
 row(lambda x, y: f.binary("fmax" if x.dtype.is_float else "maximum")(x, y), "fmax.default")
-row(f.fmod, "fmod.Tensor", "fmod.Scalar", rounds_numbers=True, divides=True)
+row(f.fmod, "fmod.Tensor", "fmod.Scalar", rounds_numbers="everywhere", divides=True)
 row(
     f.remainder, "remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor",
-    rounds_numbers=True, divides=True,
+    rounds_numbers="everywhere", divides=True,
 )  # fmt: skip
 row(f.binary("atan2"), "atan2.default")
 row(f.binary("hypot"), "hypot.default")
@@ -164,7 +164,7 @@ def _power(x: Num, y: Num | Number) -> Num:
     return special[float(y)](x) if float(y) in special else f.power(x, y)
 
 
-row(_power, "pow.Tensor_Scalar", "pow.Scalar", "pow.Tensor_Tensor", rounds_numbers=True)
+row(_power, "pow.Tensor_Scalar", "pow.Scalar", "pow.Tensor_Tensor", rounds_numbers="cpu")
 
 
 def _logaddexp(x: Num, y: Num) -> Num:
@@ -182,7 +182,7 @@ def _heaviside(x: Num, values: Num) -> Num:
 
 
 row(_logaddexp, "logaddexp.default")
-row(_xlogy, "xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other", rounds_numbers=True)
+row(_xlogy, "xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other", rounds_numbers="cpu")
 row(_heaviside, "heaviside.default")
 
 # --- bits ----------------------------------------

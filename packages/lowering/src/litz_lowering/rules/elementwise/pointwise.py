@@ -22,6 +22,7 @@ from litz_lowering.expressions.promotion import operand, promoted, rounded
 from litz_lowering.types.torch_types import litz_dtype
 
 Computed = Literal["result", "operands", "bool"]
+Rounding = Literal["nowhere", "cpu", "everywhere"]
 Formula = Callable[..., Num]
 
 
@@ -35,9 +36,9 @@ class PointwiseRow:
     computed: Computed = "result"
     """Dtype of the computation: ``result`` (the result's, with 16-bit floats in ``f32``), ``operands`` (to which
     eager promotes the operands, for comparisons and tests) or ``bool`` (the truth of each operand)."""
-    rounds_numbers: bool = False
-    """Round number operands to a 16-bit float result's dtype first, as eager does on a CPU for sums but not for
-    products. A first operand is always rounded there."""
+    rounds_numbers: Rounding = "nowhere"
+    """Devices where number operands are rounded to a 16-bit float result's dtype first: eager does so on a CPU for sums
+    but not for products, and everywhere for remainders. A first operand is always rounded on a CPU."""
     exact_scalars: bool = False
     """Leave a second operand that is a 0-d tensor unrounded beside a 16-bit float result, as eager does on a CPU."""
     fast: Formula | None = None
@@ -61,7 +62,7 @@ def row(
     body: Formula,
     *overloads: str,
     computed: Computed = "result",
-    rounds_numbers: bool = False,
+    rounds_numbers: Rounding = "nowhere",
     fast: Formula | None = None,
     on_gpus: Formula | None = None,
     exact_scalars: bool = False,
@@ -99,7 +100,7 @@ def lower_pointwise(
         for k, argument in enumerate(args)
     ]
     if isinstance(args[0], int | float):
-        is_rounded = kind.device.kind == "cpu" or entry.by_scalar
+        is_rounded = kind.device.kind == "cpu" or entry.by_scalar or entry.rounds_numbers == "everywhere"
         operands[0] = _literal(rounded(args[0], common) if is_rounded else args[0], common)
     if entry.divides and kind.dtype.is_integer and kind.device.kind == "cpu":
         operands[1] = _divisor(operands[1], common)
@@ -134,7 +135,9 @@ def _is_exact(entry: PointwiseRow, position: int, argument: Any, device: Device)
     on_cpu = device.kind == "cpu"
     if isinstance(argument, Tensor) and argument.device == device:
         return on_cpu and entry.exact_scalars and position == 1
-    return not on_cpu or (position > 0 and not entry.rounds_numbers)
+    if not on_cpu:
+        return entry.rounds_numbers != "everywhere"
+    return position > 0 and entry.rounds_numbers == "nowhere"
 
 
 def _is_scalar(argument: Any, device: Device) -> bool:
@@ -263,9 +266,9 @@ row(nan_to_num, "nan_to_num.default", typed=True)
 # --- selection and ternary operators ----------------------------------------
 
 
-row(f.clip, "clamp.default", "clamp.Tensor", rounds_numbers=True)
-row(lambda x, min: f.clip(x, min), "clamp_min.default", "clamp_min.Tensor", rounds_numbers=True)
-row(lambda x, max: f.clip(x, None, max), "clamp_max.default", "clamp_max.Tensor", rounds_numbers=True)
+row(f.clip, "clamp.default", "clamp.Tensor", rounds_numbers="cpu")
+row(lambda x, min: f.clip(x, min), "clamp_min.default", "clamp_min.Tensor", rounds_numbers="cpu")
+row(lambda x, max: f.clip(x, None, max), "clamp_max.default", "clamp_max.Tensor", rounds_numbers="cpu")
 
 
 def _multiply_add(x: Num, y: Num | Number, z: Num) -> Num:
