@@ -41,7 +41,7 @@ def aot_backend(session: CompileSession) -> Callable[[GraphModule, Sequence[Any]
                 session.recorder = import_module(_TRACE).Recorder(*given)
             call = session.lookup(gm, inputs) or _through_aot(session, gm, inputs)
             if overwrites_inputs() or (session.whole is not None and session.whole.wrapping.written):
-                call = with_overlap_guard(call, gm, inputs, argument_positions(gm))
+                call = with_overlap_guard(call, gm, inputs, argument_positions(gm), guarded=session.guarded)
             return with_materialised(call) if not session.guarded or zero_tensors(inputs) else call
 
     return backend

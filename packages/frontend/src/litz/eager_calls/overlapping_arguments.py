@@ -27,28 +27,50 @@ _LINE = (
 
 
 def with_overlap_guard(
-    call: Callable[..., Any], gm: GraphModule, inputs: Sequence[Any], positions: Sequence[int]
+    call: Callable[..., Any],
+    gm: GraphModule,
+    inputs: Sequence[Any],
+    positions: Sequence[int],
+    *,
+    guarded: bool,
 ) -> Callable[..., Any]:
     """Return ``call`` for arguments that share memory as ``inputs`` do, and the captured graph ``gm`` for others.
 
-    Compared are the tensors at ``positions`` that are of torch's own classes.
+    Compared are the tensors at ``positions`` that are of torch's own classes. ``guarded``: guards compare sizes and
+    strides, which are the same in all calls unless there are symbols among ``inputs``.
     """
     checked = [k for k in positions if _has_memory(inputs[k])]
     if len(checked) < 2:
         return call
     tensors = [inputs[k] for k in checked]
+    extents = [_extent(tensor) for tensor in tensors]
     # AOTAutograd knows of tensors in one storage alone.
     storages = [tensor.untyped_storage()._cdata for tensor in tensors]
-    traced = tuple(pair for pair in _overlaps(tensors) if storages[pair[0]] == storages[pair[1]])
+    overlaps = _overlaps(_addresses(tensors), extents)
+    traced = tuple(pair for pair in overlaps if storages[pair[0]] == storages[pair[1]])
+    dynamic = not guarded or not all(isinstance(value, torch.Tensor) for value in inputs)
     eager: Callable[..., Any] = disable(gm, reason="it runs in eager")
+    # An optimizer passes the same tensors at each step.
+    valid: list[int] | None = None
 
     def run(*args: Any) -> Any:
-        if _overlaps([args[k] for k in checked]) == traced:
+        nonlocal valid
+        given = [args[k] for k in checked]
+        addresses = _addresses(given)
+        if addresses == valid:
+            return call(*args)
+        if _overlaps(addresses, [_extent(tensor) for tensor in given] if dynamic else extents) == traced:
+            valid = None if dynamic else addresses
             return call(*args)
         log_once(_LINE)
         return eager(*args)
 
     return run
+
+
+def _addresses(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """Return the address of each tensor's first element."""
+    return [tensor.data_ptr() for tensor in tensors]
 
 
 def _has_memory(value: object) -> bool:
@@ -63,9 +85,11 @@ def _has_memory(value: object) -> bool:
     )
 
 
-def _overlaps(tensors: Sequence[torch.Tensor]) -> tuple[_Overlap, ...]:
-    """Return the pairs of tensors whose ranges of memory overlap."""
-    ranges = sorted((tensor.data_ptr(), k, _extent(tensor)) for k, tensor in enumerate(tensors))
+def _overlaps(addresses: Sequence[int], extents: Sequence[int]) -> tuple[_Overlap, ...]:
+    """Return the pairs of tensors whose ranges of memory, by address and bytes, overlap."""
+    ranges = sorted(
+        (address, k, extent) for k, (address, extent) in enumerate(zip(addresses, extents, strict=True))
+    )
     if all(start + extent <= following for (start, _, extent), (following, _, _) in pairwise(ranges)):
         return ()
     pairs = (
