@@ -175,6 +175,8 @@ def _check_index(
     shape = state.type(base, location).shape
     if len(index) != len(shape):
         location.fail("index-arity", f"%{base} has {len(shape)} dimensions, the index has {len(index)}")
+    if any(axis.size == 0 for axis in axes):
+        return  # nothing is read
     scope = state.body_scope(axes)
     for dimension, (term, size) in enumerate(zip(index, shape, strict=True)):
         if isinstance(size, int) and leaves(term, size, scope):

@@ -212,12 +212,13 @@ class LoopContext(NodeContext):
         strides are stored only where those of the result do not follow from them by the index.
         """
         kind = type or self.output
-        if any(size == 0 for size in kind.shape):
-            # An empty view has no element and no memory to share.
+        if not aliases and 0 in kind.shape:
             return self.pointwise(lambda axes: build.const(0, kind.dtype), kind, name)
         axes = axes_of(kind.shape)
         value = self.value(kind, name)
-        mapped = tuple(self.simplify(t, axes) for t in index(terms_of(axes)))
+        # An index into a tensor without elements may divide by their number.
+        terms = [0] * base.rank if 0 in base.shape else index(terms_of(axes))
+        mapped = tuple(self.simplify(t, axes) for t in terms)
         if base_strides is not None and (not aliases or self._is_linear(mapped, base_strides, axes, kind)):
             base_strides = None
         self.append(

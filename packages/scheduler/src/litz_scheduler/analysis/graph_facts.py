@@ -189,6 +189,8 @@ def alias_type(view: View, base: TensorType, symbols: SymbolTable) -> TensorType
     result = view.results[0].type
     promised = result.layout.strides
     offset = substitute(element, dict.fromkeys(names, 0))
+    if 0 in result.shape:
+        return replace(result, layout=replace(result.layout, offset=offset))
     base_strides = view.base_strides
     if base_strides is not None and same_strides(base, replace(base.layout, strides=base_strides)):
         return replace(result, layout=replace(result.layout, offset=offset))
