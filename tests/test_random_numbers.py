@@ -298,6 +298,16 @@ def test_the_backward_of_dropout_has_the_forwards_mask() -> None:
     torch.testing.assert_close(x.grad, 2 * out)
 
 
+def test_dropout_of_memory_with_gaps_draws_as_eager_does() -> None:
+    program = lambda *tensors: [F.dropout(each, 0.4) for each in tensors]  # noqa: E731
+    x = torch.rand(6, 4) + 1
+    forms = (x[::2], x[::2].t(), x[:1].expand(3, 4), x.t(), x)
+    torch.manual_seed(3)
+    expected = program(*forms)
+    torch.manual_seed(3)
+    torch.testing.assert_close(torch.compile(program, backend="litz")(*forms), expected, check_stride=True)
+
+
 def test_rrelu_draws_slopes_between_its_bounds() -> None:
     run = compiled(lambda x: F.rrelu(x, 0.2, 0.6, training=True), "fast")
     x = torch.cat((-torch.ones(N), torch.ones(10)))

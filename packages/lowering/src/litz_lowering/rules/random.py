@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from litz_ir.device import CPU
@@ -278,7 +278,11 @@ def dropout(
             "eager's dropout on a GPU draws random numbers in an order of its own", is_intended=True
         )
     if ctx.options.rng == "eager":
-        drawn_mask = ctx.draw("aten.bernoulli.p", (x, keep_probability), {}, x.type, "drawn")
+        # Eager draws into new memory, which has the gaps and repetitions of x no more; their order decides.
+        kind = replace(mask_type, dtype=x.dtype)
+        is_dense = x.type.layout.strides == kind.layout.strides
+        like = x if is_dense else ctx.pointwise(lambda axes: build.const(0, x.dtype), kind, "like")
+        drawn_mask = ctx.draw("aten.bernoulli.p", (like, keep_probability), {}, kind, "drawn")
         mask = ctx.pointwise(lambda axes: build.cast(drawn_mask.load(axes), b1), mask_type, "1")
     else:
         uniform = _generated(ctx, "random_uniform", x.shape, dtype)
