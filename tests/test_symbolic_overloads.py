@@ -190,6 +190,8 @@ NOT_HERE: dict[str, str] = {
     r"aten\.(reshape|ones|eye)\.default": BEFORE_LOWERING,
     r"aten\._embedding_bag_dense_backward\.default": BEFORE_LOWERING,
     r"aten\._upsample_(bicubic|bilinear|lanczos)2d_aa_backward\.default": SPECIALISED,
+    r"aten\.(native_)?channel_shuffle\.default": SPECIALISED,
+    r"aten\._?upsample_(nearest(_exact)?\dd|linear1d|bilinear2d|trilinear3d)_backward\.default": SPECIALISED,
     r"aten\.bincount\.default": "the size of its result is data, and one of another graph",
     r"aten\.randint_like\.(default|low_dtype)": SPECIALISED,
     r"aten\._scaled_dot_product_.*_backward\.default": ON_A_GPU,
