@@ -18,8 +18,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FOR_USERS = (
-    "artifacts", "attention", "compile-schemes", "debugging", "deploy-c", "devices", "explain", "faq",
-    "getting-started", "index", "integrations", "interchange", "passes", "profiling",
+    "artifacts", "attention", "compile-schemes", "debugging", "deploy-c", "devices", "ecosystem", "explain", "faq",
+    "getting-started", "index", "integrations", "interchange", "passes", "profiling", "reports",
 )  # fmt: skip
 PAGES = [
     ROOT / "README.md",
@@ -27,8 +27,8 @@ PAGES = [
     ROOT / "examples" / "plan_viewer" / "README.md",
     *(ROOT / "docs" / f"{name}.md" for name in FOR_USERS),
 ]
-NOT_RUN = {"docs/debugging.md": 1, "docs/devices.md": 1, "docs/getting-started.md": 1}
-"""Number of blocks that are not run, by page: one needs a GPU, others the folder of a failure and a device."""
+NOT_RUN = {"docs/debugging.md": 1, "docs/devices.md": 1, "docs/getting-started.md": 1, "docs/reports.md": 1}
+"""Number of blocks that are not run, by page: one needs a GPU, others the folder of a failure, a device and a test."""
 
 BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>not run|needs): (?P<text>[^\n]*) -->\n)?^```python\n(?P<code>.*?)^```"
