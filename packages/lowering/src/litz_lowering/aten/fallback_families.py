@@ -15,7 +15,7 @@ _FOURIER = "Fourier transforms run in a library"
 _PRODUCTS = "matmuls of prepacked, scaled or grouped operands run in a library"
 CONVOLUTIONS = "convolutions run in a library"
 ATTENTION = "fused attention and recurrent cells run in a library"
-_RESIZING = "gradients of resizing run in a library"
+_RESIZING = "gradients of bicubic resizing run in a library"
 _LABELS = "lists of labels that end at the first negative one are read by a library"
 _FORMATS = "loops are generated for dense tensors only"
 _ANSWERS = "the result is not a tensor"
@@ -33,7 +33,7 @@ _FAMILIES: dict[str, str] = {
     ATTENTION: r"_(flash|efficient|triton)_.*attention.*|_fused_sdp_choice|_scaled_dot_product_.*|_triton_.*attention"
     r"|_native_multi_head_attention|_transformer_encoder_layer_fwd|_transform_bias_rescale_qkv|_thnn_fused_.*_cell.*"
     r"|quantized_(gru|lstm)|_pack_padded_sequence",
-    _RESIZING: r"_?upsample_(nearest(_exact)?|linear|bilinear|trilinear|bicubic)[123]d_backward",
+    _RESIZING: r"upsample_bicubic2d_backward",
     _LABELS: r"multilabel_margin_loss_(for|back)ward",
     _FORMATS: r"(?!_?fake_).*(sparse|nested|jagged|coalesce|quantize|cslt|compressed).*|to_padded_tensor|hspmm"
     r"|_spdiags|_nnz|_?(c?col_|c?row_)?indices(_copy)?|_?values(_copy)?|_?(dense_|sparse_)dim|_dim[IV]|_convert_indices_.*"
