@@ -21,8 +21,12 @@ Fault = Literal["none", "litz", "torch", "rejected"]
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-4, torch.bfloat16: 6e-2}
 WIDENED = 1e-2
 """Tolerance of wider floats in programs with bf16, whose values may have been rounded to eight bits."""
-INTENDED = ("litz: a graph runs as ATen operations: ", "litz: a graph runs as it was captured: ")
-"""Beginnings of messages about graphs that litz leaves to ATen, or to eager's errors, on purpose."""
+INTENDED = (
+    "litz: a graph runs as ATen operations: ",
+    "litz: a graph runs as it was captured: ",
+    "litz: a call runs in eager: ",
+)
+"""Beginnings of messages about graphs and calls that litz leaves to ATen, or to eager, on purpose."""
 SHIFTS = (0, 3)
 """Shifts of the arguments' values, one for each call of the compiled function: state of one call must not affect
 another."""
