@@ -15,6 +15,7 @@ from opinfo.entries import DTYPES, ENTRIES
 from opinfo.samples import seed
 from test_opinfo_sample import SAMPLE
 from torch import Tensor, tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import litz
@@ -221,3 +222,15 @@ def test_operators_without_checks_on_tensors_without_elements() -> None:
             torch.testing.assert_close(
                 torch.compile(program, backend="litz")(x, ones(10, 10)), program(x, ones(10, 10))
             )
+
+
+def test_tensors_of_a_gpu_are_checked_where_they_have_no_elements() -> None:
+    pool, half = torch.ops.aten._adaptive_avg_pool2d.default, torch.float16
+    copy = torch.ops.aten._to_copy.default
+    with FakeTensorMode():
+        images, full = (
+            torch.empty_strided((1, 2, height, 4), (8, 4, 4, 1), device="cuda") for height in (0, 2)
+        )
+    assert isinstance(eager_error(pool, (images, [2, 2]), {}), RuntimeError)
+    assert eager_error(pool, (full, [2, 2]), {}) is None
+    assert eager_error(copy, (images,), {"dtype": half, "device": torch.device("cuda:0")}) is None

@@ -54,7 +54,6 @@ _KINDS = (
     bool,
     str,
     torch.dtype,
-    torch.device,
     torch.layout,
     torch.memory_format,
     type(None),
@@ -164,13 +163,17 @@ def eager_error(
 ) -> Exception | None:
     """Return the error that eager raises for arguments of these dtypes, sizes and numbers whatever the elements are.
 
-    None where it raises none, or is not asked: for other devices than a CPU, for operators that draw random numbers or
-    write an argument, for views, and for large arguments of kernels that check no sizes.
+    None where it raises none, or is not asked: for operators that draw random numbers or write an argument, for views,
+    for large arguments of kernels that check no sizes, and for tensors on other devices than a CPU, unless one has no
+    elements: the CPU is asked for these, since a kernel of a GPU that fails ends the process's use of it.
     """
     scatter = _SCATTERED_VIEWS.get(op)
     if scatter is not None and (error := _scatter_error(scatter, *args, **kwargs)) is not None:
         return error
     if not _is_asked(op) or torch._C._functorch.peek_interpreter_stack() is not None:
+        return None
+    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    if any(x.device.type != "cpu" for x in tensors) and not any(map(_has_empty_axis, tensors)):
         return None
     try:
         call = tree_map(_sized, (args, dict(kwargs)))
@@ -250,7 +253,7 @@ def _sized(argument: Any) -> Any:
     """Argument of a call without its elements; raises ``_Skipped``."""
     match argument:
         case torch.Tensor():
-            if argument.device.type != "cpu" or argument.layout != torch.strided or argument.is_quantized:
+            if argument.layout != torch.strided or argument.is_quantized:
                 raise _Skipped
             return _Sized(
                 argument.dtype, tuple(size if type(size) is int else None for size in argument.shape)
@@ -261,9 +264,16 @@ def _sized(argument: Any) -> Any:
             return _Symbolic(1.0)
         case torch.SymBool():
             return _Symbolic(True)
+        case torch.device():
+            return torch.device("cpu")
     if not isinstance(argument, _KINDS):
         raise _Skipped
     return argument
+
+
+def _has_empty_axis(x: torch.Tensor) -> bool:
+    """True for a tensor of which a size is known to be zero."""
+    return any(type(size) is int and size == 0 for size in x.shape)
 
 
 def _indices(call: _Call) -> Iterator[Any]:
