@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 from torch._dynamo.exc import TensorifyScalarRestartAnalysis, TorchDynamoException
+from torch._dynamo.source import EphemeralSource
 from torch._dynamo.symbolic_convert import TensorifyState
-from torch._guards import CompileContext
+from torch._guards import CompileContext, TracingContext
 from torch.fx import GraphModule
 from torch.fx.graph import _PyTreeCodeGen
 from torch.utils import _pytree as pytree
@@ -28,6 +29,9 @@ from litz.reports.failures import GraphSource
 from litz.settings import Config
 from litz_ir.errors import LitzError
 from litz_ir.stack_chunk import in_own_chunk
+
+_NESTED_SIZE = EphemeralSource("intermediate_offsets_or_lengths")
+"""torch's source of the ragged size of a jagged tensor that a graph creates."""
 
 _HOOKS = "litz.passes.hooks"
 """Module that runs users' passes over FX graphs; loaded where there are some."""
@@ -94,6 +98,32 @@ def compile_in_session(
         # An error of the program itself is raised again by eager when the graph runs.
         session.cache.failures.report(error, "capture", "a graph runs as it was captured")
         return gm
+    finally:
+        _drop_guards_of_nested_sizes()
+
+
+def _drop_guards_of_nested_sizes() -> None:
+    """Drop guards that compare ragged sizes of jagged tensors that the graph creates, with numbers or one another.
+
+    Such a size differs from all of them in every call. No argument has it, so that Dynamo fails with an internal error
+    when it writes the guard.
+    """
+    context = TracingContext.try_get()
+    shapes = None if context is None or context.fake_mode is None else context.fake_mode.shape_env
+    if shapes is None:
+        return
+    created = {
+        symbol
+        for symbol, sources in shapes.var_to_sources.items()
+        if sources and all(source == _NESTED_SIZE for source in sources)
+    }
+    # Ragged sizes of arguments have no range. Whether one of them is equal to a size of the graph may change.
+    constant = created | shapes.var_to_range.keys()
+    shapes.guards[:] = [
+        guard
+        for guard in shapes.guards
+        if not (guard.expr.free_symbols & created and guard.expr.free_symbols <= constant)
+    ]
 
 
 def _specialise_floats(gm: GraphModule) -> bool:
