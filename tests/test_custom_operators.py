@@ -212,6 +212,9 @@ def operators() -> Iterator[None]:
     )
     define(library, "misdescribed(Tensor x) -> Tensor", _transposed, lambda x: x.new_empty(x.shape))
     define(library, "misshapen(Tensor x) -> Tensor", lambda x: x[1:] + 1, torch.empty_like)
+    define(library, "widened(Tensor x) -> Tensor", lambda x: x.double(), torch.empty_like)
+    define(library, "moved(Tensor x) -> Tensor", lambda x: x.to("meta"), torch.empty_like)
+    define(library, "scattered(Tensor x) -> Tensor", lambda x: x.to_sparse(), torch.empty_like)
     torch.library.triton_op("litztest::open", _open, mutates_args=())
     yield
     library._destroy()
@@ -524,8 +527,24 @@ def test_a_result_that_is_not_as_its_meta_kernel_said() -> None:
         found = torch.compile(program, backend="litz", fullgraph=True)(numbers(3, 4))
     torch.testing.assert_close(found, program(numbers(3, 4)))
     assert found.stride() == (4, 1), "the strides are those that the program was compiled for"
-    with pytest.raises(RuntimeError, match=r"litztest\.misshapen.*register_fake"):
-        torch.compile(lambda x: torch.ops.litztest.misshapen(x), backend="litz")(numbers(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("operator", "text"),
+    [
+        ("misshapen", r"shape \(2, 4\)"),
+        ("widened", "torch.float64"),
+        ("moved", "on meta"),
+        ("scattered", "torch.sparse_coo"),
+    ],
+)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_result_that_its_meta_kernel_did_not_describe(operator: str, text: str, dynamic: bool) -> None:
+    described = getattr(torch.ops.litztest, operator)
+    for program in (lambda x: described(x), lambda x: described(x) + 1):
+        torch._dynamo.reset()
+        with pytest.raises(RuntimeError, match=rf"litztest\.{operator}.*{text}.*register_fake"):
+            torch.compile(program, backend="litz", dynamic=dynamic)(numbers(3, 4))
 
 
 # --- the wrapper that came before --------------------------------------------------------------------------------

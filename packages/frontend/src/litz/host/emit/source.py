@@ -12,7 +12,7 @@ from litz.host.emit.frozen_copies import frozen_copies
 from litz.host.emit.names import Names
 from litz.host.emit.scalars import scalar_code
 from litz.host.emit.segments import Segments
-from litz.host.emit.tensors import TensorVariables, complex_strides
+from litz.host.emit.tensors import TensorVariables, complex_strides, device_code
 from litz.host.program import NO_ASSERTS, Computed, Detail, HostProgram, InputAsserts, ObservedStep
 from litz.host.torch_types import COMPLEX_DTYPES, TORCH_DTYPES
 from litz_ir.loops import (
@@ -308,8 +308,12 @@ class _Writer:
             value, shape, strides = self.tensors.wholes[name], shape[:-1], complex_strides(strides)
             dtype = COMPLEX_DTYPES[type_.dtype]
         sizes, steps = self.names.terms(shape), self.names.terms(strides)
-        check = code("{} = promised({}, {}, {}, {}, {!r})", value, value, sizes, steps, dtype, step.target)
-        if step.target.startswith("aten.") and name not in step.pairs and 0 not in shape:
+        is_aten = step.target.startswith("aten.")
+        # torch's meta kernels give some numbers that only ATen operators read, such as seeds, another device.
+        where = "" if is_aten else f", {device_code(type_.device)}"
+        given = (sizes, steps, dtype, repr(step.target), where)
+        check = code("{} = promised({}, {}, {}, {}, {}{})", value, value, *given)
+        if is_aten and name not in step.pairs and 0 not in shape:
             # ATen operators return tensors, nearly always as their meta kernels say: an inline test is faster. Where
             # one has no elements, some return None.
             asked = code("{}.stride() != {} or {}.shape != {}", value, steps, value, sizes)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from litz.devices import GPU
+from litz.devices import GPU, functions_of
 from litz_ir.device import STORAGE_ALIGNMENT
 
 _MAX_HEAP_BLOCK = (32 << 20) - (64 << 10)
@@ -155,24 +155,41 @@ def alias_as(
 
 
 def promised(
-    value: Any, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, operator: str
+    value: Any,
+    shape: Sequence[int],
+    strides: Sequence[int],
+    dtype: torch.dtype,
+    operator: str,
+    device: torch.device | None = None,
 ) -> Any:
     """Return an operator's result with memory and the strides of its meta kernel: a copy where it has others.
 
-    Raises ``RuntimeError`` for another shape or dtype. Values that are no tensors are returned unchanged.
+    Raises ``RuntimeError`` for another shape, dtype or layout, and for memory of another device than ``device``, where
+    that is given. Values that are no tensors are returned unchanged.
     """
     if not isinstance(value, torch.Tensor):
         return value
-    if value.shape != shape or value.dtype != dtype:
+    dense = value.layout == torch.strided and (device is None or _is_on(value, device))
+    if value.shape != shape or value.dtype != dtype or not dense:
+        layout = "" if value.layout == torch.strided else f"{value.layout}, "
+        where = "" if device is None else f" on {device}"
         raise RuntimeError(
-            f"{operator} returned a tensor of shape {tuple(value.shape)} and {value.dtype}, its meta kernel said "
-            f"{tuple(shape)} and {dtype}: correct the function given to register_fake"
+            f"{operator} returned a tensor of shape {tuple(value.shape)}, {layout}{value.dtype} on {value.device}, its "
+            f"meta kernel said {tuple(shape)}, {dtype}{where}: correct the function given to register_fake"
         )
     value = materialised(value)
     each = zip(shape, value.stride(), strides, strict=True)
     if value.stride() == strides or all(size == 1 or a == b for size, a, b in each) or 0 in shape:
         return value
     return torch.empty_strided(shape, strides, dtype=dtype, device=value.device).copy_(value)
+
+
+def _is_on(tensor: torch.Tensor, device: torch.device) -> bool:
+    """Report whether a tensor is on a device; one without an ordinal is the current one of its kind."""
+    if tensor.device.type != device.type or tensor.device.index is None:
+        return tensor.device.type == device.type
+    ordinal = functions_of(device.type).current() if device.index is None else device.index
+    return tensor.device.index == ordinal
 
 
 class TorchTensors:
