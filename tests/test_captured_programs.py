@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from differential.captured.draw import captured_of
-from differential.captured.judge import judge_captured, shrunk_captured
+from differential.captured.judge import judge_captured
 from differential.captured.program import Call, CapturedProgram
 from differential.captured.session import run
+from differential.shrinker import shrunk
 
 SEEDS = range(5)
 
@@ -47,5 +48,6 @@ def test_a_difference_is_reported_and_made_smaller() -> None:
     )
     verdict = judge_captured(program)
     assert verdict.fault == "torch" and verdict.message.startswith("call 0: result 1")
-    small = shrunk_captured(program, lambda p: judge_captured(p).fault == "torch", budget=8)
+    smaller = CapturedProgram.smaller
+    small = shrunk(program, smaller, lambda p: judge_captured(p).fault == "torch", budget=8)
     assert small.results == ("t2",) and len(small.calls) == 1

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from differential.judge_modules import judge_module, shrunk_module
-from differential.modules import ModuleProgram, module_of, module_programs
+from differential.judge_modules import judge_module
+from differential.modules import ModuleProgram, module_of, module_programs, smaller_modules
 from differential.programs import Base, Input, Program, Statement
+from differential.shrinker import shrunk
 from hypothesis import given, settings
 
 from litz.host.runtime import frozen_results as kept
@@ -58,6 +59,8 @@ def test_what_is_stale_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(kept.StoredResults, "holds", lambda self, tensors: True)
     verdict = judge_module(convolution())
     assert verdict.fault == "litz" and verdict.message.startswith("call 2")
-    small = shrunk_module(convolution(), lambda drawn: judge_module(drawn).fault == "litz", budget=12)
+    small = shrunk(
+        convolution(), smaller_modules, lambda drawn: judge_module(drawn).fault == "litz", budget=12
+    )
     assert small.writes == ((), (), ("m.a1.data.copy_(fill(m.a1, 3))",), ())
     assert small.program.outputs == ("t2",)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from differential.judge_regions import judge_regions, shrunk_regions
-from differential.regions import Block, Line, RegionProgram, regions_of
+from differential.judge_regions import judge_regions
+from differential.regions import Block, Line, RegionProgram, regions_of, smaller_regions
+from differential.shrinker import shrunk
 
 SAMPLE = {"forward": (1, 15), "gradients": (27, 35)}
 """Seeds of the sample, by the way that their programs are run."""
@@ -52,7 +53,7 @@ def test_a_wrong_program_is_made_smaller() -> None:
     def wrong(program: RegionProgram) -> bool:
         return "a.cos()" in program.source()
 
-    small = shrunk_regions(drawn, wrong)
+    small = shrunk(drawn, smaller_regions, wrong, budget=60)
     assert not small.dynamic and "a.sin()" not in small.source() and "x + 1" not in small.source()
     assert wrong(small) and _depth(small.body) == 2
 

@@ -10,7 +10,7 @@ from differential.generator import COMPLEX, program_of, programs
 from differential.judge import check, judge
 from differential.programs import Base, Input, Program
 from differential.run import Row, slices
-from differential.shrinker import shrunk
+from differential.shrinker import shrunk, smaller_programs
 from hypothesis import given, settings
 from torch import Tensor
 
@@ -58,15 +58,15 @@ def test_a_program_that_goes_wrong_is_made_smaller() -> None:
     def wrong(candidate: Program) -> bool:
         return any(".flip(" in statement.text for statement in candidate.statements)
 
-    small = shrunk(program, wrong)
+    small = shrunk(program, smaller_programs, wrong, budget=150)
     assert wrong(small) and len(small.statements) == 1 and len(small.outputs) == 1
     assert ".flip(" in small.as_test("small")
 
 
 def test_a_run_goes_on_where_it_was_stopped() -> None:
     done = [Row(0, 50), Row(100, 120)]
-    assert list(slices(0, 120, done)) == [(50, 100)]
-    assert list(slices(0, 130, done)) == [(50, 100), (100, 130)]
+    assert list(slices(0, 120, done, 50)) == [(50, 100)]
+    assert list(slices(0, 130, done, 50)) == [(50, 100), (100, 130)]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
@@ -17,7 +17,9 @@ from torch.fx import Interpreter, Node
 import litz
 from differential.programs import Arguments, Base, Function, Input, Mode, Program
 
+T = TypeVar("T")
 Fault = Literal["none", "litz", "torch", "rejected"]
+LONGEST_MESSAGE = 600
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-4, torch.bfloat16: 6e-2}
 WIDENED = 1e-2
 """Tolerance of wider floats in programs with bf16, whose values may have been rounded to eight bits."""
@@ -52,17 +54,79 @@ class Verdict:
 
 def judge(program: Program) -> Verdict:
     """Compare a program compiled by litz with eager."""
+    verdict = judge_by(
+        lambda: [_run(program, program.function(), shift) for shift in SHIFTS],
+        lambda backend, wanted: _difference(program, backend, wanted),
+    )
+    if verdict.fault == "litz" and "strides" in verdict.message and not _shapes_are_known(program):
+        return Verdict("torch", f"torch's own shape rules are wrong: {verdict.message}")
+    return verdict
+
+
+def judge_by(run_eager: Callable[[], T], difference: Callable[[str, T], str | None]) -> Verdict:
+    """Return the verdict on a program. ``difference`` describes how its run under a backend differs from eager's."""
     try:
-        wanted = [_run(program, program.function(), shift) for shift in SHIFTS]
+        with without_warnings():
+            wanted = run_eager()
     except Exception as error:
-        return Verdict("rejected", f"{type(error).__name__}: {error}")
-    message = _difference(program, "litz", wanted)
+        return Verdict("rejected", _shown(error))
+    return blame(difference("litz", wanted), lambda: difference("aot_eager", wanted))
+
+
+def blame(message: str | None, under_aot_eager: Callable[[], str | None]) -> Verdict:
+    """Return the verdict on the difference of litz from eager; that of ``aot_eager`` is only asked for if litz
+    differs."""
     if message is None:
         return Verdict("none")
-    theirs = _difference(program, "aot_eager", wanted)
-    if theirs is None and "strides" in message and not _shapes_are_known(program):
-        theirs = f"torch's own shape rules are wrong: {message}"
-    return Verdict("litz" if theirs is None else "torch", message if theirs is None else theirs)
+    theirs = under_aot_eager()
+    return Verdict("litz", message) if theirs is None else Verdict("torch", theirs)
+
+
+def compiled_calls_differ(
+    run: Callable[[], Sequence[T]],
+    wanted: Sequence[T],
+    differ: Callable[[T, T], str | None],
+    **settings: Any,
+) -> str | None:
+    """Describe the first difference of the calls of a program, compiled afresh, from eager's; ``None`` where there is
+    none. ``settings`` are options of litz, whose warnings are differences too."""
+    torch._dynamo.reset()
+    with litz.config.patch(**settings), complaints() as said:
+        message = calls_differ(run, wanted, differ)
+    return message or gave_up(said)
+
+
+def calls_differ(
+    run: Callable[[], Sequence[T]], wanted: Sequence[T], differ: Callable[[T, T], str | None]
+) -> str | None:
+    """Describe the first difference of calls from eager's, or the exception that ends them."""
+    try:
+        with without_warnings():
+            got = run()
+    except Exception as error:
+        return _shown(error)
+    for call, (mine, theirs) in enumerate(zip(got, wanted, strict=True)):
+        message = differ(mine, theirs)
+        if message is not None:
+            return f"call {call}: {message}"
+    return None
+
+
+def gave_up(said: Sequence[str]) -> str | None:
+    """Describe litz's first warning."""
+    return f"litz gave up: {said[0][:LONGEST_MESSAGE]}" if said else None
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Ignore warnings in the block."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _shown(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:LONGEST_MESSAGE]}"
 
 
 def _shapes_are_known(program: Program) -> bool:
@@ -116,23 +180,13 @@ class _Written(Program):
 
 def _difference(program: Program, backend: str, wanted: Sequence[Outcome]) -> str | None:
     """Describe the difference of the program compiled by ``backend`` from eager; ``None`` where there is none."""
-    torch._dynamo.reset()
-    with litz.config.patch(cache=False), complaints() as said:
-        try:
-            compiled = torch.compile(
-                program.function(), backend=backend, fullgraph=True, dynamic=program.dynamic
-            )
-            got = [_run(program, compiled, shift) for shift in SHIFTS]
-        except Exception as error:
-            return f"{type(error).__name__}: {str(error)[:600]}"
-    if said:
-        return f"litz gave up: {said[0][:600]}"
+
+    def run() -> list[Outcome]:
+        compiled = torch.compile(program.function(), backend=backend, fullgraph=True, dynamic=program.dynamic)
+        return [_run(program, compiled, shift) for shift in SHIFTS]
+
     least = WIDENED if program.has_bf16 else 0.0
-    for shift, (mine, theirs) in enumerate(zip(got, wanted)):
-        found = _compare(mine, theirs, least)
-        if found is not None:
-            return f"call {shift}: {found}"
-    return None
+    return compiled_calls_differ(run, wanted, lambda a, b: _compare(a, b, least), cache=False)
 
 
 @contextmanager
@@ -159,8 +213,7 @@ def complaints() -> Iterator[list[str]]:
 
 
 def _run(program: Program, function: Callable[..., tuple[torch.Tensor, ...]], shift: int) -> Outcome:
-    with program.surroundings(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with program.surroundings(), without_warnings():
         given = program.arguments(shift)
         results = function(*given.inputs)
         wanted = [r for r in results if r.requires_grad]
@@ -181,7 +234,7 @@ def _compare(mine: Outcome, theirs: Outcome, least: float) -> str | None:
     named = [(f"result {k}", a, b) for k, (a, b) in enumerate(zip(mine.results, theirs.results))]
     named += [(f"input {k}", a, b) for k, (a, b) in enumerate(zip(mine.given.inputs, theirs.given.inputs))]
     for name, a, b in named:
-        found = _kind(a, b) or values_differ(a, b, least)
+        found = tensors_differ(a, b, least)
         if found is not None:
             return f"{name}: {found}"
     for k, (a, b) in enumerate(zip(mine.given.bases, theirs.given.bases)):
@@ -198,13 +251,28 @@ def _compare(mine: Outcome, theirs: Outcome, least: float) -> str | None:
     return _aliasing(mine, theirs) or _versions(mine, theirs)
 
 
-def _kind(a: torch.Tensor, b: torch.Tensor) -> str | None:
+def tensors_differ(a: torch.Tensor, b: torch.Tensor, least: float) -> str | None:
+    """Describe the difference of two tensors, strides and ``requires_grad`` included."""
     for name in ("dtype", "shape", "requires_grad"):
         if getattr(a, name) != getattr(b, name):
             return f"{name} {getattr(a, name)}, eager's is {getattr(b, name)}"
     if a.numel() and any(n > 1 and s != t for n, s, t in zip(a.shape, a.stride(), b.stride())):
         return f"strides {a.stride()}, eager's are {b.stride()}"
-    return None
+    return values_differ(a, b, least)
+
+
+def items_differ(a: Any, b: Any, least: float) -> str | None:
+    """Describe the first difference of two observations, which may be lists of others; tensors are compared by their
+    elements."""
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        if len(a) != len(b):
+            return f"{len(a)} items, eager has {len(b)}"
+        parts = (items_differ(*pair, least) for pair in zip(a, b, strict=True))
+        return next((f"item {k}: {part}" for k, part in enumerate(parts) if part is not None), None)
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        return values_differ(a, b, least)
+    same = type(a) is type(b) and (a == b or (a != a and b != b))
+    return None if same else f"{a!r}, eager has {b!r}"
 
 
 def values_differ(a: torch.Tensor, b: torch.Tensor, least: float) -> str | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
@@ -14,8 +13,16 @@ import torch
 from torch import Tensor
 
 import litz
-from differential.judge import Verdict, complaints, values_differ
-from differential.regions import CALLS, ROWS, RegionProgram, smaller
+from differential.judge import (
+    Verdict,
+    blame,
+    calls_differ,
+    complaints,
+    gave_up,
+    tensors_differ,
+    without_warnings,
+)
+from differential.regions import CALLS, ROWS, RegionProgram
 
 Function = Callable[..., Any]
 
@@ -30,72 +37,47 @@ def judge_regions(drawn: RegionProgram) -> Verdict:
     with litz.config.patch(cache=False, verify=True), complaints() as said, TemporaryDirectory() as folder:
         try:
             eager, by_litz = _saved(drawn, Path(folder)) if drawn.mode == "saved" else _compiled(drawn)
-            wanted = _calls(drawn, eager)
+            with without_warnings():
+                wanted = _calls(drawn, eager)
         except Exception as error:
             return Verdict("rejected", f"{type(error).__name__}: {str(error)[:600]}")
-        message = _difference(drawn, by_litz, wanted)
-    if said and message is None:
-        message = f"litz gave up: {said[0][:600]}"
-    if message is None:
-        return Verdict("none")
+        message = calls_differ(lambda: _calls(drawn, by_litz), wanted, _differ)
+    message = message or gave_up(said)
     if drawn.mode == "saved":
-        return Verdict("litz", message)
-    torch._dynamo.reset()
-    function = torch.compile(drawn.function(), backend="aot_eager", fullgraph=True, dynamic=drawn.dynamic)
-    theirs = _difference(drawn, function, wanted)
-    return Verdict("litz" if theirs is None else "torch", message if theirs is None else theirs)
+        return blame(message, lambda: None)
 
+    def under_aot_eager() -> str | None:
+        torch._dynamo.reset()
+        function = torch.compile(drawn.function(), backend="aot_eager", fullgraph=True, dynamic=drawn.dynamic)
+        return calls_differ(lambda: _calls(drawn, function), wanted, _differ)
 
-def shrunk_regions(
-    drawn: RegionProgram, wrong: Callable[[RegionProgram], bool], *, budget: int = 60
-) -> RegionProgram:
-    """Shrink a program of regions that is ``wrong``, in at most ``budget`` runs."""
-    trials = 0
-    while True:
-        for candidate in smaller(drawn):
-            trials += 1
-            if trials > budget:
-                return drawn
-            if wrong(candidate):
-                drawn = candidate
-                break
-        else:
-            return drawn
+    return blame(message, under_aot_eager)
 
 
 def _calls(drawn: RegionProgram, function: Function) -> list[list[Tensor]]:
     """Return the results of each call, and then the gradients of a sum that weights them unevenly."""
     found = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for call in range(CALLS):
-            arguments = drawn.arguments(call)
-            results = function(*arguments)
-            results = list(results) if isinstance(results, tuple) else [results]
-            wanted = [each for each in results if each.requires_grad]
-            if wanted:
-                weights = [torch.linspace(0.5, 1.5, each.numel()).reshape(each.shape) for each in wanted]
-                torch.autograd.backward(wanted, weights)
-            gradients = [each.grad for each in arguments if each.grad is not None]
-            found.append([*(each.detach() for each in results), *gradients])
+    for call in range(CALLS):
+        arguments = drawn.arguments(call)
+        results = function(*arguments)
+        results = list(results) if isinstance(results, tuple) else [results]
+        wanted = [each for each in results if each.requires_grad]
+        if wanted:
+            weights = [torch.linspace(0.5, 1.5, each.numel()).reshape(each.shape) for each in wanted]
+            torch.autograd.backward(wanted, weights)
+        gradients = [each.grad for each in arguments if each.grad is not None]
+        found.append([*(each.detach() for each in results), *gradients])
     return found
 
 
-def _difference(drawn: RegionProgram, function: Function, wanted: Sequence[Sequence[Tensor]]) -> str | None:
-    """Describe the difference of a compiled program from eager; ``None`` where there is none."""
-    try:
-        got = _calls(drawn, function)
-    except Exception as error:
-        return f"{type(error).__name__}: {str(error)[:600]}"
-    for call, (mine, theirs) in enumerate(zip(got, wanted, strict=True)):
-        if len(mine) != len(theirs):
-            return f"call {call}: {len(mine)} results and gradients, eager has {len(theirs)}"
-        for number, (a, b) in enumerate(zip(mine, theirs, strict=True)):
-            found = values_differ(a, b, 0.0)
-            if found is None and any(n > 1 and s != t for n, s, t in zip(a.shape, a.stride(), b.stride())):
-                found = f"strides {a.stride()}, eager's are {b.stride()}"
-            if found is not None:
-                return f"call {call}, result {number}: {found}"
+def _differ(mine: list[Tensor], theirs: list[Tensor]) -> str | None:
+    """Describe the first difference of a call's results and gradients from eager's."""
+    if len(mine) != len(theirs):
+        return f"{len(mine)} results and gradients, eager has {len(theirs)}"
+    for number, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+        found = tensors_differ(a, b, 0.0)
+        if found is not None:
+            return f"result {number}: {found}"
     return None
 
 

@@ -297,7 +297,7 @@ def surroundings(drawn: ModuleProgram) -> Iterator[None]:
         yield
 
 
-def smaller(drawn: ModuleProgram) -> Iterator[ModuleProgram]:
+def smaller_modules(drawn: ModuleProgram) -> Iterator[ModuleProgram]:
     """Yield module programs that are one step simpler, the largest steps first."""
     count = len(drawn.program.statements)
     defined = [each.target for each in drawn.program.statements]

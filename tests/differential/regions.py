@@ -312,7 +312,7 @@ def regions_of(seed: int) -> RegionProgram:
 # --- smaller programs ------------------------------------------------------------------------------------------
 
 
-def smaller(drawn: RegionProgram) -> Iterator[RegionProgram]:
+def smaller_regions(drawn: RegionProgram) -> Iterator[RegionProgram]:
     """Yield programs with a line less, or a region less: a plain value of the same type in its place."""
     for body in _smaller_blocks(drawn.body):
         yield replace(drawn, body=body)

@@ -14,10 +14,11 @@ import logging
 import multiprocessing
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -34,20 +35,19 @@ from rich.progress import (
 )
 
 from differential.captured.draw import captured_of
-from differential.captured.judge import judge_captured, shrunk_captured
-from differential.generator import COMPLEX, DTYPES, program_of
+from differential.captured.judge import judge_captured
+from differential.captured.program import CapturedProgram
+from differential.generator import COMPLEX, program_of
 from differential.judge import Verdict, judge
-from differential.judge_modules import judge_module, shrunk_module
-from differential.judge_numbers import judge_numbers, shrunk_numbers
-from differential.judge_regions import judge_regions, shrunk_regions
-from differential.modules import module_of
-from differential.number_programs import number_program_of
+from differential.judge_modules import judge_module
+from differential.judge_numbers import judge_numbers
+from differential.judge_regions import judge_regions
+from differential.modules import module_of, smaller_modules
+from differential.number_programs import number_program_of, smaller_number_programs
 from differential.programs import Program
-from differential.regions import regions_of
-from differential.shrinker import shrunk
+from differential.regions import regions_of, smaller_regions
+from differential.shrinker import shrunk, smaller_programs
 
-SLICE, SHORT_SLICE = 50, 10
-"""Seeds of a slice: programs that are called several times take up to twenty times as long as others."""
 ROUND = 20
 """Slices that a worker process runs before it is replaced, since torch keeps memory of every program."""
 
@@ -64,19 +64,45 @@ class Row:
     torch: list[dict[str, Any]] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Kind of programs: how one is drawn, judged and shrunk, in at most ``budget`` runs.
+
+    A ``slice`` is shorter where programs are called several times, which takes up to twenty times as long.
+    """
+
+    draw: Callable[[int], Any]
+    judge: Callable[[Any], Verdict]
+    smaller: Callable[[Any], Iterable[Any]]
+    budget: int = 60
+    slice: int = 10
+
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "real": Kind(program_of, judge, smaller_programs, 150, 50),
+        "complex": Kind(partial(program_of, dtypes=COMPLEX), judge, smaller_programs, 150, 50),
+        "module": Kind(module_of, judge_module, smaller_modules, 120),
+        "regions": Kind(regions_of, judge_regions, smaller_regions),
+        "numbers": Kind(number_program_of, judge_numbers, smaller_number_programs),
+        "captured": Kind(captured_of, judge_captured, CapturedProgram.smaller),
+    }
+)
+ON_DEVICES = ("real", "complex")
+"""Kinds whose tensors may be on a GPU."""
+
+
 def run_slice(start: int, stop: int, kind: str, device: str) -> Row:
     """Run the programs of the seeds from ``start`` to ``stop``, the last one not included, on ``device``."""
-    if kind in _WHOLE:
-        return run_whole(start, stop, kind)
-    dtypes = COMPLEX if kind == "complex" else DTYPES
+    chosen = KINDS[kind]
 
-    def judged(program: Program) -> Verdict:
+    def judged(program: Any) -> Verdict:
         with nullcontext() if device == "cpu" else torch.device(device):
-            return judge(program)
+            return chosen.judge(program)
 
     row, counts, began = Row(start, stop), Counter[str](), time.perf_counter()
     for seed in range(start, stop):
-        program = program_of(seed, dtypes)
+        program = chosen.draw(seed)
         if device != "cpu" and program.views_bools_as_bytes:
             counts["left_out"] += 1
             continue
@@ -89,41 +115,11 @@ def run_slice(start: int, stop: int, kind: str, device: str) -> Row:
         if verdict.fault == "torch":
             row.torch.append({"seed": seed, "message": verdict.message.partition("\n")[0][:200]})
         if verdict.fault == "litz":
-            small = shrunk(program, lambda p: judged(p).fault == "litz")
+            small = shrunk(program, chosen.smaller, lambda p: judged(p).fault == "litz", budget=chosen.budget)
             found = judged(small) if small != program else verdict
-            row.mismatches.append(
-                {"seed": seed, "message": found.message, "test": small.as_test(f"program_of_seed_{seed}")}
-            )
-    row.counts, row.seconds = dict(counts), time.perf_counter() - began
-    return row
-
-
-_WHOLE: Mapping[str, tuple[Callable[[int], Any], Callable[[Any], Verdict], Callable[..., Any]]] = (
-    MappingProxyType(
-        {
-            "module": (module_of, judge_module, shrunk_module),
-            "regions": (regions_of, judge_regions, shrunk_regions),
-            "numbers": (number_program_of, judge_numbers, shrunk_numbers),
-            "captured": (captured_of, judge_captured, shrunk_captured),
-        }
-    )
-)
-"""Kinds of programs that are called several times: how one is drawn, judged and shrunk."""
-
-
-def run_whole(start: int, stop: int, kind: str) -> Row:
-    """Run the programs of a slice of seeds that are called several times."""
-    row, counts, began = Row(start, stop), Counter[str](), time.perf_counter()
-    draw, judged, shrink = _WHOLE[kind]
-    for seed in range(start, stop):
-        drawn = draw(seed)
-        verdict = judged(drawn)
-        counts[verdict.fault] += 1
-        if verdict.fault == "torch":
-            row.torch.append({"seed": seed, "message": verdict.message.partition("\n")[0][:200]})
-        if verdict.fault == "litz":
-            small = shrink(drawn, lambda p: judged(p).fault == "litz")
-            row.mismatches.append({"seed": seed, "message": verdict.message, "test": small.as_text()})
+            named = isinstance(small, Program)
+            text = small.as_test(f"program_of_seed_{seed}") if named else small.as_text()
+            row.mismatches.append({"seed": seed, "message": found.message, "test": text})
     row.counts, row.seconds = dict(counts), time.perf_counter() - began
     return row
 
@@ -136,7 +132,7 @@ def done_before(path: Path) -> list[Row]:
         return [Row(**json.loads(line)) for line in file]
 
 
-def slices(seed: int, programs: int, done: list[Row], size: int = SLICE) -> Iterator[tuple[int, int]]:
+def slices(seed: int, programs: int, done: list[Row], size: int) -> Iterator[tuple[int, int]]:
     """Return the remaining slices of the range, each of so many seeds."""
     finished = {row.start: row.stop for row in done}
     for start in range(seed, seed + programs, size):
@@ -162,7 +158,7 @@ def results(todo: Sequence[tuple[int, int]], workers: int, kind: str, device: st
                 yield future.result()
 
 
-def options() -> argparse.Namespace:
+def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -174,7 +170,7 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--kind",
         default="real",
-        choices=("real", "complex", *_WHOLE),
+        choices=tuple(KINDS),
         help="the tensors that programs are over, modules that are called several times and written in between, or "
         "regions inside regions, numbers that change between calls, or modules with the Python that programs write "
         "around tensors",
@@ -185,7 +181,10 @@ def options() -> argparse.Namespace:
         default=Path("build/fuzz.jsonl"),
         help="rows of results; an old file is gone on with",
     )
-    return parser.parse_args()
+    chosen = parser.parse_args(arguments)
+    if chosen.device != "cpu" and chosen.kind not in ON_DEVICES:
+        parser.error(f"programs of the kind {chosen.kind} run on the CPU alone: leave out --device")
+    return chosen
 
 
 def main() -> int:
@@ -193,8 +192,7 @@ def main() -> int:
     chosen = options()
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     before = done_before(chosen.out)
-    size = SHORT_SLICE if chosen.kind in _WHOLE else SLICE
-    todo = list(slices(chosen.seed, chosen.programs, before, size))
+    todo = list(slices(chosen.seed, chosen.programs, before, KINDS[chosen.kind].slice))
     rows = [row for row in before if chosen.seed <= row.start < chosen.seed + chosen.programs]
     done = chosen.programs - sum(stop - start for start, stop in todo)
     console = Console(stderr=True)

@@ -14,27 +14,36 @@ Choose = Callable[[int, int], int]
 
 
 @dataclass(slots=True)
-class Scope:
+class Draws:
+    """Choices of one program."""
+
+    choose: Choose
+    count: int = field(default=0, kw_only=True)
+
+    def one(self, items: Sequence[T]) -> T:
+        """Draw an item."""
+        return items[self.choose(0, len(items) - 1)]
+
+    def chance(self, percent: int) -> bool:
+        """Draw a decision."""
+        return self.choose(1, 100) <= percent
+
+    def fresh(self) -> str:
+        """Return a new name."""
+        self.count += 1
+        return f"t{self.count}"
+
+
+@dataclass(slots=True)
+class Scope(Draws):
     """The tensors that a program has made so far, as eager computed them; ``choose`` picks among them.
 
     ``rough`` holds the storages whose values depend on how sums are associated or on a maths library, so that they
     must not decide anything: no comparison, index or bit pattern may come from them.
     """
 
-    choose: Choose
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     rough: set[int] = field(default_factory=set)
-    count: int = 0
-
-    def one(self, items: Sequence[T]) -> T:
-        return items[self.choose(0, len(items) - 1)]
-
-    def chance(self, percent: int) -> bool:
-        return self.choose(1, 100) <= percent
-
-    def fresh(self) -> str:
-        self.count += 1
-        return f"t{self.count}"
 
     def is_exact(self, name: str) -> bool:
         return storage_of(self.tensors[name]) not in self.rough

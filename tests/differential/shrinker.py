@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 from differential.programs import Program, Statement
 
-Wrong = Callable[[Program], bool]
+P = TypeVar("P")
 
 
-def shrunk(program: Program, wrong: Wrong, *, budget: int = 150) -> Program:
-    """Shrink a program that is ``wrong``, in at most ``budget`` runs."""
+def shrunk(program: P, smaller: Callable[[P], Iterable[P]], wrong: Callable[[P], bool], *, budget: int) -> P:
+    """Shrink a program that is ``wrong``, in at most ``budget`` runs. ``smaller`` gives programs that are one step
+    simpler, the largest steps first."""
     trials = 0
     while True:
-        for candidate in _smaller(program):
+        for candidate in smaller(program):
             trials += 1
             if trials > budget:
                 return program
@@ -25,7 +27,7 @@ def shrunk(program: Program, wrong: Wrong, *, budget: int = 150) -> Program:
             return program
 
 
-def _smaller(program: Program) -> Iterator[Program]:
+def smaller_programs(program: Program) -> Iterator[Program]:
     """Yield programs that are one step simpler, the largest steps first."""
     count = len(program.statements)
     size = count // 2

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 
 from differential.captured import python_statements  # noqa: F401  adds its kinds
-from differential.captured.names import Choose, Names
+from differential.captured.names import Names
 from differential.captured.program import Call, CapturedProgram, Mode
 from differential.captured.statements import KINDS
+from differential.scope import Choose
 
 MODES: tuple[Mode, ...] = (
     ("grad",) * 5 + ("no_grad",) * 4 + ("inference",) * 2 + ("autocast", "autocast_no_grad")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
-T = TypeVar("T")
-Choose = Callable[[int, int], int]
-"""Draws an integer from a closed range."""
+from differential.scope import Draws
+
 Shape = str
 """``nm``: as many rows as the call's size and four columns; ``m``, ``n``: a vector; an empty text: one number; ``?``: a
 view of any shape."""
@@ -34,25 +31,10 @@ class Variable:
 
 
 @dataclass(slots=True)
-class Names:
+class Names(Draws):
     """The variables so far."""
 
-    choose: Choose
     variables: list[Variable] = field(default_factory=list)
-    count: int = 0
-
-    def one(self, items: Sequence[T]) -> T:
-        """Draw an item."""
-        return items[self.choose(0, len(items) - 1)]
-
-    def chance(self, percent: int) -> bool:
-        """Draw a decision."""
-        return self.choose(1, 100) <= percent
-
-    def fresh(self) -> str:
-        """Return a new name."""
-        self.count += 1
-        return f"t{self.count}"
 
     def define(self, shape: Shape, degree: int, *, writable: bool = False, name: str | None = None) -> str:
         """Add a variable and return its name."""
