@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from differential.generator import COMPLEX, program_of, programs
 from differential.judge import check, judge
 from differential.programs import Base, Input, Program
-from differential.run import Row, slices
+from differential.run import KINDS, ON_DEVICES, Row, options, slices
 from differential.shrinker import shrunk, smaller_programs
 from hypothesis import given, settings
 from torch import Tensor
@@ -67,6 +68,15 @@ def test_a_run_goes_on_where_it_was_stopped() -> None:
     done = [Row(0, 50), Row(100, 120)]
     assert list(slices(0, 120, done, 50)) == [(50, 100)]
     assert list(slices(0, 130, done, 50)) == [(50, 100), (100, 130)]
+
+
+def test_a_kind_does_not_take_the_rows_of_another_for_its_own() -> None:
+    files = [options(["--kind", kind]).out for kind in KINDS]
+    files += [options(["--kind", kind, "--device", "cuda"]).out for kind in ON_DEVICES]
+    assert len(set(files)) == len(files) and files[0] == Path("build/fuzz-real.jsonl")
+    assert options(["--kind", "module", "--out", "rows.jsonl"]).out == Path("rows.jsonl")
+    with pytest.raises(SystemExit):
+        options(["--kind", "module", "--device", "cuda"])
 
 
 @pytest.mark.parametrize(

@@ -178,12 +178,15 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--out",
         type=Path,
-        default=Path("build/fuzz.jsonl"),
-        help="rows of results; an old file is gone on with",
+        help="rows of results; an old file is gone on with (default: build/fuzz-KIND.jsonl, on a GPU "
+        "build/fuzz-KIND-cuda.jsonl)",
     )
     chosen = parser.parse_args(arguments)
     if chosen.device != "cpu" and chosen.kind not in ON_DEVICES:
         parser.error(f"programs of the kind {chosen.kind} run on the CPU alone: leave out --device")
+    if chosen.out is None:
+        device = "" if chosen.device == "cpu" else f"-{chosen.device}"
+        chosen.out = Path("build", f"fuzz-{chosen.kind}{device}.jsonl")
     return chosen
 
 
