@@ -7,6 +7,8 @@ from torch import Tensor
 from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from litz_lowering.types.node_memory import may_write, storage_of
+
 _CLONE = torch.ops.aten.clone.default
 _CAST = torch.ops.aten._to_copy.default
 _WIDER = {
@@ -29,12 +31,12 @@ def remove_copies(graph: Graph) -> None:
     shared: set[int | None] = set()
     for node in graph.nodes:
         if node.op == "placeholder":
-            shared.add(_storage(node))
-        elif node.op == "output" or _may_write(node):
-            shared.update(_storage(each) for each in node.all_input_nodes)
+            shared.add(storage_of(node))
+        elif node.op == "output" or may_write(node):
+            shared.update(storage_of(each) for each in node.all_input_nodes)
     for node in list(graph.nodes):
         source = _copied(node)
-        if source is not None and shared.isdisjoint((_storage(node), _storage(source))):
+        if source is not None and shared.isdisjoint((storage_of(node), storage_of(source))):
             node.replace_all_uses_with(source)
             graph.erase_node(node)
 
@@ -63,20 +65,3 @@ def _holds(wide: Node, source: Node) -> bool:
     if not isinstance(given, Tensor) or not isinstance(found, Tensor) or given.device != found.device:
         return False
     return found.dtype in _WIDER.get(given.dtype, ())
-
-
-def _may_write(node: Node) -> bool:
-    """Report whether an operator may write to its arguments."""
-    schema = getattr(node.target, "_schema", None)
-    return isinstance(node.target, torch._ops.HigherOrderOperator) or (
-        schema is not None and bool(schema.is_mutable)
-    )
-
-
-def _storage(node: Node) -> int | None:
-    """Return the identity of the storage of a node's tensor; ``None`` where there is none."""
-    value = node.meta.get("val")
-    try:
-        return int(value.untyped_storage()._cdata) if isinstance(value, Tensor) else None
-    except NotImplementedError:
-        return None

@@ -23,6 +23,7 @@ from litz_lowering.joint_copies import remove_copies
 from litz_lowering.overwritten_inputs import save_copies_of_overwritten
 from litz_lowering.pool_indices import narrow_pool_indices
 from litz_lowering.recomputed_draws import repeat_recomputed_draws
+from litz_lowering.types.node_memory import may_write, storage_of
 from litz_lowering.weight_casts import repeat_weight_casts
 
 _NOT_PURE = ("aten.empty", "aten.new_empty", "aten._local_scalar_dense")
@@ -126,16 +127,16 @@ def merge_equal(graph: Graph) -> None:
     Random operators, operators with effects and custom operators are not merged, nor are aliases of returned
     memory, since eager's results have memory of their own. Nothing is merged across an in-place write.
     """
-    returned = {storage for node in _returned(graph) if (storage := _storage_of(node)) is not None}
+    returned = {storage for node in _returned(graph) if (storage := storage_of(node)) is not None}
     known: dict[Hashable, Node] = {}
     for node in graph.nodes:
-        if _writes(node):
+        if may_write(node):
             known.clear()
-        elif node.target in _ALIASES and _storage_of(node) not in (None, *returned):
+        elif node.target in _ALIASES and storage_of(node) not in (None, *returned):
             # Autograd saves results through these; the layout of a saved alias would be taken for promised.
             node.replace_all_uses_with(node.all_input_nodes[0])
             graph.erase_node(node)
-        elif _is_pure(node) and _storage_of(node) not in returned:
+        elif _is_pure(node) and storage_of(node) not in returned:
             try:
                 key = (node.target, _key(node.args), _key(node.kwargs))
             except TypeError:
@@ -151,24 +152,6 @@ def _returned(graph: Graph) -> Iterator[Node]:
         if node.op == "output":
             yield from node.all_input_nodes
             return
-
-
-def _storage_of(node: Node) -> int | None:
-    """Identity of the storage of a node's tensor; None where there is none."""
-    value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor):
-        return None
-    try:
-        return int(value.untyped_storage()._cdata)
-    except NotImplementedError:
-        return None
-
-
-def _writes(node: Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return isinstance(node.target, torch._ops.HigherOrderOperator) or (
-        schema is not None and bool(schema.is_mutable)
-    )
 
 
 def _is_pure(node: Node) -> bool:

@@ -14,6 +14,7 @@ from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_leaves
 
 from litz_ir.errors import UnsupportedOperation
+from litz_lowering.types.node_memory import storage_of
 
 
 def save_copies_of_overwritten(forward: GraphModule, backward: GraphModule, outputs: int) -> None:
@@ -21,15 +22,17 @@ def save_copies_of_overwritten(forward: GraphModule, backward: GraphModule, outp
 
     ``outputs`` is the number of the forward's results before those that it saves.
     """
-    overwritten = {storage: node for node in _overwritten(forward) if (storage := _storage(node)) is not None}
+    overwritten = {
+        storage: node for node in _overwritten(forward) if (storage := storage_of(node)) is not None
+    }
     output = forward.graph.output_node()
     (results,) = output.args
     assert isinstance(results, list | tuple)
-    saved = [node for node in results[outputs:] if isinstance(node, Node) and _storage(node) in overwritten]
+    saved = [node for node in results[outputs:] if isinstance(node, Node) and storage_of(node) in overwritten]
     if not saved:
         return
     copies: dict[Node, Node] = {}
-    for storage in dict.fromkeys(map(_storage, saved)):
+    for storage in dict.fromkeys(map(storage_of, saved)):
         assert storage is not None
         source = overwritten[storage]
         with forward.graph.inserting_after(_last_input(forward)):
@@ -71,17 +74,6 @@ def _writes(user: Node, node: Node) -> bool:
     )
 
 
-def _storage(node: Node) -> int | None:
-    """Identity of the storage of a node's tensor; None where there is none."""
-    value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor):
-        return None
-    try:
-        return int(value.untyped_storage()._cdata)
-    except NotImplementedError:
-        return None
-
-
 def _last_input(gm: GraphModule) -> Node:
     *_, last = gm.graph.find_nodes(op="placeholder")
     assert isinstance(last, Node)
@@ -109,8 +101,8 @@ def _rebuilt(node: Node, copies: dict[Node, Node], forward: GraphModule) -> Node
     """Return a view of the copy of an input that is ``node``, a view of the input; ``copies`` receives it."""
     if node in copies:
         return copies[node]
-    storage = _storage(node)
-    arguments = [base for base in node.all_input_nodes if _storage(base) == storage]
+    storage = storage_of(node)
+    arguments = [base for base in node.all_input_nodes if storage_of(base) == storage]
     for base in arguments:
         _rebuilt(base, copies, forward)
     with forward.graph.inserting_after(node):
