@@ -38,6 +38,7 @@ EXAMPLES = ROOT / "examples"
 CONSTRAINTS = ROOT / "constraints.txt"
 WORKSPACE = read_packages(ROOT)
 FOLDERS = tuple(WORKSPACE)  # lowest layer first
+ON_CPUS = [pkg for pkg in FOLDERS if pkg != "codegen-triton"]
 TORCH_FREE = ("ir", "scheduler", "codegen-cpp")
 # What importing every module takes, beyond the dependencies.
 EXTRAS = {
@@ -141,7 +142,7 @@ def demo(session: nox.Session) -> None:
     eager."""
     install_torch(session)
     install(session, *MODELS)
-    install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
+    install_folders(session, ON_CPUS)
     session.run("python", str(ROOT / "benchmarks" / "demo.py"), *session.posargs)
 
 
@@ -248,8 +249,7 @@ def targets(session: nox.Session) -> None:
     for name in ON_TORCH:
         install_torch(session)
         session.install("setuptools>=77")
-        above = [pkg for pkg in FOLDERS if pkg != "codegen-triton"]
-        wheels = [str(wheel) for wheel in build_wheels(session, above).values()]
+        wheels = [str(wheel) for wheel in build_wheels(session, ON_CPUS).values()]
         install_example(session, examples[name], *wheels, "--no-build-isolation")
         test_example(session, examples[name])
     node = shutil.which("node")
@@ -366,8 +366,15 @@ def bench(session: nox.Session) -> None:
     """Time every case under eager, Inductor and litz: `nox -s bench -- --help` lists options."""
     install_torch(session)
     install(session, *MODELS, CHARTS)
-    install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
+    install_folders(session, ON_CPUS)
     session.run("python", str(ROOT / "benchmarks" / "run.py"), *session.posargs)
+
+
+def judge(session: nox.Session, module: str, **environment: str) -> None:
+    """Install litz for the CPU and run a module in tests/ that compares it with eager, with the session's arguments."""
+    install_folders(session, ON_CPUS)
+    path = {"PYTHONPATH": str(ROOT / "tests")}
+    session.run("python", "-m", module, *session.posargs, env=path | environment)
 
 
 @nox.session
@@ -375,8 +382,7 @@ def opinfo(session: nox.Session) -> None:
     """Judge litz by PyTorch's operator database: `nox -s opinfo -- --help` lists options."""
     install_torch(session)
     install(session, *OPINFO)
-    install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
-    session.run("python", "-m", "opinfo", *session.posargs, env={"PYTHONPATH": str(ROOT / "tests")})
+    judge(session, "opinfo")
 
 
 @nox.session
@@ -385,9 +391,7 @@ def zoo(session: nox.Session) -> None:
     install_torch(session)
     install(session, *MODELS, *FOR_IMAGES)
     install(session, "--no-deps", *IMAGES)  # torchvision's wheel wants the torch that it was built for
-    install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
-    environment = {"PYTHONPATH": str(ROOT / "tests"), **OFFLINE, **SLEEPING}
-    session.run("python", "-m", "zoo", *session.posargs, env=environment)
+    judge(session, "zoo", **OFFLINE, **SLEEPING)
 
 
 @nox.session
@@ -395,10 +399,7 @@ def reports(session: nox.Session) -> None:
     """Run public reports of compilers' faults as small programs: `nox -s reports -- --help` lists options."""
     install_torch(session)
     install(session, *FUZZ)
-    install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
-    session.run(
-        "python", "-m", "reports", *session.posargs, env={"PYTHONPATH": str(ROOT / "tests"), **SLEEPING}
-    )
+    judge(session, "reports", **SLEEPING)
 
 
 @nox.session
@@ -407,9 +408,7 @@ def ecosystem(session: nox.Session) -> None:
     install_torch(session)
     for library in LIBRARIES[1:]:  # the first is torch itself
         install(session, *(["--no-deps"] if library.alone else []), *library.wanted)
-    install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
-    environment = {"PYTHONPATH": str(ROOT / "tests"), **OFFLINE, **SLEEPING}
-    session.run("python", "-m", "ecosystem", *session.posargs, env=environment)
+    judge(session, "ecosystem", **OFFLINE, **SLEEPING)
 
 
 @nox.session
@@ -417,9 +416,7 @@ def upstream(session: nox.Session) -> None:
     """Judge litz by PyTorch's published tests, which apt downloads: `nox -s upstream -- --help` lists options."""
     install_torch(session)
     install(session, *UPSTREAM)
-    install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
-    environment = {"PYTHONPATH": str(ROOT / "tests"), "OMP_NUM_THREADS": "1", **SLEEPING}
-    session.run("python", "-m", "upstream", *session.posargs, env=environment)
+    judge(session, "upstream", OMP_NUM_THREADS="1", **SLEEPING)
 
 
 @nox.session
@@ -427,8 +424,7 @@ def fuzz(session: nox.Session) -> None:
     """Compare generated programs of views and writes with eager: `nox -s fuzz -- --programs 1000 --seed 0`."""
     install_torch(session)
     install(session, *FUZZ)
-    install_folders(session, [pkg for pkg in FOLDERS if pkg != "codegen-triton"])
-    session.run("python", "-m", "differential", *session.posargs, env={"PYTHONPATH": str(ROOT / "tests")})
+    judge(session, "differential")
 
 
 @nox.session
