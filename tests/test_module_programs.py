@@ -12,21 +12,20 @@ from hypothesis import given, settings
 
 from litz.host.runtime import frozen_results as kept
 
-CHUNK, CHUNKS = 6, 4
+SEEDS = 8
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_drawn_modules_do_as_eager_does(chunk: int) -> None:
+def test_drawn_modules_do_as_eager_does() -> None:
     compared = 0
-    for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+    for seed in range(SEEDS):
         drawn = module_of(seed)
         verdict = judge_module(drawn)
         assert verdict.fault != "litz", f"{verdict.message}\nseed {seed}\n{drawn.as_text()}"
         compared += verdict.fault == "none"
-    assert compared >= CHUNK // 2, "most modules are fit to be compared"
+    assert compared >= SEEDS // 2, "most modules are fit to be compared"
 
 
-@settings(max_examples=4)
+@settings(max_examples=2)
 @given(module_programs())
 def test_modules_that_hypothesis_draws_do_as_eager_does(drawn: ModuleProgram) -> None:
     verdict = judge_module(drawn)
@@ -54,13 +53,17 @@ def convolution() -> ModuleProgram:
 
 
 @pytest.mark.wide_vectors
-def test_what_is_stale_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_stale_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert judge_module(convolution()).fault == "none"
     monkeypatch.setattr(kept.StoredResults, "holds", lambda self, tensors: True)
     verdict = judge_module(convolution())
     assert verdict.fault == "litz" and verdict.message.startswith("call 2")
-    small = shrunk(
-        convolution(), smaller_modules, lambda drawn: judge_module(drawn).fault == "litz", budget=12
-    )
+
+
+def test_a_module_is_made_smaller() -> None:
+    def wrong(drawn: ModuleProgram) -> bool:
+        return "m.a1.data" in str(drawn.writes) and "t2" in drawn.program.outputs
+
+    small = shrunk(convolution(), smaller_modules, wrong, budget=12)
     assert small.writes == ((), (), ("m.a1.data.copy_(fill(m.a1, 3))",), ())
     assert small.program.outputs == ("t2",)
