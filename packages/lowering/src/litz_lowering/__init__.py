@@ -13,6 +13,7 @@ from litz_ir.deferred import deferred
 
 if TYPE_CHECKING:
     from litz_lowering.aten.fallback import Fallback
+    from litz_lowering.aten.overlapping_operands import refuse_overlapping_operands
     from litz_lowering.contexts.context import LoweringContext
     from litz_lowering.contexts.options import LoweringOptions
     from litz_lowering.contexts.origins import origin_of
@@ -58,6 +59,7 @@ __all__ = [
     "lower",
     "origin_of",
     "partition",
+    "refuse_overlapping_operands",
     "registered",
     "remove_no_ops",
     "rule",
@@ -84,6 +86,7 @@ _MODULES: Mapping[str, str] = MappingProxyType(
         "LoweringOptions": "litz_lowering.contexts.options",
         "origin_of": "litz_lowering.contexts.origins",
         "partition": "litz_lowering.joint_partition",
+        "refuse_overlapping_operands": "litz_lowering.aten.overlapping_operands",
         "RefusedByEager": "litz_lowering.tables",
         "registered": "litz_lowering.registrations",
         "remove_no_ops": "litz_lowering.fx_passes.pipeline",

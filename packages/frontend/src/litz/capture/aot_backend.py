@@ -48,7 +48,8 @@ def aot_backend(session: CompileSession) -> Callable[[GraphModule, Sequence[Any]
 
 
 def _through_aot(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compile a captured graph through AOTAutograd."""
+    """Compile a captured graph through AOTAutograd; raise ``RefusedByEager`` for one that eager refuses."""
+    litz_lowering.refuse_overlapping_operands(gm)
     if session.hooks is not None:
         session.hooks.pre_grad(gm)
     select_rows(gm)

@@ -66,7 +66,7 @@ _Call = tuple[tuple[Any, ...], dict[str, Any]]
 class RefusedByEager(Exception):
     """Operator that eager refuses for the arguments that a graph has."""
 
-    def __init__(self, operator: torch._ops.OperatorBase, error: Exception) -> None:
+    def __init__(self, operator: torch._ops.OperatorBase | str, error: Exception) -> None:
         self.reason = f"eager refuses {operator}: {type(error).__name__}: {error}"
         """The operator and eager's error as text, to which tracing adds nothing."""
         self.error = error
