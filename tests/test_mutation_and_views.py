@@ -1043,3 +1043,30 @@ def test_views_without_elements_are_views(shape: tuple[int, ...]) -> None:
         assert (one.shape, one.stride(), one is x) == (other.shape, other.stride(), other is x)
         assert (one._base is x) == (other._base is x) and (one._base is None) == (other._base is None)
     assert found[7]._base is found[6]
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (0, 3)], ids=str)
+@pytest.mark.parametrize("gradients", [False, True])
+def test_views_of_a_whole_intermediate_are_views(shape: tuple[int, ...], gradients: bool) -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        y, z = x + 1, x * 2
+        whole = (y[:], y.view_as(y), y.t().t(), y.detach(), y[:].detach(), y[:0], y.view(-1))
+        return (y, *whole, z.expand(z.shape), z, z.detach())
+
+    torch._dynamo.reset()
+    x = torch.ones(shape, requires_grad=gradients)
+    found = torch.compile(program, backend="litz", fullgraph=True)(x)
+    expected = program(x)
+    torch.testing.assert_close(found, expected)
+    for one, other in zip(found, expected, strict=True):
+        bases = [
+            [each._base is result for result in results]
+            for each, results in ((one, found), (other, expected))
+        ]
+        assert bases[0] == bases[1]
+        assert (one._is_view(), one.requires_grad) == (other._is_view(), other.requires_grad)
+        storages = [
+            [each.untyped_storage()._cdata == y.untyped_storage()._cdata for y in (results[0], results[-1])]
+            for each, results in ((one, found), (other, expected))
+        ]
+        assert storages[0] == storages[1]

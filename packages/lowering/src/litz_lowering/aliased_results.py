@@ -99,7 +99,7 @@ class AliasedResults:
         return {
             node: self._detach(node, value)
             for node, value in became.items()
-            if self.builder.root(value.name) in shared and is_detached(node) and self.builder.reshapes(value)
+            if self.builder.root(value.name) in shared and is_detached(node)
         }
 
     def _detach(self, node: Node, value: Tensor) -> Tensor:

@@ -107,11 +107,6 @@ class GraphBuilder:
         values = operation.results if operation is not None else ()
         return next((Tensor(value) for value in values if value.name == name), tensor), 0
 
-    def reshapes(self, tensor: Tensor) -> bool:
-        """True for a view whose shape or strides differ from those of its owner."""
-        owner = self.owner(tensor)[0].type
-        return (owner.shape, owner.layout.strides) != (tensor.shape, tensor.type.layout.strides)
-
     def has_traced_offset(self, name: str) -> bool:
         """True for a value made by a rule whose storage offset was recorded by :meth:`record_offset`."""
         return name in self._offsets and name in self._producers

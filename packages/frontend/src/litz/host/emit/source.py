@@ -74,6 +74,7 @@ class _Writer:
         self.asserts = asserts
         self.inner = inner
         self.name = name
+        self.training = training
         self.lines: list[Code] = []
         self.names = Names((value.name for value in plan.constants), name)
         self.tensors = TensorVariables(plan, self.names, self.lines, training)
@@ -131,15 +132,22 @@ class _Writer:
         )
 
     def _results(self) -> list[Code]:
-        """Return the results; values over one tensor become two, since autograd tracks gradients by tensor."""
+        """Return the results; values over one tensor become several, of which the first that is no view is the tensor.
+
+        Without gradients the others are views of it, as in eager. With them they are none: autograd tracks gradients by
+        tensor, and refuses writes to views among the results of one function.
+        """
+        values = [output_code(output, self.names, self.tensors) for output in self.plan.outputs]
+        pairs = list(zip(self.plan.outputs, values, strict=True))
+        names = [(output.name, value) for output, value in pairs if isinstance(output, Ref)]
         owners: dict[Code, str] = {}
-        results: list[Code] = []
-        for output in self.plan.outputs:
-            result = output_code(output, self.names, self.tensors)
-            if isinstance(output, Ref) and owners.setdefault(result, output.name) != output.name:
-                result = code("{}.detach()", result)
-            results.append(result)
-        return results
+        for name, value in sorted(names, key=lambda pair: self.tensors.root(pair[0]) != pair[0]):
+            owners.setdefault(value, name)
+        again = "{0}.detach()" if self.training else "{0}.view_as({0})"
+        return [
+            code(again, value) if isinstance(output, Ref) and owners[value] != output.name else value
+            for output, value in pairs
+        ]
 
     def _line(self, template: str, *parts: Code | str | int) -> None:
         """Append a line."""
