@@ -20,7 +20,7 @@ from differential.programs import Arguments, Base, Function, Input, Mode, Progra
 T = TypeVar("T")
 Fault = Literal["none", "litz", "torch", "rejected"]
 LONGEST_MESSAGE = 600
-TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-4, torch.bfloat16: 6e-2}
+TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-4, torch.float16: 8e-3, torch.bfloat16: 6e-2}
 WIDENED = 1e-2
 """Tolerance of wider floats in programs with bf16, whose values may have been rounded to eight bits."""
 INTENDED = (
