@@ -224,6 +224,12 @@ def resampled(x: Tensor) -> Any:
     return *padded, F.interpolate(x, size=(5, 7), mode="bilinear"), F.adaptive_avg_pool2d(x, 3)
 
 
+@backed((waves(4, 4),), (waves(6, 6),))
+def reversed_axes_of_matrices(x: Tensor) -> Any:
+    """Reversed rows and columns, which no strides of torch express, read by a library."""
+    return x.flip(0) @ x, x.flip(1) @ x, x.rot90() @ x, F.linear(x[::2].flip(0), x)
+
+
 @pytest.mark.parametrize("name", BACKED)
 def test_sizes_that_are_arguments(name: str) -> None:
     check(BACKED[name], dynamic=True)

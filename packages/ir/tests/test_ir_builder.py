@@ -582,3 +582,13 @@ def test_names_are_those_of_operations_and_unique() -> None:
     assert [t.name for t in (g.exp(x), g.exp(x), g.exp(x, name="mine"), x + 1.0, x + 1.0)] == [
         "exp", "exp_1", "mine", "add", "add_1",
     ]  # fmt: skip
+
+
+def test_reversed_rows_of_an_unknown_number_are_copied() -> None:
+    """No strides of torch express them, whose sign is that of a symbol."""
+    g = GraphBuilder("reversed")
+    n = g.size("n")
+    x = g.input("x", f32, (n, n))
+    with pytest.raises(GraphError, match="no strides express the view"):
+        g.view(x, (n, n), lambda point: (n - 1 - point[0], point[1]))
+    assert g.view(x, (n, n), lambda point: (point[1], point[0])).type.layout.strides == (1, n)

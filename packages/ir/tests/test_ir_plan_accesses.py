@@ -10,6 +10,7 @@ import pytest
 from litz_ir.errors import VerifyError
 from litz_ir.loops import Layout, TensorType
 from litz_ir.plan import Plan
+from litz_ir.symbols import SymbolInfo, SymbolTable, symbol
 from litz_ir.text import from_text
 from litz_ir.verifier import verify
 
@@ -210,7 +211,13 @@ def test_numbers_of_a_plan_are_not_negative() -> None:
     o = right.placement("o")
     long = TensorType(o.type.dtype, (-64, 32), o.type.layout, o.type.device)
     bare = replace(o.type, layout=Layout((1,)))
+    n = symbol("n")
+    reversed_ = replace(o.type, layout=Layout((-n, 1)))
+    symbols = SymbolTable((SymbolInfo("n", low=2),))
     wrong = {
+        "%o has the stride -n": replace(
+            right, symbols=symbols, buffers=(*right.buffers[:-1], ("o", replace(o, type=reversed_)))
+        ),
         "the peak -1": replace(right, peak=-1),
         "%x has the size -64": replace(right, inputs=(replace(x, type=long),)),
         "%o has the size -64": replace(right, buffers=(*right.buffers[:-1], ("o", replace(o, type=long)))),

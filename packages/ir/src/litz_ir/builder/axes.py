@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +12,9 @@ from litz_ir.loops.layout import Layout, contiguous
 from litz_ir.loops.nodes import Axis, Operation
 from litz_ir.origin import Origin
 from litz_ir.symbols.polynomials import coefficient
+from litz_ir.symbols.ranges import is_natural
 from litz_ir.symbols.substitution import substitute
-from litz_ir.symbols.term import Size, free_symbols, symbol
+from litz_ir.symbols.term import Range, Size, free_symbols, symbol
 
 _HERE = str(Path(__file__).parent)
 
@@ -39,8 +40,9 @@ def promised(operation: Operation, returned: set[str]) -> Operation:
     return operation if results == operation.results else replace(operation, results=results)
 
 
-def alias_layout(element: Size, axes: Sequence[Axis]) -> Layout | None:
-    """Return the layout of a view whose points lie at an offset of elements; ``None`` if no strides express it."""
+def alias_layout(element: Size, axes: Sequence[Axis], ranges: Mapping[str, Range]) -> Layout | None:
+    """Return the layout of a view whose points lie at an offset of elements; ``None`` if no strides express it, or one
+    may be negative."""
     names = {axis.name for axis in axes}
     row_major = contiguous([axis.size for axis in axes]).strides
     strides: list[Size] = []
@@ -49,7 +51,7 @@ def alias_layout(element: Size, axes: Sequence[Axis]) -> Layout | None:
             strides.append(default)  # it addresses no element
             continue
         slope = coefficient(element, axis.name)
-        if slope is None or (isinstance(slope, int) and slope < 0) or free_symbols(slope) & names:
+        if slope is None or free_symbols(slope) & names or not is_natural(slope, ranges):
             return None
         strides.append(slope)
     return Layout(tuple(strides), substitute(element, dict.fromkeys(names, 0)))

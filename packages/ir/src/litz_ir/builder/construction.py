@@ -301,7 +301,7 @@ class Construction:
             raise GraphError(
                 f"the index map of {name} gives {len(index)} terms for {x.ndim} dimensions of {x.name}"
             )
-        layout = alias_layout(simplify(x.type.layout.element(index), ranges), axes)
+        layout = alias_layout(simplify(x.type.layout.element(index), ranges), axes, ranges)
         if layout is None and not may_copy:
             raise GraphError(f"no strides express the view of {x.name}", node=x.name, hint="allow may_copy")
         shares = layout is not None

@@ -17,7 +17,7 @@ from litz_ir.symbols.polynomials import (
 )
 from litz_ir.symbols.proofs import Predicate, Prover, known_divides, known_equal, known_le, known_lt, prove
 from litz_ir.symbols.quotients import cdiv, floordiv, mod
-from litz_ir.symbols.ranges import bounds, extent, interval_bounds
+from litz_ir.symbols.ranges import bounds, extent, interval_bounds, is_natural
 from litz_ir.symbols.simplification import Simplifier, simplify
 from litz_ir.symbols.substitution import substitute
 from litz_ir.symbols.table import SymbolInfo, SymbolKind, SymbolTable
@@ -60,6 +60,7 @@ __all__ = [
     "floordiv",
     "free_symbols",
     "interval_bounds",
+    "is_natural",
     "known_divides",
     "known_equal",
     "known_le",

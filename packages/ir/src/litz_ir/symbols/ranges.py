@@ -37,6 +37,12 @@ def bounds(x: Size, ranges: Mapping[str, Range]) -> Range:
     return Range(low, high)
 
 
+def is_natural(x: Size, ranges: Mapping[str, Range]) -> bool:
+    """True if interval arithmetic proves `x >= 0`, as a stride has to be."""
+    low = bounds(x, ranges).low
+    return low is not None and low >= 0
+
+
 def interval_bounds(x: Size, ranges: Mapping[str, Range], memo: dict[Term, Interval]) -> Interval:
     """`bounds` as a pair; `memo` caches the bounds of sub-terms."""
     if isinstance(x, int):

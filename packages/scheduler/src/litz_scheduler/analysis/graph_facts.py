@@ -39,6 +39,7 @@ from litz_ir.symbols import (
     coefficient,
     extent,
     free_symbols,
+    is_natural,
     simplify,
     substitute,
     symbol,
@@ -178,8 +179,8 @@ def element_of(value: Value, point: tuple[Size, ...]) -> tuple[Size, ...]:
 def alias_type(view: View, base: TensorType, symbols: SymbolTable) -> TensorType | None:
     """Return the type of a view as an alias of a buffer of type ``base``.
 
-    ``None`` where strides cannot express it: the element offset is not linear in the axes, has a negative stride, or
-    depends on data.
+    ``None`` where strides cannot express it: the element offset is not linear in the axes, may have a negative
+    stride, or depends on data.
     """
     names = [axis.name for axis in view.axes]
     ranges = axis_ranges(view.axes, symbols)
@@ -200,10 +201,15 @@ def alias_type(view: View, base: TensorType, symbols: SymbolTable) -> TensorType
             strides.append(stride)  # addresses no element, but the caller can read the stride
             continue
         slope = coefficient(element, axis.name)
-        if slope is None or (isinstance(slope, int) and slope < 0) or free_symbols(slope) & set(names):
+        if slope is None or free_symbols(slope) & set(names):
             return None
         # The ranges assume that axes are not empty; the promised stride also holds for empty tensors.
-        strides.append(stride if simplify(stride, ranges) == slope else slope)
+        if simplify(stride, ranges) == slope:
+            strides.append(stride)
+        elif is_natural(slope, ranges):
+            strides.append(slope)
+        else:
+            return None
     return replace(result, layout=replace(result.layout, strides=tuple(strides), offset=offset))
 
 
