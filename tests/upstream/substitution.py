@@ -107,7 +107,7 @@ def add_dropped_names(import_module: Callable[[], object]) -> tuple[str, ...]:
             import_module()
             return tuple(dropped)
         except ImportError as error:
-            match = IMPORT_ERROR.search(str(error))
+            match = next(filter(None, map(IMPORT_ERROR.search, _messages(error))), None)
             if match is None or f"{match[2]}.{match[1]}" in dropped:
                 raise
             name, owner = match.groups()
@@ -116,3 +116,11 @@ def add_dropped_names(import_module: Callable[[], object]) -> tuple[str, ...]:
             for partial in set(sys.modules) - before:
                 if not partial.startswith("torch"):
                     del sys.modules[partial]
+
+
+def _messages(error: BaseException | None) -> Iterator[str]:
+    """Yield the messages of an error and of those during whose handling it was raised: of the modules that a test
+    imports by one name or another."""
+    while error is not None:
+        yield str(error)
+        error = error.__context__
