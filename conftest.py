@@ -1,10 +1,12 @@
-"""Fixtures of every package's tests: Hypothesis profile, private cache folder, golden files and text tests."""
+"""Fixtures of every package's tests: Hypothesis profile, private cache folder, golden files, text tests, samples."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
+import zlib
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -18,15 +20,54 @@ settings.register_profile(
 settings.load_profile("litz")
 
 CACHE_KEY = pytest.StashKey[str]()
+SMALLEST_SAMPLE = 6
+"""Cases of a sampled test that are run at least, if it has as many."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--update-golden`."""
+    """Add `--update-golden` and `--sample`."""
     parser.addoption(
         "--update-golden",
         action="store_true",
         help="rewrite golden files with the text that the tests produce",
     )
+    parser.addoption(
+        "--sample",
+        type=int,
+        default=1,
+        metavar="N",
+        help="run one case in N of each test that is marked as sampled, and six at least",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the cases of sampled tests that `--sample` does not take: always the same ones."""
+    cases: dict[str, set[str]] = defaultdict(set)
+    for item in items:
+        if (case := sampled_case(item)) is not None:
+            cases[function_of(item)].add(case)
+    taken: dict[str, set[str]] = {}
+    for function, names in cases.items():
+        count = max(SMALLEST_SAMPLE, -(-len(names) // config.getoption("--sample")))
+        taken[function] = set(sorted(names, key=lambda name: zlib.crc32(name.encode()))[:count])
+    left = {i for i in items if (case := sampled_case(i)) is not None and case not in taken[function_of(i)]}
+    if left:
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
+
+
+def sampled_case(item: pytest.Item) -> str | None:
+    """Return the name of a case that a sample may leave out: the value of the parameter which the mark names, or of
+    all parameters."""
+    mark, parameters = item.get_closest_marker("sampled"), getattr(item, "callspec", None)
+    if mark is None or parameters is None:
+        return None
+    return str(parameters.params.get(mark.kwargs.get("by"), parameters.id))
+
+
+def function_of(item: pytest.Item) -> str:
+    """Return a test's name without its parameters."""
+    return item.nodeid.partition("[")[0]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -201,16 +201,16 @@ def differs(case: Case, planned: Planned) -> str:
     return ""
 
 
-def main(folder: Path) -> None:
-    """Run every case."""
-    for name, case in CASES.items():
+def main(folder: Path, names: Sequence[str]) -> None:
+    """Run every case, or the named ones."""
+    for name in names or CASES:
         planned = Planned(lambda plan, inputs: run_plan(plan, inputs, folder), DEFAULT)
         try:
-            difference = differs(case, planned)
+            difference = differs(CASES[name], planned)
         except Exception as error:
             difference = f"{type(error).__name__}: {error}"
         report(name, difference, planned.plans, folder)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

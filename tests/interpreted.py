@@ -30,13 +30,26 @@ def lines_by_case(program: str | Path, *arguments: str, seconds: float) -> Mappi
 
 
 def found_by(program: str, seconds: float) -> Callable[..., Mapping[str, dict[str, Any]]]:
-    """Make the fixture of a program's line for each case, whose kernels it leaves in the folder ``sources``."""
+    """Make the fixture of a program's line for each case that the module's tests are of, whose kernels it leaves in
+    the folder ``sources``."""
 
     @pytest.fixture(scope="module")
-    def found(sources: Path) -> Mapping[str, dict[str, Any]]:
-        return lines_by_case(program, str(sources), seconds=seconds)
+    def found(request: pytest.FixtureRequest, sources: Path) -> Mapping[str, dict[str, Any]]:
+        return lines_by_case(program, str(sources), *cases_in(request, "name"), seconds=seconds)
 
     return found
+
+
+def cases_in(request: pytest.FixtureRequest, parameter: str) -> list[Any]:
+    """Return the values of a parameter in the module's selected tests that use the fixture."""
+    parameters = [
+        item.callspec.params
+        for item in request.session.items
+        if item.path == request.path
+        and isinstance(item, pytest.Function)
+        and request.fixturename in item.fixturenames
+    ]
+    return list(dict.fromkeys(each[parameter] for each in parameters))
 
 
 def assert_form(case: Any, seen: Mapping[str, Any]) -> None:

@@ -100,6 +100,7 @@ def is_in_blocks(program: Program, *arguments: Tensor) -> bool:
     return any("_scores<" in unit for graph in report.graphs for unit in graph.units)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CALLS)
 def test_calls_give_the_values_of_eager(name: str) -> None:
     arguments, options = CALLS[name]
@@ -113,6 +114,7 @@ def test_calls_give_the_values_of_eager(name: str) -> None:
     assert is_in_blocks(program, *arguments) == (name != "one_key")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [name for name in CALLS if name != "wide"])
 def test_gradients_of_calls_are_those_of_eager(name: str) -> None:
     arguments, options = CALLS[name]
@@ -198,6 +200,7 @@ def test_rows_without_a_key_are_those_of_eager(mask: str) -> None:
     assert is_in_blocks(written, *tensors(), masks[mask])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("at", [(0, 0, 149, 3), (1, 1, 20, 0)])
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("place", ["key", "value"])

@@ -71,6 +71,7 @@ def check(program: Callable[[Tensor], Tensor], rows: Tensor, dynamic: bool = Fal
     torch.testing.assert_close(found[-1], program(rows), rtol=near[0], atol=near[1])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_row_does_not_depend_on_the_batch(name: str) -> None:
     torch.manual_seed(0)

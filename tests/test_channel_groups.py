@@ -10,6 +10,7 @@ from torch.nn import functional as F
 LAST = torch.channels_last
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("groups", [1, 2, 6, 12])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -144,9 +144,15 @@ def assert_like_eager(module: nn.Module, x: torch.Tensor, again: bool = False, *
         assert all(size == 1 or a == b for size, a, b in each), (mine.shape, mine.stride(), theirs.stride())
 
 
+@pytest.mark.sampled
 @pytest.mark.wide_vectors
-@pytest.mark.parametrize("middle", MIDDLES)
-@pytest.mark.parametrize("given", ["contiguous", "channels-last"])
+@pytest.mark.parametrize(
+    ("middle", "given"),
+    [
+        *((middle, "contiguous") for middle in MIDDLES),
+        *((middle, "channels-last") for middle in ("plain", "max pool", "joined", "viewed")),
+    ],
+)
 def test_a_training_step(middle: str, given: str, channels_last_calls: CallsByGraph) -> None:
     torch.manual_seed(0)
     x = torch.randn(4, 32, 28, 28)

@@ -94,6 +94,7 @@ REFUSED: dict[str, tuple[object, str]] = {
 """Options that are errors: a value, and words of the error that say what to do."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [*MAPPED, *IGNORED])
 def test_an_option_of_inductor_leaves_a_program_right(
     name: str, caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

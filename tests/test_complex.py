@@ -176,6 +176,7 @@ PROGRAMS: dict[str, tuple[Program, tuple[Any, ...]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name: str) -> None:
     function, args = PROGRAMS[name]

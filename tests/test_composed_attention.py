@@ -20,6 +20,7 @@ CASES = composed_attention.CASES
 
 
 found = found_by(composed_attention.__file__, seconds=300)
+pytestmark = pytest.mark.sampled(by="name")
 
 
 @pytest.mark.timeout(400)

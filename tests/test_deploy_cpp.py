@@ -123,6 +123,7 @@ def run(
     return subprocess.run(command, capture_output=True, timeout=60, env={}, check=False)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_programs_with_operators_agree_with_eager(program: Path, tmp_path: Path, name: str) -> None:
     case = CASES[name]

@@ -33,6 +33,7 @@ CASES = depthwise_convolutions.CASES
 
 
 found = found_by(depthwise_convolutions.__file__, seconds=250)
+pytestmark = pytest.mark.sampled(by="name")
 
 
 @pytest.mark.timeout(300)
@@ -79,6 +80,7 @@ SPILLED = 48
 """Bytes that the loop of a convolution with a stride may spill: ``ptxas`` loads the points of a whole filter first."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_100"])
 @pytest.mark.parametrize(
     ("n", "c", "x", "k"), [(128, 672, 14, 5), (64, 144, 56, 5), (128, 64, 112, 3), (8, 40, 57, 3)]

@@ -230,6 +230,7 @@ def reversed_axes_of_matrices(x: Tensor) -> Any:
     return x.flip(0) @ x, x.flip(1) @ x, x.rot90() @ x, F.linear(x[::2].flip(0), x)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", BACKED)
 def test_sizes_that_are_arguments(name: str) -> None:
     check(BACKED[name], dynamic=True)
@@ -376,6 +377,7 @@ def split_at_places_that_are_data(x: Tensor, places: Tensor) -> Any:
     return torch.tensor_split(x, places)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", DATA)
 def test_data_dependent_sizes(name: str) -> None:
     check(DATA[name])

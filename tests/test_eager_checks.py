@@ -106,6 +106,7 @@ def error(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Exception
     return None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", FORMS)
 def test_eagers_class_of_error(name: str) -> None:
     function, arguments = FORMS[name]

@@ -119,6 +119,7 @@ PROGRAMS: dict[str, tuple[Program, tuple[Any, ...]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name: str) -> None:
     function, args = PROGRAMS[name]

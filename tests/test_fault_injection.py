@@ -203,6 +203,7 @@ def raising(error: type[Exception]) -> Callable[..., Any]:
     return fault
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("built")
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
 @pytest.mark.parametrize("border", BORDERS, ids=str)
@@ -228,6 +229,7 @@ def test_a_stage_that_raises(
 PASSES = {each.name: type(each) for each in scheduler.default_passes().all()}
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("built")
 @pytest.mark.parametrize("name", PASSES)
 def test_a_pass_that_raises(
@@ -402,6 +404,7 @@ TUNING = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("built")
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
 @pytest.mark.parametrize(("owner", "name"), TUNING)
@@ -458,6 +461,7 @@ class Recorder:
         self._again()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
 @pytest.mark.parametrize("fault", ["is_free", "capture", "wait", "run"])
 def test_a_graph_capture_that_fails(

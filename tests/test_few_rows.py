@@ -49,6 +49,7 @@ def _int4(x: Tensor, pairs: Tensor, scales: Tensor) -> Tensor:
     return F.linear(x, (weight.to(x.dtype) * scales[..., None]).view(pairs.shape[0], -1))
 
 
+@pytest.mark.sampled
 @pytest.mark.wide_vectors
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
@@ -96,6 +97,7 @@ def test_a_matrix_with_contiguous_columns_is_a_call() -> None:
     _check(torch.mm, torch.randn(2, 512), torch.randn(512, 512), calls=1)
 
 
+@pytest.mark.sampled
 @pytest.mark.wide_vectors
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rows", [1, 4, 8])
@@ -118,6 +120,7 @@ def test_the_operator_of_int8_weights_is_a_kernel(rows: int) -> None:
     _check(torch._weight_int8pack_mm, torch.randn(rows, 1024).bfloat16(), weight, scales, kernels=1)
 
 
+@pytest.mark.sampled
 @pytest.mark.wide_vectors
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("rows", "group"), [(1, 128), (1, 32), (2, 1024), (8, 64)])

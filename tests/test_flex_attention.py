@@ -13,6 +13,7 @@ from litz_ir.text import to_text
 CASES = flex_attention_cases.CASES
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_plans_mean_what_eager_computes(name: str) -> None:
     case = CASES[name]

@@ -82,6 +82,7 @@ def agrees(program: Callable[..., Any], arguments: tuple[Tensor, ...], dynamic: 
     torch.testing.assert_close(found, program(*arguments), atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_values_are_those_of_eager(name: str) -> None:
     made, arguments = CASES[name]

@@ -90,6 +90,7 @@ def test_the_interpreter_converts_as_eager_does(dtype: torch.dtype) -> None:
 
 
 @in_formats
+@pytest.mark.sampled
 @pytest.mark.parametrize("source", WIDE, ids=str)
 def test_casts_of_floats(dtype: torch.dtype, source: torch.dtype) -> None:
     check(lambda x: x.to(dtype), numbers(dtype, source))
@@ -243,6 +244,7 @@ def refusals(function: Program, dtype: torch.dtype) -> tuple[str, str]:
 
 
 @in_formats
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_eager_refuses_is_refused(dtype: torch.dtype, name: str) -> None:
     eager, compiled = refusals(REFUSED[name], dtype)

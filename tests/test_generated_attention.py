@@ -15,8 +15,8 @@ from litz_codegen_triton.runtime import compile_source
 from litz_ir.plan import CallStep
 from litz_scheduler import SchedulerOptions
 
-CASES = generated_attention.CASES
-TITLES = tuple(f"{name}{ending}" for name in CASES for ending in ("", "_backward"))
+CASES, TITLES = generated_attention.CASES, generated_attention.TITLES
+pytestmark = pytest.mark.sampled(by="name")
 
 
 found = found_by(generated_attention.__file__, seconds=500)

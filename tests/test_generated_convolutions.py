@@ -30,6 +30,7 @@ CASES = generated_convolutions.CASES
 
 
 found = found_by(generated_convolutions.__file__, seconds=250)
+pytestmark = pytest.mark.sampled(by="name")
 
 
 @pytest.mark.timeout(300)

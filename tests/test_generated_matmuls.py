@@ -19,6 +19,7 @@ SCALED_BY_ROWS, BY_MM_V2 = ("f8_scaled_rows", "f8_scaled_mm_v2"), "aten::_scaled
 
 
 found = found_by(generated_matmuls.__file__, seconds=250)
+pytestmark = pytest.mark.sampled(by="name")
 
 
 @pytest.mark.timeout(300)

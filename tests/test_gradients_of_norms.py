@@ -67,6 +67,7 @@ def adding_kernels(norm: Norm, *arguments: torch.Tensor) -> list[int]:
     ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("norm", [layer_norm, rms_norm, residual])
 @pytest.mark.parametrize(
     "shape",

@@ -23,6 +23,7 @@ POOLS: dict[str, tuple[Pool, tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("name", POOLS)

@@ -154,6 +154,7 @@ PROGRAMS: list[tuple[Program, torch.Tensor, bool]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize(("function", "other", "train"), PROGRAMS, ids=[p[0].__name__ for p in PROGRAMS])
 def test_control_flow_is_eagers(function: Program, other: torch.Tensor, train: bool, dynamic: bool) -> None:

@@ -56,6 +56,7 @@ CHECKED: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.__name__)
 @pytest.mark.parametrize("name", CHECKED)
 def test_checks_leave_inputs_what_they_are(name: str, mode: Callable[[], torch.no_grad]) -> None:
@@ -210,6 +211,7 @@ def settled(module: nn.Module) -> Callable[[], None]:
     return check
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("native", [True, False, None], ids=["native", "none", "too old"])
 @pytest.mark.parametrize("name", HIDDEN)
 def test_a_hidden_write_to_a_parameter_is_seen(

@@ -110,6 +110,7 @@ INDICES: dict[str, tuple[Function, Arguments, Arguments]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", INDICES)
 def test_an_index_out_of_range(name: str) -> None:
     check(*INDICES[name])
@@ -199,6 +200,7 @@ REFUSED: dict[str, tuple[Function, Arguments]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_call_that_is_wrong_whatever_the_values(name: str) -> None:
     check(*REFUSED[name])

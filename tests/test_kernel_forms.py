@@ -16,15 +16,19 @@ from forms import interpreted, judge
 from forms.form import Cell, Form
 from forms.run import table
 from forms.table import FORMS
+from interpreted import cases_in
 
 INTERPRETED = [form for form in FORMS if form.interpreted]
+pytestmark = pytest.mark.sampled
 
 
 @pytest.fixture(scope="module")
-def rows() -> Mapping[str, dict[str, Any]]:
-    """Rows of the first dtype of every form with an idle thread, warp or block, from a process with Triton's
+def rows(request: pytest.FixtureRequest) -> Mapping[str, dict[str, Any]]:
+    """Rows of the first dtype of each form with an idle thread, warp or block, from a process with Triton's
     interpreter."""
+    forms = ",".join(form.name for form in cases_in(request, "form"))
     command = [sys.executable, "-W", "ignore", "-m", "forms", "--tails", "idle", "--first-dtype"]
+    command += ["--forms", forms]
     folder = str(Path(__file__).parent)
     path = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
     own = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path}

@@ -27,6 +27,7 @@ def _doubled(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return x
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "function",
     [

@@ -255,6 +255,7 @@ PROGRAMS: dict[str, tuple[Program, list[tuple[Tensor, str]], list[str], tuple[st
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_one_plan_computes_what_eager_computes(
     name: str, compiled: Callable[[GraphModule], Artifact], run: Callable[..., list[Tensor]]

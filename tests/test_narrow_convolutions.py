@@ -27,6 +27,7 @@ CASES = narrow_convolutions.CASES
 
 
 found = found_by(narrow_convolutions.__file__, seconds=250)
+pytestmark = pytest.mark.sampled(by="name")
 
 
 @pytest.mark.timeout(300)

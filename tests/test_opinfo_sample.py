@@ -39,6 +39,7 @@ def failures(task: Task) -> list[str]:
     return [f"{o.mode} {o.index}: {o.verdict}: {o.reason}" for o in outcomes if o.verdict not in GOOD]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("entry", SAMPLE)
 def test_as_eager(entry: str) -> None:
     assert failures(Task(Unit(entry, "f32"), {"forward": 2})) == []

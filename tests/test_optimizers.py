@@ -39,6 +39,7 @@ def after_steps(name: str, foreach: bool, *, compiled: bool) -> list[nn.Paramete
     return parameters
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("foreach", [False, True], ids=["single", "foreach"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_an_optimiser_steps_as_in_eager(name: str, foreach: bool) -> None:

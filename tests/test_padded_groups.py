@@ -8,15 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interpreted import lines_by_case
+from interpreted import found_by
 from triton_padded_groups import CASES
 
-PROGRAM = Path(__file__).with_name("triton_padded_groups.py")
-
-
-@pytest.fixture(scope="module")
-def found() -> Mapping[str, Any]:
-    return lines_by_case(PROGRAM, seconds=280)
+found = found_by(str(Path(__file__).with_name("triton_padded_groups.py")), seconds=280)
+pytestmark = pytest.mark.sampled(by="name")
 
 
 @pytest.mark.timeout(300)

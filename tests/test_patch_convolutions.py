@@ -12,7 +12,7 @@ import torch
 from generated_matmuls import MACHINE
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interpreted import lines_by_case
+from interpreted import found_by
 
 from litz_ir.device import CPU
 from litz_ir.host import Executor
@@ -25,11 +25,8 @@ from litz_scheduler import schedule
 CASES = patch_convolutions.CASES
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, dict[str, Any]]:
-    """Return the program's line for each function."""
-    sources = tmp_path_factory.mktemp("sources")
-    return lines_by_case(patch_convolutions.__file__, str(sources), seconds=250)
+found = found_by(patch_convolutions.__file__, seconds=250)
+pytestmark = pytest.mark.sampled(by="name")
 
 
 @pytest.mark.timeout(300)

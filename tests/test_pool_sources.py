@@ -103,6 +103,7 @@ def written(name: str, size: int, tracing: str) -> list[str]:
     return list(sources(lower(make_fx(function, tracing_mode=tracing)(*arguments)).graph))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("tracing", ["fake", "symbolic"])
 @pytest.mark.parametrize("name", POOLS)
 def test_a_larger_window_makes_no_longer_kernel(name: str, tracing: str) -> None:

@@ -45,6 +45,7 @@ def assert_like_double(module: nn.Module, *args: torch.Tensor) -> None:
     assert (found - exact).abs().max().item() <= bound
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("rows", "depth", "columns"),
     [

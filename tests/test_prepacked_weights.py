@@ -90,6 +90,7 @@ def calls(module: nn.Module, *args: torch.Tensor) -> list[str]:
 # --- what runs --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled
 @pytest.mark.wide_vectors
 @pytest.mark.parametrize(
     "options",

@@ -230,6 +230,7 @@ def kolmogorov_smirnov(sample: Tensor, law: Callable[[Tensor], Tensor]) -> float
     return apart.item() * math.sqrt(len(sample))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_continuous_numbers_follow_their_law(name: str, samples: tuple[dict[str, Tensor], ...]) -> None:
     for sample in samples:

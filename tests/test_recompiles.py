@@ -126,6 +126,7 @@ def compare(name: str, shapes: Shapes, dynamic: bool | None, caplog: pytest.LogC
     return count
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_fifty_shapes(name: str, caplog: pytest.LogCaptureFixture) -> None:
     assert compare(name, SHAPES, True, caplog) <= 3

@@ -111,6 +111,7 @@ def skip_without_library(alternative: Alternative) -> None:
         pytest.skip("no library to force")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("alternative", ALTERNATIVES, ids=lambda each: each.name)
 def test_alternatives_change_the_plan_and_no_value(alternative: Alternative) -> None:
     skip_without_library(alternative)

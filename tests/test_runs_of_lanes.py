@@ -61,6 +61,7 @@ def test_gathers_of_whole_and_part_registers(dtype: torch.dtype) -> None:
         agrees(program, values(3, width, dtype=dtype), at, values(3, width) - 100)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mode", ["scatter", "scatter_add", "index_add", "index_put"])
 @pytest.mark.parametrize("dim", [0, 1, 2])
 def test_scatters_along_each_dimension(mode: str, dim: int) -> None:

@@ -365,6 +365,7 @@ def all_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("all_calls")
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_programs_are_not_accused(name: str, said: list[str], runs: list[str]) -> None:

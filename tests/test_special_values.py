@@ -458,6 +458,7 @@ MOVES: dict[str, Function] = {
 OTHER = {torch.bfloat16: torch.float16, torch.float16: torch.bfloat16}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", OTHER, ids=str)
 @pytest.mark.parametrize("name", MOVES)
 def test_what_is_only_moved_keeps_its_bits(name: str, dtype: torch.dtype) -> None:

@@ -78,6 +78,7 @@ GENERATED: dict[str, Callable[[Tensor, Tensor], Any]] = {
 """Programs of operators that are generated under `strict`."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", GENERATED)
 def test_what_is_generated_has_eagers_bits(name: str, dtype: torch.dtype) -> None:
@@ -194,6 +195,7 @@ SAMPLE = """
 """Entries of the operator database, generated ones and others."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("entry", SAMPLE)
 def test_operators_of_the_database(entry: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     unit, mode = Unit(entry, "f32"), "gradient"

@@ -19,6 +19,7 @@ WINDOWS = {
 """Sizes of the image, and of windows: kernel, dilation, padding, stride."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("name", WINDOWS)
 def test_windows_are_added_up(name: str, dtype: torch.dtype) -> None:

@@ -248,12 +248,14 @@ def check(program: Program, leaves: Sequence[Tensor] = ()) -> None:
     assert counter.frame_count == 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", sorted(PROGRAMS.keys() - SPECIALISED_BY_TORCH))
 def test_an_argument_may_be_a_size_that_changes(name: str) -> None:
     with torch.no_grad():
         check(PROGRAMS[name])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", sorted((CONVOLUTIONS | POOLS).keys() - SPECIALISED_BY_TORCH - NO_GRADIENT))
 def test_an_argument_may_be_a_size_that_changes_in_training(name: str) -> None:
     leaves = [each.requires_grad_() for each in (LINE, IMAGE, VOLUME, W1, W2, W3, PARAMETER)]

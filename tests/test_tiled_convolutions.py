@@ -93,6 +93,7 @@ WINDOWS: dict[str, tuple[tuple[int, int, Any], dict[str, Any], tuple[int, int, i
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", WINDOWS)
 def test_every_kind_of_window(name: str) -> None:
     (inputs, outputs, size), options, (batch, *points) = WINDOWS[name]

@@ -59,6 +59,7 @@ def first_and_second(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str
     return logged(",".join(EXPECTED), folder), logged("caching,output_code,ir_pre_fusion", folder)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("artifact", EXPECTED)
 def test_an_artifact_shows_its_part_of_a_graph(artifact: str, first_and_second: tuple[str, str]) -> None:
     lines = [line for line in first_and_second[0].splitlines() if f"[__{artifact}]" in line]

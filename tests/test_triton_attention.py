@@ -8,9 +8,8 @@ from typing import Any
 
 import flex_attention_cases
 import pytest
-from interpreted import lines_by_case
+from interpreted import found_by
 
-PROGRAM = Path(__file__).with_name("triton_attention.py")
 SERIAL = {
     "dynamic": 3,  # heads of a size that is a symbol
     "learned_pairs_dynamic": 4,  # the same
@@ -18,9 +17,8 @@ SERIAL = {
 """Kernels of a case that run nested reductions point by point."""
 
 
-@pytest.fixture(scope="module")
-def found() -> Mapping[str, Any]:
-    return lines_by_case(PROGRAM, seconds=500)
+found = found_by(str(Path(__file__).with_name("triton_attention.py")), seconds=500)
+pytestmark = pytest.mark.sampled(by="name")
 
 
 @pytest.mark.timeout(600)

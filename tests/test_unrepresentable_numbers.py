@@ -86,6 +86,7 @@ REFUSED: dict[str, tuple[Function, Tensor]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_number_that_eager_refuses(name: str) -> None:
     function, x = REFUSED[name]
@@ -115,6 +116,7 @@ TAKEN: dict[str, tuple[Function, Tensor]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", TAKEN)
 def test_a_number_that_eager_takes(name: str) -> None:
     function, x = TAKEN[name]

@@ -32,6 +32,7 @@ RESIZES: dict[str, tuple[Resize, tuple[int, ...]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("name", RESIZES)

@@ -1,5 +1,5 @@
-"""``TRITON_INTERPRET=1 python tests/triton_padded_groups.py``: convolutions in groups and their gradients, planned for
-a GPU that pads them, in Triton's interpreter.
+"""``TRITON_INTERPRET=1 python tests/triton_padded_groups.py FOLDER``: convolutions in groups and their gradients,
+planned for a GPU that pads them, in Triton's interpreter.
 
 Prints a line of JSON for each: its name, the difference from eager (empty where there is none), the channels of a group
 that the weights of its calls have, and the number of kernels.
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -141,16 +140,15 @@ def check(case: Case, folder: Path) -> dict[str, Any]:
     return {"difference": found, "channels": channels, "kernels": sum(len(plan.kernels) for plan in plans)}
 
 
-def main() -> None:
-    """Check every case and print its line."""
-    with tempfile.TemporaryDirectory() as folder:
-        for name in sys.argv[1:] or CASES:
-            try:
-                found = check(CASES[name], Path(folder))
-            except Exception as error:
-                found = {"difference": f"{type(error).__name__}: {error}", "channels": [], "kernels": 0}
-            print(json.dumps({"case": name, **found}), flush=True)
+def main(folder: Path, names: Sequence[str]) -> None:
+    """Check every case, or the named ones, and print its line."""
+    for name in names or CASES:
+        try:
+            found = check(CASES[name], folder)
+        except Exception as error:
+            found = {"difference": f"{type(error).__name__}: {error}", "channels": [], "kernels": 0}
+        print(json.dumps({"case": name, **found}), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]), sys.argv[2:])
