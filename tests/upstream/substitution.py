@@ -16,7 +16,6 @@ import torch._inductor.compile_fx
 from opinfo.watching import Watcher
 from torch._dynamo.backends.registry import lookup_backend
 from torch.fx import GraphModule
-from torch.testing._internal import inductor_utils
 
 import litz
 from litz.options import config_from
@@ -58,6 +57,8 @@ class Compilers(Watcher):
 
 def claim_gpu() -> None:
     """Let decorators of PyTorch's tests take it that there is a GPU; modules imported before this are not affected."""
+    # Imported for these suites alone, since it compiles C++.
+    inductor_utils = importlib.import_module("torch.testing._internal.inductor_utils")
     inductor_utils.HAS_GPU = inductor_utils.HAS_GPU_AND_TRITON = True
     inductor_utils.requires_gpu = functools.partial(unittest.skipIf, False, "requires gpu")
 
