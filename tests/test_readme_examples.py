@@ -13,8 +13,11 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+from forked_programs import outcomes_of
+from interpreted import cases_in
 
 ROOT = Path(__file__).resolve().parent.parent
 FOR_USERS = (
@@ -55,21 +58,42 @@ def blocks_of(page: Path) -> list[Block]:
     return found
 
 
-def run(blocks: list[Block], folder: Path) -> None:
-    """Run blocks as one program in a folder."""
+def written(blocks: list[Block], folder: Path) -> Path:
+    """Write blocks as one program in a folder."""
+    folder.mkdir(exist_ok=True)
     script = folder / "example.py"
     script.write_text("\n".join(block.code for block in blocks), encoding="utf-8")
+    return script
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[Path, dict[str, Any]]:
+    """Exit code and output of each page's program, all run by one process."""
+    folder, pages = tmp_path_factory.mktemp("pages"), cases_in(request, "page")
+    scripts = {}
+    for number, page in enumerate(pages):
+        blocks = [block for block in blocks_of(page) if block.run and not block.needs]
+        scripts[page] = written(blocks, folder / str(number))
+    found = outcomes_of(list(scripts.values()))
+    return {page: found[script] for page, script in scripts.items()}
+
+
+def run(blocks: list[Block], folder: Path) -> None:
+    """Run blocks as one program in a process of its own."""
+    script = written(blocks, folder)
     done = subprocess.run(
         [sys.executable, str(script)], capture_output=True, text=True, timeout=170, cwd=folder
     )
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.timeout(1000)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
-    blocks = blocks_of(page)
-    assert blocks, f"{page.relative_to(ROOT)} shows no example"
-    run([block for block in blocks if block.run and not block.needs], tmp_path)
+def test_the_examples_of_a_page_run(page: Path, outcomes: dict[Path, dict[str, Any]]) -> None:
+    assert blocks_of(page), f"{page.relative_to(ROOT)} shows no example"
+    assert outcomes[page]["code"] == 0, outcomes[page]["text"]
 
 
 NEEDY = [page for page in PAGES if any(block.needs for block in blocks_of(page))]
