@@ -24,7 +24,7 @@ import litz_lowering
 import litz_scheduler
 from litz_codegen_cpp.target import CpuTarget
 
-LAYERS, WIDTH, HEADS = 40, 16, 2
+LAYERS, WIDTH, HEADS = 8, 16, 2
 SIZES = (1,)
 """Batch sizes with artifacts of their own; others use the artifact of the range."""
 

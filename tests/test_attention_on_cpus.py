@@ -287,7 +287,7 @@ def test_attention_without_blocks_stores_its_scores_and_says_so() -> None:
 
 def test_any_number_of_calls_may_have_no_blocks_also_in_branches() -> None:
     def program(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        for number in range(4):
+        for number in range(2):
             q = q + flex_attention(torch.ones_like(q), k * (number + 1.5), v)
         return q + flex_attention(q, k, v)
 

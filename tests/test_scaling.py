@@ -39,6 +39,7 @@ def targets() -> TargetSet:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", FAMILIES)
 def test_calls_are_nearly_linear(name: str, targets: TargetSet) -> None:
     graphs = [FAMILIES[name](size) for size in SIZES]

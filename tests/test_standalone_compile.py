@@ -64,13 +64,13 @@ def pieces(mode: str, folder: Path, cache: Path, format: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.timeout(650)
-def test_a_second_process_loads_forty_layers_and_compiles_nothing(tmp_path: Path) -> None:
+@pytest.mark.timeout(400)
+def test_a_second_process_loads_all_layers_and_compiles_nothing(tmp_path: Path) -> None:
     first = pieces("save", tmp_path / "pieces", tmp_path / "cache", "binary")
-    assert first["graphs"] == first["traced"] == 82 and first["fallbacks"] == 0 and first["lower"] > 0
+    assert first["graphs"] == first["traced"] == 18 and first["fallbacks"] == 0 and first["lower"] > 0
     second = pieces("load", tmp_path / "pieces", tmp_path / "empty", "binary")
     work = {name: second[name] for name in ("lower", "schedule", "build", "traced", "fallbacks")}
-    assert work == dict.fromkeys(work, 0) and second["graphs"] == 82
+    assert work == dict.fromkeys(work, 0) and second["graphs"] == 18
     assert max(first["errors"] + second["errors"]) < 1e-5
     assert not list((tmp_path / "empty").rglob("*.so"))
 
