@@ -36,6 +36,7 @@ COMPILED = [
 ELF = b"\x7fELF"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", COMPILED)
 def test_kernel_compiles_to_a_cubin(name: str, tmp_path: Path) -> None:
     case = CASES[name]

@@ -55,6 +55,7 @@ def test_dot_is_used_where_m_n_and_k_are_large_enough(name: str) -> None:
 FP8_INSTRUCTIONS = {name for name, case in CASES.items() if case.multiplies("mul_f8")}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "chip"),
     [(n, chip) for n in CASES for chip in SHARED_MEMORY if chip != "sm_80" or n not in FP8_INSTRUCTIONS],
