@@ -192,6 +192,8 @@ def copied(scope: Scope, name: str, x: torch.Tensor) -> Proposal:
         f"repeat_interleave(2, {d})", f"index_select({d}, {index_vector(scope, x.shape[d])})",
         f"take(torch.tensor([0, {x.numel() - 1}]))", f"cumsum({d})" if x.dtype != torch.bool else "clone()",
     ]  # fmt: skip
+    if not x.is_complex():
+        texts.append(f"sort({d})[0]")  # a library reads the strides of its operand
     if x.dim() >= 2:
         texts += [f"tril({scope.choose(-1, 1)})", f"triu({scope.choose(-1, 1)})"]
         if d % x.dim() != e % x.dim():
