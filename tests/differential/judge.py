@@ -46,7 +46,8 @@ class Outcome:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The party at fault, and the difference between the compiled program and eager. ``rejected``: eager refuses the
-    program; ``torch``: the program is as wrong under ``aot_eager``, which no backend can mend."""
+    program, or litz says that it does not compile it ahead of time; ``torch``: the program is as wrong under
+    ``aot_eager``, which no backend can mend."""
 
     fault: Fault
     message: str = ""

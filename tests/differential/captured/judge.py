@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,16 +20,20 @@ from differential.judge import (
     values_differ,
 )
 
+REFUSED = "ArtifactError: artifact: this function cannot be compiled ahead of time: "
+
 LIMIT = 64
 """Recompilations before Dynamo gives up: calls change sizes, dtypes, modes and numbers."""
 
 
 def judge_captured(program: CapturedProgram) -> Verdict:
-    """Compare a program compiled by litz with eager, and where they differ, with ``aot_eager``."""
-    return judge_by(
+    """Compare a program compiled by litz with eager, and where they differ, with ``aot_eager``. A program that is not
+    compiled ahead of time, which the error says, is rejected."""
+    verdict = judge_by(
         lambda: run(program, lambda module: module),
         lambda backend, expected: _compiled(program, backend, expected),
     )
+    return replace(verdict, fault="rejected") if verdict.message.startswith(REFUSED) else verdict
 
 
 def _compiled(program: CapturedProgram, backend: str, expected: list[Seen]) -> str | None:
