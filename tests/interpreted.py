@@ -49,7 +49,11 @@ def cases_in(request: pytest.FixtureRequest, parameter: str) -> list[Any]:
         and isinstance(item, pytest.Function)
         and request.fixturename in item.fixturenames
     ]
-    return list(dict.fromkeys(each[parameter] for each in parameters))
+    values: list[Any] = []  # of which some have no hash
+    for each in parameters:
+        if each[parameter] not in values:
+            values.append(each[parameter])
+    return values
 
 
 def assert_form(case: Any, seen: Mapping[str, Any]) -> None:
