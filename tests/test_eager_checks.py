@@ -205,6 +205,41 @@ def test_nothing_is_refused_that_eager_accepts(dtype: str) -> None:
     assert mode.wrong == [] and mode.asked > 50
 
 
+def test_no_check_makes_large_tensors() -> None:
+    aten, row, huge, wide = torch.ops.aten, ones(1, 1, 2, 2), 10**15, 10**8
+    calls: list[tuple[torch._ops.OpOverload, tuple[Any, ...]]] = [
+        (aten.arange.default, (huge,)),
+        (aten.arange.start, (-huge, 1)),
+        (aten.arange.start_step, (0.0, 1.0, 1e-15)),
+        (aten.linspace.default, (0, 1, huge)),
+        (aten.hann_window.default, (huge,)),
+        (aten.eye.default, (wide,)),
+        (aten.tril_indices.default, (wide, wide)),
+        (aten.full.default, ([huge, 1], 2.0)),
+        (aten.constant_pad_nd.default, (row, [huge, 0])),
+        (aten.constant_pad_nd.default, (ones(5000), [-3, huge])),
+        (aten.one_hot.default, (INTEGERS, huge)),
+        (aten.upsample_nearest2d.vec, (row, None, [1e8, 1e8])),
+        (aten.upsample_nearest2d.default, (row, [wide, wide])),
+    ]
+    for op, args in calls:
+        error = eager_error(op, args, {})
+        assert error is None or "narrow" in str(error), f"{op}: {error}"  # else "not enough memory"
+    assert isinstance(
+        eager_error(aten.upsample_nearest2d.vec, (row.long(), None, [1e8, 1e8]), {}), NotImplementedError
+    )
+
+
+def test_checks_issue_no_warning_and_use_up_none() -> None:
+    chain = torch.ops.aten.chain_matmul.default  # deprecated, which torch says once
+    with warnings.catch_warnings(record=True) as issued:
+        warnings.simplefilter("always")
+        assert eager_error(chain, ([MATRIX],), {}) is None
+        assert issued == [] and not torch.is_warn_always_enabled()
+        torch.chain_matmul(MATRIX)
+    assert len(issued) == 1
+
+
 def test_operators_without_checks_on_tensors_without_elements() -> None:
     mask = ones(10, 10, dtype=torch.bool)
     rows, columns = torch.zeros(10, 1, dtype=torch.int64), torch.zeros(1, 10, dtype=torch.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from importlib import import_module
 from typing import Any
 
@@ -85,7 +86,7 @@ def compile_in_session(
         raise
     except litz_lowering.RefusedByEager as refusal:
         if session.config.fallback == "error" and not session.guarded:
-            raise refusal.error from None
+            raise copy(refusal.error) from None  # the check is remembered, and would keep the traceback
         if session.config.fallback != "silent":
             log_once(f"litz: a graph runs as it was captured: {refusal.reason}")
         return gm.forward  # the module itself prints the error as well

@@ -7,12 +7,9 @@ with an operator that raises runs as it was captured, so that it raises eager's 
 
 from __future__ import annotations
 
-import itertools
-import math
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from types import MappingProxyType
 from typing import Any
@@ -23,14 +20,15 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
-_FEW_ELEMENTS = 4096
-"""Most elements of the arguments, and of sizes among them, of a call that is made as it is: it takes microseconds."""
-
-_SHORT = 2
-"""Largest size of other calls: indices and divisors of one are valid, and axes of one element stay what they are."""
-
-_FILLS = (0, 1)
-"""Elements of arguments. Zero is first, a valid index: some kernels check none. One is a divisor too."""
+from litz_lowering.aten.sample_calls import (
+    Call,
+    Sized,
+    Skipped,
+    exact_calls,
+    list_elements,
+    short_calls,
+    sized,
+)
 
 _PRIVATE_WITH_CHECKS = frozenset(
     {
@@ -47,21 +45,6 @@ _PRIVATE_WITH_CHECKS = frozenset(
 )
 """Private operators of ATen whose kernels compare the sizes of their arguments, as those of public operators do."""
 
-_KINDS = (
-    int,
-    float,
-    complex,
-    bool,
-    str,
-    torch.dtype,
-    torch.layout,
-    torch.memory_format,
-    type(None),
-)
-"""Types of arguments that calls are made with, besides tensors and symbols."""
-
-_Call = tuple[tuple[Any, ...], dict[str, Any]]
-
 
 class RefusedByEager(Exception):
     """Operator that eager refuses for the arguments that a graph has."""
@@ -72,31 +55,6 @@ class RefusedByEager(Exception):
         self.error = error
         """Eager's error."""
         super().__init__(self.reason)
-
-
-class _Skipped(Exception):
-    """Raised for an argument that no call is made with."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Sized:
-    """Argument of a call: a tensor by dtype and shape, of which ``None`` is a symbolic size."""
-
-    dtype: torch.dtype
-    shape: tuple[int | None, ...]
-
-    def tensor(self, fill: int, longest: int | None) -> torch.Tensor:
-        """Return a tensor of one value whose sizes are at most ``longest``."""
-        sizes = (_SHORT if size is None else size for size in self.shape)
-        shape = [size if longest is None else min(size, longest) for size in sizes]
-        return torch.full(shape, fill, dtype=self.dtype)
-
-
-@dataclass(frozen=True, slots=True)
-class _Symbolic:
-    """Argument of a call: a symbolic number, with one of its values."""
-
-    value: float
 
 
 def with_eager_checks(
@@ -170,16 +128,18 @@ def eager_error(
     scatter = _SCATTERED_VIEWS.get(op)
     if scatter is not None and (error := _scatter_error(scatter, *args, **kwargs)) is not None:
         return error
+    if op.overloadpacket is torch.ops.aten.arange and any(type(bound) is float for bound in args):
+        return None  # their quotient is the number of elements
     if not _is_asked(op) or torch._C._functorch.peek_interpreter_stack() is not None:
         return None
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     if any(x.device.type != "cpu" for x in tensors) and not any(map(_has_empty_axis, tensors)):
         return None
     try:
-        call = tree_map(_sized, (args, dict(kwargs)))
-    except _Skipped:
+        call = tree_map(sized, (args, dict(kwargs)))
+    except Skipped:
         return None
-    if any(isinstance(each, _Sized) and each.dtype is torch.bool for each in _indices(call)):
+    if any(isinstance(each, Sized) and each.dtype is torch.bool for each in list_elements(call)):
         return None  # the number of elements selected decides
     return _error(op, _Key(call))
 
@@ -214,7 +174,7 @@ def _scatter_error(
 class _Key:
     """Call that is equal to others with the same arguments, numbers of different types not being the same."""
 
-    def __init__(self, call: _Call) -> None:
+    def __init__(self, call: Call) -> None:
         self.call = call
         self._text = repr(call)
 
@@ -228,7 +188,7 @@ class _Key:
 @cache
 def _is_asked(op: torch._ops.OpOverload) -> bool:
     schema = op._schema
-    aliases = any(each.alias_info is not None for each in (*schema.arguments, *schema.returns))
+    aliases = any(value.alias_info is not None for value in (*schema.arguments, *schema.returns))
     return op.namespace == "aten" and not aliases and torch.Tag.nondeterministic_seeded not in op.tags
 
 
@@ -249,121 +209,51 @@ def _has_size_checks(op: torch._ops.OpOverload) -> bool:
     )
 
 
-def _sized(argument: Any) -> Any:
-    """Argument of a call without its elements; raises ``_Skipped``."""
-    match argument:
-        case torch.Tensor():
-            if argument.layout != torch.strided or argument.is_quantized:
-                raise _Skipped
-            return _Sized(
-                argument.dtype, tuple(size if type(size) is int else None for size in argument.shape)
-            )
-        case torch.SymInt():
-            return _Symbolic(_SHORT)
-        case torch.SymFloat():
-            return _Symbolic(1.0)
-        case torch.SymBool():
-            return _Symbolic(True)
-        case torch.device():
-            return torch.device("cpu")
-    if not isinstance(argument, _KINDS):
-        raise _Skipped
-    return argument
-
-
 def _has_empty_axis(x: torch.Tensor) -> bool:
     """True for a tensor of which a size is known to be zero."""
     return any(type(size) is int and size == 0 for size in x.shape)
 
 
-def _indices(call: _Call) -> Iterator[Any]:
-    """Yield the elements of lists among the arguments."""
-    args, kwargs = call
-    for each in (*args, *kwargs.values()):
-        if isinstance(each, list | tuple):
-            yield from each
-
-
 @cache
 def _error(op: torch._ops.OpOverload, key: _Key) -> Exception | None:
     """Error of calls with any of the fills: of the call as it is, or of one with short axes whose sizes are valid."""
-    found: list[Exception | None] = []
+    answers: list[Exception | None] = []
 
     def ask(element: float) -> float:
-        found.append(_answer(op, key.call))
+        answers.append(_answer(op, key.call))
         return element
 
+    always = torch.is_warn_always_enabled()
     with (
-        warnings.catch_warnings(), _disable_current_modes(), no_python_dispatcher(),
+        warnings.catch_warnings(), _disable_current_modes(), no_python_dispatcher(), torch._C.DisableTorchFunction(),
         torch._C._AutoDispatchBelowAutograd(), torch._C._DisableAutocast(),
     ):  # fmt: skip
         warnings.simplefilter("ignore")
-        # A kernel leaves its warnings to the innermost method of a tensor around it: without this one to that of the
-        # program's own call, which issues them when it returns.
-        torch.zeros(1, device="cpu").apply_(ask)
-    return found[0]
+        torch.set_warn_always(True)  # else a warning that is given once would be none in the program
+        try:
+            # A kernel leaves its warnings to the innermost method of a tensor around it: without this one to that of
+            # the program's own call, which issues them when it returns.
+            torch.zeros(1, device="cpu").apply_(ask)
+        finally:
+            torch.set_warn_always(always)
+    return answers[0]
 
 
-def _answer(op: torch._ops.OpOverload, call: _Call) -> Exception | None:
+def _answer(op: torch._ops.OpOverload, call: Call) -> Exception | None:
     """Error of a call as it is, or with short axes; None for a large call of a kernel that checks no sizes."""
-    if _is_small(call):
-        return _raised(op, [_filled(call, fill, None, False) for fill in _FILLS])
+    exact = exact_calls(call)
+    if exact:
+        return _raised(op, exact)
     if not _has_size_checks(op):
         return None
-    attempts = [
-        _filled(call, fill, _SHORT, shortens) for shortens, fill in itertools.product((True, False), _FILLS)
-    ]
+    attempts = short_calls(call)
     error = _raised(op, attempts)
-    if error is None or not any(_is_accepted(op, each) for each in attempts):
+    if error is None or not any(_is_accepted(op, attempt) for attempt in attempts):
         return None
     return error
 
 
-def _is_small(call: _Call) -> bool:
-    """True for a call whose arguments have known sizes and few elements, and whose numbers are known."""
-    count = 0
-    for leaf in tree_leaves(call):
-        if isinstance(leaf, _Symbolic):
-            return False
-        if isinstance(leaf, _Sized):
-            if None in leaf.shape:
-                return False
-            count += torch.Size(leaf.shape).numel()  # type: ignore[arg-type]  # no symbol is among them
-    sizes = [
-        each for group in (*call[0], *call[1].values()) if isinstance(group, list | tuple) for each in group
-        if isinstance(each, int)
-    ]  # fmt: skip
-    return count <= _FEW_ELEMENTS and torch.Size(map(abs, sizes)).numel() <= _FEW_ELEMENTS
-
-
-def _filled(call: _Call, fill: int, longest: int | None, shortens: bool) -> _Call:
-    """Arguments with elements; ``shortens`` integers too, which may be sizes of arguments or products of them."""
-    products = _short_products(call) if shortens else {}
-
-    def argument(leaf: Any) -> Any:
-        if isinstance(leaf, _Sized):
-            return leaf.tensor(fill, longest)
-        if isinstance(leaf, _Symbolic):
-            return leaf.value
-        return products.get(leaf, min(leaf, _SHORT)) if shortens and type(leaf) is int else leaf
-
-    made: _Call = tree_map(argument, call)
-    return made
-
-
-def _short_products(call: _Call) -> dict[int, int]:
-    """Products of sizes of consecutive axes of each argument, with those of its short axes."""
-    found: dict[int, int] = {}
-    for leaf in tree_leaves(call):
-        if isinstance(leaf, _Sized):
-            sizes = [_SHORT if size is None else size for size in leaf.shape]
-            for first, last in itertools.combinations(range(len(sizes) + 1), 2):
-                axes = sizes[first:last]
-                found[math.prod(axes)] = math.prod(min(size, _SHORT) for size in axes)
-    return found
-
-
-def _raised(op: torch._ops.OpOverload, calls: Iterable[_Call]) -> Exception | None:
+def _raised(op: torch._ops.OpOverload, calls: Iterable[Call]) -> Exception | None:
     """Error of the first call; None where one of them raises none."""
     errors: list[Exception] = []
     for args, kwargs in calls:
@@ -376,7 +266,7 @@ def _raised(op: torch._ops.OpOverload, calls: Iterable[_Call]) -> Exception | No
     return errors[0]
 
 
-def _is_accepted(op: torch._ops.OpOverload, call: _Call) -> bool:
+def _is_accepted(op: torch._ops.OpOverload, call: Call) -> bool:
     """True where eager accepts a call of these sizes with usual dtypes or numbers: an error is that of the dtypes or
     numbers, not one of sizes that do not fit each other when they are short."""
     return any(_raised(op, [tree_map(usual, call)]) is None for usual in (_as_f32, _widened, _with_ones))
