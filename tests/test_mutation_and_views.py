@@ -347,6 +347,28 @@ def test_strides_of_single_elements_are_eager_s() -> None:
     assert [a.stride() for a in got] == [b.stride() for b in program(x)]
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_views_that_schemas_do_not_declare_keep_strides_of_expanded_inputs(dynamic: bool) -> None:
+    def views(x: Tensor) -> tuple[Tensor, ...]:
+        return torch.unsafe_split(x, 2)[1], torch.ops.aten._unsafe_view(x, [x.shape[0], 1, x.shape[1]])
+
+    rows = torch.arange(42.0).view(6, 7)
+    x = rows[:1].expand(6, 7)
+    compiled = torch.compile(views, backend="litz", fullgraph=True, dynamic=dynamic)
+    for view, expected in zip(compiled(x), views(x), strict=True):
+        torch.testing.assert_close(view, expected, rtol=0, atol=0, check_stride=True)
+        assert view.data_ptr() == expected.data_ptr()
+
+    def kronecker(x: Tensor) -> Tensor:  # its backward reads such a view of the expanded input
+        return torch.kron(x, x[:2] * 2)
+
+    gradients = []
+    for run in (kronecker, torch.compile(kronecker, backend="litz", fullgraph=True, dynamic=dynamic)):
+        leaf = x.detach().requires_grad_()
+        gradients += torch.autograd.grad(run(leaf).sin().sum(), leaf)
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
 def test_a_copy_of_a_tensor_with_gaps_has_its_gaps() -> None:
     def program(x: Tensor) -> tuple[Tensor, ...]:
         return (x.select_scatter(torch.zeros(4), 1, 0), x.slice_scatter(torch.ones(2, 3), 0, 1, 3))

@@ -20,6 +20,7 @@ from torch.fx.node import map_arg
 from torch.utils._pytree import tree_map_only
 
 from litz_lowering.contexts.outputs import flatten
+from litz_lowering.types.shared_memory import may_share_memory
 
 _Correction = Callable[[Node], Any]
 
@@ -72,7 +73,7 @@ def _has_overlap(node: Node) -> bool:
     ``diagonal_scatter`` before torch 2.13 is an example.
     """
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or any(r.alias_info for r in target._schema.returns):
+    if not isinstance(target, torch._ops.OpOverload) or may_share_memory(target):
         return False
     return any(
         isinstance(leaf, torch.Tensor) and _is_expanded(leaf) for leaf in flatten(node.meta.get("val"))

@@ -19,14 +19,10 @@ from litz_lowering.aten.fallback import NOT_ATEN, order_token, required_layout
 from litz_lowering.contexts.context import Declined, Lowered, LoweringContext, Tensor
 from litz_lowering.contexts.registry import rule
 from litz_lowering.contexts.values import fixed
+from litz_lowering.types.shared_memory import may_share_memory
 
 _COPY_WITH_STRIDES = "copy_with_strides"
 _TRITON_KERNEL = "triton_kernel"
-
-_MAYBE_ALIASING = frozenset(
-    ("aten.reshape", "aten._unsafe_view", "aten.contiguous", "aten._reshape_alias", "aten.to", "aten.lift_fresh")
-)  # fmt: skip
-"""Operators whose result may alias their argument though the schema does not say so."""
 
 
 @rule("higher_order.auto_functionalized")
@@ -307,10 +303,7 @@ def _overwrites(user: Node, target: Node) -> bool:
 
 
 def _shares(node: Node) -> bool:
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return True
-    name = str(node.target).rpartition(".")[0]
-    return name in _MAYBE_ALIASING or any(r.alias_info is not None for r in node.target._schema.returns)
+    return not isinstance(node.target, torch._ops.OpOverload) or may_share_memory(node.target)
 
 
 def _copy(ctx: LoweringContext, tensor: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from litz_lowering.expressions.index_maps import strided
 from litz_lowering.expressions.position import element, slice_start
 from litz_lowering.rules.indexing.index import replaced
 from litz_lowering.rules.indexing.view import dimension, storage_start
+from litz_lowering.types.shared_memory import may_share_memory
 from litz_lowering.types.symbols_io import hint_of
 
 _ElementFunction = Callable[[Axes], Expr]
@@ -95,8 +96,8 @@ def _is_read_by_offset(node: Node) -> bool:
             if _is_read_by_offset(user):
                 return True
             continue
-        returns = user.target._schema.returns if isinstance(user.target, torch._ops.OpOverload) else ()
-        if any(each.alias_info is not None for each in returns) and _is_read_by_offset(user):
+        is_view = isinstance(user.target, torch._ops.OpOverload) and may_share_memory(user.target)
+        if is_view and _is_read_by_offset(user):
             return True
     return False
 
