@@ -7,11 +7,12 @@ on returned tensors by calls of ATen operators.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._functorch._aot_autograd.descriptors import AOTOutput
 from torch.fx import Node
 
 from litz_lowering.aten.fallback import call_aten
@@ -40,10 +41,13 @@ class AliasedResults:
     ask: Callable[[RuleEntry, LoweringContext, tuple[Any, ...], dict[str, Any]], RuleResult]
     """Applies a rule to arguments."""
 
-    def of(self, leaves: Iterable[object]) -> Mapping[Node, Tensor | Complex]:
-        """Map each returned node whose value has to change to its new value."""
+    def of(self, leaves: Sequence[object], output: Node) -> Mapping[Node, Tensor | Complex]:
+        """Map each returned node of the node ``output`` whose value has to change to its new value."""
         nodes = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node)))
-        return {**self._conjugates(nodes), **self._detached(nodes)}
+        descriptors = output.meta.get("desc", ())
+        saved = {leaf for leaf, each in zip(leaves, descriptors, strict=False) if _is_saved(each)}
+        seen = {leaf for leaf, each in zip(leaves, descriptors, strict=False) if not _is_saved(each)}
+        return {**self._conjugates(nodes), **self._detached(nodes, saved - seen)}
 
     # --- conjugates -----------------------------------------------------------------------------------------
 
@@ -90,19 +94,25 @@ class AliasedResults:
 
     # --- views as autograd sees them ------------------------------------------------------------------------
 
-    def _detached(self, nodes: list[Node]) -> Mapping[Node, Tensor]:
+    def _detached(self, nodes: list[Node], saved: Collection[object]) -> Mapping[Node, Tensor]:
         """Map results that alias another result, but are no views of it to eager's autograd, to detached values:
-        only the other result has a gradient."""
+        only the other result has a gradient. Autograd does not see those that are ``saved`` for a backward alone."""
         became = {node: value for node in nodes if isinstance(value := self.read(node), Tensor)}
         owners = Counter(self.builder.root(value.name) for value in became.values())
         shared = {owner for owner, count in owners.items() if count > 1 and self.builder.producer(owner)}
         return {
             node: self._detach(node, value)
             for node, value in became.items()
-            if self.builder.root(value.name) in shared and is_detached(node)
+            if node not in saved and self.builder.root(value.name) in shared and is_detached(node)
         }
 
     def _detach(self, node: Node, value: Tensor) -> Tensor:
         (made,) = call_aten(self.context(node), torch.ops.aten.detach.default, (value,), {}, _DETACHED)
         assert isinstance(made, Tensor), "detach returns a real tensor"
         return made
+
+
+def _is_saved(descriptor: AOTOutput | None) -> bool:
+    """True for AOTAutograd's descriptor of a result that a forward graph saves for its backward; absent gradients have
+    none."""
+    return descriptor is not None and descriptor.expr().startswith("__saved_for_backwards")

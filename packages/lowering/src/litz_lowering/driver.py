@@ -369,15 +369,15 @@ class _Lowering:
                 return keyword(argument)
         return argument
 
-    def _aliased(self, leaves: Sequence[object]) -> Mapping[Node, Tensor | Complex]:
+    def _aliased(self, leaves: Sequence[object], output: Node) -> Mapping[Node, Tensor | Complex]:
         def context(node: Node) -> LoweringContext:
             return self._context(node, *result_types(self.symbols, node.meta["val"]))
 
-        return AliasedResults(self.env, self.builder, RULES, self._read, context, apply).of(leaves)
+        return AliasedResults(self.env, self.builder, RULES, self._read, context, apply).of(leaves, output)
 
     def _output(self, node: Node) -> None:
         leaves = tuple(flatten(node.args[0]))
-        others = self._aliased(leaves) if self.requirements is None else {}
+        others = self._aliased(leaves, node) if self.requirements is None else {}
         for position, leaf in enumerate(leaves):
             value = self._read(leaf)
             meta = leaf.meta.get("val") if isinstance(leaf, Node) else None
