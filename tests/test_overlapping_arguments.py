@@ -90,3 +90,32 @@ def test_gradients_of_a_call_with_shared_memory() -> None:
             function(x, x.detach() if shared else torch.ones(6)).backward()
             grads.append(leaf.grad)
         torch.testing.assert_close(*grads)
+
+
+class Steps(torch.nn.Module):
+    """Module that overwrites a buffer or its argument."""
+
+    def __init__(self, writes_buffer: bool) -> None:
+        super().__init__()
+        self.register_buffer("steps", torch.ones(4))
+        self.scale = torch.nn.Parameter(torch.ones(4))
+        self.writes_buffer = writes_buffer
+
+    def forward(self, x: Tensor) -> Tensor:
+        (self.steps if self.writes_buffer else x).add_(1)
+        return (x if self.writes_buffer else self.steps) * 2 * self.scale
+
+
+@pytest.mark.parametrize("writes_buffer", [True, False])
+def test_an_argument_that_is_a_view_of_a_buffer(writes_buffer: bool) -> None:
+    torch._dynamo.reset()
+    module, reference = Steps(writes_buffer), Steps(writes_buffer)
+    compiled = torch.compile(module, backend="litz", fullgraph=True)
+    for of in (
+        lambda m: torch.ones(4),
+        lambda m: m.steps[:],
+        lambda m: m.steps.detach(),
+        lambda m: torch.ones(4),
+    ):
+        torch.testing.assert_close(compiled(of(module)), reference(of(reference)))
+        torch.testing.assert_close(module.steps, reference.steps)

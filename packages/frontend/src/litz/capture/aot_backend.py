@@ -17,7 +17,7 @@ import litz_lowering
 from litz.capture.aot import CompileSession
 from litz.capture.artifact_logs import forms_shown
 from litz.capture.attention_masks import select_rows
-from litz.capture.descriptors import argument_positions, overwrites_inputs, parameter_positions
+from litz.capture.descriptors import parameter_positions, possible_overlaps, written_positions
 from litz.capture.runtime_wrappers import with_materialised, zero_tensors
 from litz.eager_calls.custom_functions import refuse_transformed_functions
 from litz.eager_calls.overlapping_arguments import with_overlap_guard
@@ -40,8 +40,10 @@ def aot_backend(session: CompileSession) -> Callable[[GraphModule, Sequence[Any]
                 given = (session.config, session.cache.failures, {"captured": gm})
                 session.recorder = import_module(_TRACE).Recorder(*given)
             call = session.lookup(gm, inputs) or _through_aot(session, gm, inputs)
-            if overwrites_inputs() or (session.whole is not None and session.whole.wrapping.written):
-                call = with_overlap_guard(call, gm, inputs, argument_positions(gm), guarded=session.guarded)
+            cached = session.whole.wrapping.written if session.whole is not None else ()
+            if written := written_positions(len(inputs)) or cached:
+                positions = possible_overlaps(gm, written)
+                call = with_overlap_guard(call, gm, inputs, positions, guarded=session.guarded)
             return with_materialised(call) if not session.guarded or zero_tensors(inputs) else call
 
     return backend

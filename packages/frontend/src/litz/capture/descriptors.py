@@ -6,7 +6,7 @@ the descriptors do not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -49,9 +49,15 @@ def parameter_positions(captured: GraphModule, inputs: Sequence[Any], *, unwritt
     )
 
 
-def argument_positions(captured: GraphModule) -> list[int]:
-    """Return the positions of the inputs of a captured graph that are not static, as parameters and buffers are."""
-    return [k for k, node in enumerate(captured.graph.find_nodes(op="placeholder")) if not _is_static(node)]
+def possible_overlaps(captured: GraphModule, written: Collection[int]) -> list[int]:
+    """Return the positions of the inputs of a captured graph whose memory may overlap that of another in some calls,
+    where one of the two is at the positions ``written``. Static inputs, as parameters are, overlap arguments alone."""
+    inputs = captured.graph.find_nodes(op="placeholder")
+    static = {k for k, node in enumerate(inputs) if _is_static(node)}
+    if len(static) == len(inputs):
+        return []
+    compared = static.intersection(written) if static.issuperset(written) else static
+    return [k for k in range(len(inputs)) if k not in static or k in compared]
 
 
 def parameter_inputs(gm: GraphModule, positions: frozenset[int]) -> frozenset[str]:
@@ -72,11 +78,15 @@ def parameter_inputs(gm: GraphModule, positions: frozenset[int]) -> frozenset[st
     )
 
 
-def overwrites_inputs() -> bool:
-    """Report whether the program that AOTAutograd is tracing overwrites an input, or changes its metadata."""
+def written_positions(count: int) -> Collection[int]:
+    """Return the positions, among ``count`` inputs, of those that the program that AOTAutograd is tracing overwrites.
+
+    Changes of metadata count too. All are returned where AOTAutograd replaces some inputs by bases that they share.
+    """
     context = TracingContext.try_get()
-    known = None if context is None else context.fw_metadata
-    return known is not None and any(info.mutates_data or info.mutates_metadata for info in known.input_info)
+    known = () if context is None or context.fw_metadata is None else context.fw_metadata.input_info
+    written = [k for k, info in enumerate(known) if info.mutates_data or info.mutates_metadata]
+    return range(count) if written and len(known) != count else written
 
 
 def takes_captured_inputs(gm: GraphModule, count: int) -> bool:

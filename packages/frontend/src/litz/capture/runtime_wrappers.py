@@ -126,7 +126,7 @@ def training_call(
         def forward(ctx: Any, *inputs: torch.Tensor) -> Any:
             results = run_forward(*inputs)
             returned = tuple(map(_as_own, results[:outputs]))
-            anchor = torch.empty(0)
+            anchor = torch.empty(0, device="cpu")
             ctx.save_for_backward(*(x.detach() if x._is_view() else x for x in results[outputs:]), anchor)
             ctx.mark_non_differentiable(*(returned[k] for k in constants))
             ctx._materialize_non_diff_grads = False

@@ -7,7 +7,7 @@ later calls. Those run as the captured graph, in eager.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from operator import add, le
 from typing import Any
 
 import torch
@@ -87,10 +87,9 @@ def _has_memory(value: object) -> bool:
 
 def _overlaps(addresses: Sequence[int], extents: Sequence[int]) -> tuple[_Overlap, ...]:
     """Return the pairs of tensors whose ranges of memory, by address and bytes, overlap."""
-    ranges = sorted(
-        (address, k, extent) for k, (address, extent) in enumerate(zip(addresses, extents, strict=True))
-    )
-    if all(start + extent <= following for (start, _, extent), (following, _, _) in pairwise(ranges)):
+    ranges = sorted(zip(addresses, range(len(addresses)), extents, strict=True))
+    starts, _, sizes = zip(*ranges, strict=True)
+    if all(map(le, map(add, starts, sizes), starts[1:])):
         return ()
     pairs = (
         (a, b, other - start) if a < b else (b, a, start - other)
