@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -99,12 +100,18 @@ def test_a_second_process_captures_traces_and_compiles_nothing(tmp_path: Path) -
     assert graphs == first["graphs"] and second == dict.fromkeys(second, 0)
 
 
-def test_a_function_that_cannot_be_saved_says_why() -> None:
-    def function(x: torch.Tensor) -> torch.Tensor:
-        return x.sin().sum(0)
-
-    compiled: Any = torch.compile(function, fullgraph=True, backend="litz", dynamic=True)
-    with pytest.raises(ArtifactError, match=r"cannot be compiled ahead of time: .*training graph"):
+@pytest.mark.parametrize(
+    ("function", "dynamic", "reason"),
+    [
+        (lambda x: x.sin().sum(0), True, "training graph"),
+        (lambda x: x[1:], None, "a view of an argument that needs gradients"),
+    ],
+)
+def test_a_function_that_cannot_be_saved_says_why(
+    function: Callable[[torch.Tensor], torch.Tensor], dynamic: bool | None, reason: str
+) -> None:
+    compiled: Any = torch.compile(function, fullgraph=True, backend="litz", dynamic=dynamic)
+    with pytest.raises(ArtifactError, match=f"cannot be compiled ahead of time: .*{reason}"):
         compiled.aot_compile(((torch.ones(4, 3, requires_grad=True),), {}))
 
 

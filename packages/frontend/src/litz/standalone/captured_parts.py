@@ -135,6 +135,10 @@ def _wrapper_obstacle(known: ViewAndMutationMeta) -> str:
     if not all(each.output_type in (*_OWN, *_OF_INPUTS) for each in known.output_info):
         return "results that are views of each other need gradients"
     if any(
+        each.output_type is OutputType.alias_of_input and each.requires_grad for each in known.output_info
+    ):
+        return "a result is a view of an argument that needs gradients"
+    if any(
         issubclass(each.raw_type, torch.Tensor) and each.raw_type not in _TENSORS
         for each in known.output_info
     ):
