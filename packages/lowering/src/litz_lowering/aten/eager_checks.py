@@ -8,14 +8,12 @@ with an operator that raises runs as it was captured, so that it raises eager's 
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch._dispatch.python import no_python_dispatcher
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
@@ -28,6 +26,7 @@ from litz_lowering.aten.sample_calls import (
     list_elements,
     short_calls,
     sized,
+    unobserved,
 )
 
 _PRIVATE_WITH_CHECKS = frozenset(
@@ -217,26 +216,7 @@ def _has_empty_axis(x: torch.Tensor) -> bool:
 @cache
 def _error(op: torch._ops.OpOverload, key: _Key) -> Exception | None:
     """Error of calls with any of the fills: of the call as it is, or of one with short axes whose sizes are valid."""
-    answers: list[Exception | None] = []
-
-    def ask(element: float) -> float:
-        answers.append(_answer(op, key.call))
-        return element
-
-    always = torch.is_warn_always_enabled()
-    with (
-        warnings.catch_warnings(), _disable_current_modes(), no_python_dispatcher(), torch._C.DisableTorchFunction(),
-        torch._C._AutoDispatchBelowAutograd(), torch._C._DisableAutocast(),
-    ):  # fmt: skip
-        warnings.simplefilter("ignore")
-        torch.set_warn_always(True)  # else a warning that is given once would be none in the program
-        try:
-            # A kernel leaves its warnings to the innermost method of a tensor around it: without this one to that of
-            # the program's own call, which issues them when it returns.
-            torch.zeros(1, device="cpu").apply_(ask)
-        finally:
-            torch.set_warn_always(always)
-    return answers[0]
+    return unobserved(lambda: _answer(op, key.call))
 
 
 def _answer(op: torch._ops.OpOverload, call: Call) -> Exception | None:

@@ -7,22 +7,20 @@ it as if the right operand were a copy.
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from types import BuiltinFunctionType
 from typing import Any
 
 import torch
-from torch._dispatch.python import no_python_dispatcher
 from torch._ops import OpOverload, OpOverloadPacket
 from torch._subclasses import FakeTensor
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate, map_arg
-from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from litz_lowering.aten.eager_checks import RefusedByEager
+from litz_lowering.aten.sample_calls import unobserved
 from litz_lowering.types.symbols_io import hint_of
 
 _REFUSAL = "single memory location"
@@ -158,13 +156,13 @@ def _error(node: Node, args: Any, kwargs: Any) -> Exception | None:
     """Return the error that eager raises since operands share memory; ``None`` for none and for other errors."""
     call: Callable[..., Any] = getattr(args[0], node.target) if isinstance(node.target, str) else node.target
     given = args[1:] if isinstance(node.target, str) else args
-    with (
-        warnings.catch_warnings(), _disable_current_modes(), no_python_dispatcher(), torch.no_grad(),
-        torch._C._DisableAutocast(), torch.random.fork_rng(devices=()),
-    ):  # fmt: skip
-        warnings.simplefilter("ignore")
+
+    def refusal() -> Exception | None:
         try:
             call(*given, **kwargs)
         except Exception as error:
             return error.with_traceback(None) if _REFUSAL in str(error) else None
-    return None
+        return None
+
+    with torch.random.fork_rng(devices=()):
+        return unobserved(refusal)

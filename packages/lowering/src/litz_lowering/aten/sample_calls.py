@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from torch._dispatch.python import no_python_dispatcher
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
 _FEW_ELEMENTS = 1024
@@ -42,6 +45,8 @@ _KINDS = (
     type(None),
 )
 """Types of arguments that calls are made with, besides tensors and symbols."""
+
+_T = TypeVar("_T")
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -162,3 +167,27 @@ def _short_products(call: Call) -> dict[int, int]:
                 axes = sizes[first:last]
                 found[math.prod(axes)] = math.prod(min(size, _SHORT) for size in axes)
     return found
+
+
+def unobserved(function: Callable[[], _T]) -> _T:
+    """Call a function that calls kernels, without gradients, modes, autocast, and warnings of the program."""
+    results: list[_T] = []
+
+    def call(element: float) -> float:
+        results.append(function())
+        return element
+
+    always = torch.is_warn_always_enabled()
+    with (
+        warnings.catch_warnings(), _disable_current_modes(), no_python_dispatcher(), torch._C.DisableTorchFunction(),
+        torch._C._AutoDispatchBelowAutograd(), torch._C._DisableAutocast(),
+    ):  # fmt: skip
+        warnings.simplefilter("ignore")
+        torch.set_warn_always(True)  # else a warning that is given once would be none in the program
+        try:
+            # A kernel leaves its warnings to the innermost method of a tensor around it: without this one to that of
+            # the program's own call, which issues them when it returns.
+            torch.zeros(1, device="cpu").apply_(call)
+        finally:
+            torch.set_warn_always(always)
+    return results[0]
