@@ -383,6 +383,21 @@ def test_data_dependent_sizes(name: str) -> None:
     check(DATA[name])
 
 
+def test_written_views_overlap_at_some_sizes() -> None:
+    def program(x: Tensor, n: int) -> Any:
+        rows = x.as_strided((3, n), (3, 1))  # no overlap for n = 2, which is the first call
+        return torch.select_scatter(rows, torch.zeros(n), 0, 1) + 1, rows.slice_scatter(
+            torch.ones(1, n), 0, 1, 2
+        ) + 0
+
+    compiled = torch.compile(
+        program, backend="litz", fullgraph=True, dynamic=True, options={"fallback": "silent"}
+    )
+    for n in (2, 4, 5):
+        x = torch.arange(1.0, 20)
+        torch.testing.assert_close(compiled(x, n), program(x, n), rtol=0, atol=0)
+
+
 class AsksBackward(torch.autograd.Function):
     """A function whose backward alone has an assertion, on the incoming gradient."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch.fx import Node
@@ -11,7 +11,7 @@ from torch.fx import Node
 from litz_ir.dtypes import DType
 from litz_ir.loops import Call, Extern, is_dense
 from litz_ir.scalar import Expr, build
-from litz_ir.symbols import Size, add, floordiv, mod, mul
+from litz_ir.symbols import Predicate, Size, add, floordiv, mod, mul, prove
 from litz_lowering.contexts.builder import offset_of
 from litz_lowering.contexts.context import Axes, Declined, LoweringContext, Tensor
 from litz_lowering.contexts.registry import rule
@@ -32,6 +32,9 @@ _BY_POSITION = frozenset(
         torch.ops.prims.as_strided_scatter.default,
     )
 )
+_OVERLAPPING = frozenset((torch.ops.aten.as_strided.default, torch.ops.aten.unfold.default))
+"""Views of which several elements may be one element of the base."""
+
 _COPIES_WITH_GAPS = frozenset(
     (
         torch.ops.aten.copy.default,
@@ -64,15 +67,67 @@ def in_place_of(
     """
     source, results, metadata = _copied(ctx.node, position)
     memory = source.meta["val"]
-    # Views that overlap do so at every size, so hints decide.
-    steps = [(hint_of(n), hint_of(s)) for n, s in zip(memory.shape, memory.stride(), strict=True)]
-    if not _are_disjoint([(n, s) for n, s in steps if n is not None and n != 1 and s is not None and s != 0]):
-        return Declined("the written elements share memory")
+    if _may_overlap(ctx, source):
+        return Declined("the written elements may share memory")
     if not is_dense(x.shape, x.type.layout) and any(map(_is_read_by_offset, results)):
         return Declined("gaps of the written tensor's storage are read")
     written = make()
     ctx.builder.record_offset(written, ctx.builder.eager_offset(x, offset_of(memory)), offset_of(metadata))
     return written
+
+
+def _may_overlap(ctx: LoweringContext, node: Node) -> bool:
+    """True where elements of a tensor may share memory, other than those that an expansion repeats.
+
+    Elements of most views share none if those of their base share none. An input whose strides no symbol relates to its
+    sizes counts as in the traced call.
+    """
+    memory: torch.Tensor = node.meta["val"]
+    pairs = zip(memory.shape, memory.stride(), strict=True)
+    steps = [(n, s) for n, s in pairs if not _is_known(n, 1) and not _is_known(s, 0)]
+    hints = [
+        (n, s)
+        for each in steps
+        if (n := hint_of(each[0])) is not None and (s := hint_of(each[1])) is not None
+    ]
+    has_hints = len(hints) == len(steps)
+    in_order = sorted(steps, key=lambda step: hint_of(step[1]) or 0) if has_hints else reversed(steps)
+    if _never_overlap(ctx, [tuple(map(ctx.builder.symbols.size, step)) for step in in_order]):
+        return False
+    base = _base_without_overlap(node)
+    if base is not None:
+        return _may_overlap(ctx, base)
+    return (
+        node.target in _OVERLAPPING
+        or not has_hints
+        or not _are_disjoint([each for each in hints if each[0] != 1])
+    )
+
+
+def _never_overlap(ctx: LoweringContext, steps: Iterable[tuple[Size, ...]]) -> bool:
+    """True where it is provable that each stride, the smallest first, is beyond what the sizes and strides before it
+    reach."""
+    ranges = ctx.builder.symbols.ranges()
+    reach: Size = 0
+    for count, step in steps:
+        if prove(Predicate("lt", reach, step), ranges) is not True:
+            return False
+        reach = add(reach, mul(add(count, -1), step))
+    return True
+
+
+def _base_without_overlap(node: Node) -> Node | None:
+    """Tensor of which a view, or one of several, has each element once at most; None for other nodes."""
+    view = node.args[0] if node.target is operator.getitem else node
+    if not isinstance(view, Node) or not isinstance(view.target, torch._ops.OpOverload):
+        return None
+    base = view.args[0] if view.args else None
+    is_view = view.target not in _OVERLAPPING and may_share_memory(view.target)
+    return base if is_view and isinstance(base, Node) else None
+
+
+def _is_known(size: int | torch.SymInt, number: int) -> bool:
+    return isinstance(size, int) and size == number
 
 
 def _copied(node: Node, position: int | None) -> tuple[Node, list[Node], torch.Tensor]:
