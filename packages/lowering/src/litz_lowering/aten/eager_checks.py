@@ -16,14 +16,15 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map
 
 from litz_lowering.aten.sample_calls import (
     Call,
     Sized,
     Skipped,
     exact_calls,
+    leaves_of,
     list_elements,
+    mapped,
     short_calls,
     sized,
     unobserved,
@@ -108,16 +109,14 @@ def _check_and_decompose(
         _depth.value -= 1
 
 
-def check_eager(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def check_eager(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise :class:`RefusedByEager` where :func:`eager_error` returns an error."""
     error = eager_error(op, args, kwargs)
     if error is not None:
         raise RefusedByEager(op, error)
 
 
-def eager_error(
-    op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Exception | None:
+def eager_error(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
     """Return the error that eager raises for arguments of these dtypes, sizes and numbers whatever the elements are.
 
     None where it raises none, or is not asked: for operators that draw random numbers or write an argument, for views,
@@ -131,11 +130,11 @@ def eager_error(
         return None  # their quotient is the number of elements
     if not _is_asked(op) or torch._C._functorch.peek_interpreter_stack() is not None:
         return None
-    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    tensors = [leaf for leaf in leaves_of((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     if any(x.device.type != "cpu" for x in tensors) and not any(map(_has_empty_axis, tensors)):
         return None
     try:
-        call = tree_map(sized, (args, dict(kwargs)))
+        call = mapped(sized, (args, kwargs))
     except Skipped:
         return None
     if any(isinstance(each, Sized) and each.dtype is torch.bool for each in list_elements(call)):
@@ -249,7 +248,7 @@ def _raised(op: torch._ops.OpOverload, calls: Iterable[Call]) -> Exception | Non
 def _is_accepted(op: torch._ops.OpOverload, call: Call) -> bool:
     """True where eager accepts a call of these sizes with usual dtypes or numbers: an error is that of the dtypes or
     numbers, not one of sizes that do not fit each other when they are short."""
-    return any(_raised(op, [tree_map(usual, call)]) is None for usual in (_as_f32, _widened, _with_ones))
+    return any(_raised(op, [mapped(usual, call)]) is None for usual in (_as_f32, _widened, _with_ones))
 
 
 def _as_f32(leaf: Any) -> Any:

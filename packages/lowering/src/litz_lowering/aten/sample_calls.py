@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import torch
 from torch._dispatch.python import no_python_dispatcher
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map
 
 _FEW_ELEMENTS = 1024
 """Most elements of the arguments of a call that is made as it is, and largest product of its numbers, which may be
@@ -48,7 +47,8 @@ _KINDS = (
 
 _T = TypeVar("_T")
 
-Call = tuple[tuple[Any, ...], dict[str, Any]]
+Call = list[Any]
+"""List of the arguments by position, and dictionary of those by name. Lists may be among them."""
 
 
 class Skipped(Exception):
@@ -98,6 +98,24 @@ def sized(argument: Any) -> Any:
     return argument
 
 
+def mapped(function: Callable[[Any], Any], value: Any) -> Any:
+    """Apply a function to all that nested lists and dictionaries hold; tuples become lists."""
+    if isinstance(value, list | tuple):
+        return [mapped(function, element) for element in value]
+    if isinstance(value, dict):
+        return {name: mapped(function, element) for name, element in value.items()}
+    return function(value)
+
+
+def leaves_of(value: Any) -> Iterator[Any]:
+    """Yield all that nested lists and dictionaries hold."""
+    if isinstance(value, list | tuple | dict):
+        for element in value.values() if isinstance(value, dict) else value:
+            yield from leaves_of(element)
+    else:
+        yield value
+
+
 def list_elements(call: Call) -> Iterator[Any]:
     """Yield the elements of lists among the arguments."""
     args, kwargs = call
@@ -119,7 +137,7 @@ def short_calls(call: Call) -> list[Call]:
 
 def _point_count(call: Call) -> float:
     """Product of the integers and of the numbers in lists, which may be sizes, or factors of sizes, of the result."""
-    integers = [abs(leaf) for leaf in tree_leaves(call) if type(leaf) is int]
+    integers = [abs(leaf) for leaf in leaves_of(call) if type(leaf) is int]
     return math.prod(max(1, number) for number in (*integers, *_factors(call)))
 
 
@@ -131,7 +149,7 @@ def _factors(call: Call) -> list[float]:
 def _is_small(call: Call) -> bool:
     """True for a call whose arguments have known sizes and few elements, also if they are broadcast, and whose numbers
     are known and have a small product."""
-    points, leaves = _point_count(call), tree_leaves(call)
+    points, leaves = _point_count(call), list(leaves_of(call))
     shapes: list[Any] = [leaf.shape for leaf in leaves if isinstance(leaf, Sized)]
     if any(isinstance(leaf, _Symbolic) for leaf in leaves) or any(None in shape for shape in shapes):
         return False
@@ -153,14 +171,14 @@ def _filled(call: Call, fill: int, longest: int | None, shortens: bool) -> Call:
             return products.get(leaf, max(_LAST_AXIS, min(leaf, _SHORT)))
         return min(leaf, float(_SHORT)) if type(leaf) is float and leaf in factors else leaf
 
-    filled: Call = tree_map(argument, call)
+    filled: Call = mapped(argument, call)
     return filled
 
 
 def _short_products(call: Call) -> dict[int, int]:
     """Products of sizes of consecutive axes of each argument, with those of its short axes."""
     found: dict[int, int] = {}
-    for leaf in tree_leaves(call):
+    for leaf in leaves_of(call):
         if isinstance(leaf, Sized):
             sizes = [_SHORT if size is None else size for size in leaf.shape]
             for first, last in itertools.combinations(range(len(sizes) + 1), 2):
