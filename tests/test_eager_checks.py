@@ -205,6 +205,21 @@ def test_nothing_is_refused_that_eager_accepts(dtype: str) -> None:
     assert mode.wrong == [] and mode.asked > 50
 
 
+def test_a_check_is_of_the_settings_of_the_process() -> None:
+    put, arguments = torch.ops.aten.put.default, (MATRIX, INTEGERS, ones(2))
+    assert eager_error(put, arguments, {}) is None
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert isinstance(eager_error(put, arguments, {}), RuntimeError)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_scales_that_leave_nothing_of_short_axes() -> None:
+    scales = [0.4, 0.4]
+    assert eager_error(torch.ops.aten.upsample_bicubic2d.vec, (IMAGE, None, False, scales), {}) is None
+
+
 def test_no_check_makes_large_tensors() -> None:
     aten, row, huge, wide = torch.ops.aten, ones(1, 1, 2, 2), 10**15, 10**8
     calls: list[tuple[torch._ops.OpOverload, tuple[Any, ...]]] = [

@@ -170,11 +170,14 @@ def _scatter_error(
 
 
 class _Key:
-    """Call that is equal to others with the same arguments, numbers of different types not being the same."""
+    """Call that is equal to others with the same arguments under the same settings of the process.
+
+    Numbers of different types are not the same.
+    """
 
     def __init__(self, call: Call) -> None:
         self.call = call
-        self._text = repr(call)
+        self._text = repr((call, torch.are_deterministic_algorithms_enabled(), torch.get_default_dtype()))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Key) and self._text == other._text

@@ -169,7 +169,9 @@ def _filled(call: Call, fill: int, longest: int | None, shortens: bool) -> Call:
             return leaf.value
         if shortens and type(leaf) is int:
             return products.get(leaf, max(_LAST_AXIS, min(leaf, _SHORT)))
-        return min(leaf, float(_SHORT)) if type(leaf) is float and leaf in factors else leaf
+        if type(leaf) is float and leaf in factors and leaf > 0:
+            return max(1.0, min(leaf, float(_SHORT)))
+        return leaf
 
     filled: Call = mapped(argument, call)
     return filled
