@@ -383,6 +383,18 @@ def test_data_dependent_sizes(name: str) -> None:
     check(DATA[name])
 
 
+def test_a_roll_has_the_memory_format_of_its_input_where_all_dimensions_move() -> None:
+    def program(x: Tensor, n: int) -> Any:
+        return x.roll(2, 2), x.roll((n, 1), (2, 3))
+
+    compiled = torch.compile(
+        program, backend="litz", fullgraph=True, dynamic=True, options={"fallback": "error"}
+    )
+    for rows, n in ((4, 3), (2, 3), (6, 6)):
+        x = waves(2, 3, rows, 5).contiguous(memory_format=torch.channels_last)
+        torch.testing.assert_close(compiled(x, n), program(x, n), rtol=0, atol=0, check_stride=True)
+
+
 def test_written_views_overlap_at_some_sizes() -> None:
     def program(x: Tensor, n: int) -> Any:
         rows = x.as_strided((3, n), (3, 1))  # no overlap for n = 2, which is the first call

@@ -16,6 +16,7 @@ from torch._guards import detect_fake_mode
 from torch._prims_common import suggest_memory_format
 from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import guard_or_false
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_map_only
 
@@ -28,7 +29,8 @@ _Correction = Callable[[Node], Any]
 def correct_metadata(gm: GraphModule) -> None:
     """Correct ``meta["val"]`` of every node to match eager, and rerun the meta kernels that depend on it.
 
-    ``gm`` is changed; no guard is added. Call it on AOTAutograd's graph before :func:`litz_lowering.lower`.
+    ``gm`` is changed. Guards are added where strides depend on symbolic sizes (:data:`_CONDITIONS`). Call it on
+    AOTAutograd's graph before :func:`litz_lowering.lower`.
     """
     changed: set[Node] = set()
     for node in gm.graph.nodes:
@@ -41,7 +43,8 @@ def correct_metadata(gm: GraphModule) -> None:
             continue
         mode = detect_fake_mode([each.meta.get("val") for each in node.all_input_nodes])
         found = None if mode is None else _run(mode, correct, node)
-        if found is not None:
+        condition = _CONDITIONS.get(node.target)
+        if found is not None and (condition is None or condition(node)):
             node.meta["val"] = found
             changed.add(node)
 
@@ -130,22 +133,22 @@ def _index_fill(node: Node) -> Any:
 
 
 def _roll(node: Node) -> Any:
-    """Memory format of channels-last inputs on a CPU.
-
-    Eager concatenates two parts in the input's format; its result is row-major, as the meta kernel says, where
-    some dimension is not shifted.
-    """
+    """Memory format of channels-last inputs on a CPU, whose parts eager concatenates in that format."""
     x = _value(node.args[0])
-    shifts, dims = node.args[1], node.args[2] if len(node.args) > 2 else ()
-    assert isinstance(shifts, list | tuple) and isinstance(dims, list | tuple)
     layout = suggest_memory_format(x)
+    dims = node.args[2] if len(node.args) > 2 else ()
     if layout == torch.contiguous_format or not dims or x.device.type != "cpu" or x.numel() == 0:
         return None
-    sizes = (x.shape[d] for d in dims if isinstance(d, int))
-    moved = all(
-        isinstance(shift, int) and shift % size != 0 for shift, size in zip(shifts, sizes, strict=True)
-    )
-    return torch.empty_like(node.meta["val"], memory_format=layout) if moved else None
+    return torch.empty_like(node.meta["val"], memory_format=layout)
+
+
+def _shifts_all(node: Node) -> bool:
+    """True where ``roll`` moves elements along each of its dimensions; its result is row-major where it does not."""
+    shape = _value(node.args[0]).shape
+    shifts, dims = node.args[1:3]
+    assert isinstance(shifts, list | tuple) and isinstance(dims, list | tuple)
+    numbers = (shift.meta["val"] if isinstance(shift, Node) else shift for shift in shifts)
+    return all(guard_or_false(n % shape[d] != 0) for n, d in zip(numbers, dims, strict=True))
 
 
 def _channel_shuffle(node: Node) -> Any:
@@ -195,6 +198,11 @@ _CORRECTIONS: Mapping[Any, _Correction] = MappingProxyType(
     }
 )
 """Correction of each operator: its results as fake tensors, or None where the meta kernel is right."""
+
+_CONDITIONS: Mapping[Any, Callable[[Node], bool]] = MappingProxyType(
+    {torch.ops.aten.roll.default: _shifts_all}
+)
+"""Conditions of corrections, which add guards for symbolic sizes."""
 
 
 def _value(argument: object) -> torch.Tensor:
