@@ -19,6 +19,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate, map_arg
 from torch.utils._pytree import tree_leaves
 
+from litz_ir.errors import UnsupportedOperation
 from litz_lowering.aten.eager_checks import RefusedByEager
 from litz_lowering.aten.sample_calls import unobserved
 from litz_lowering.types.symbols_io import hint_of
@@ -46,6 +47,7 @@ class _Skipped(Exception):
 def refuse_overlapping_operands(gm: GraphModule) -> None:
     """Raise :class:`RefusedByEager` where eager refuses a write of a captured graph since its operands share memory.
 
+    Raises :class:`UnsupportedOperation` where eager accepts a write to an expanded tensor, which AOTAutograd mistraces.
     Values of nodes are fake tensors, which share storages as the program's tensors do in the traced call. Operands of
     more than a gibibyte are not asked about.
     """
@@ -55,11 +57,21 @@ def refuse_overlapping_operands(gm: GraphModule) -> None:
         operands = _Operands()
         try:
             args, kwargs = map_arg((node.args, dict(node.kwargs)), operands.value)
-            error = _error(node, *operands.with_memory(args, kwargs)) if operands.share_memory() else None
+            repeats = any(map(_repeats_elements, tree_leaves(kwargs.get("out", args[:1]))))
+            if not (repeats or operands.share_memory()) or operands.byte_count() > _MOST_BYTES:
+                continue
+            error = _error(node, *operands.with_memory(args, kwargs))
         except _Skipped:
             continue
         if error is not None:
             raise RefusedByEager(node.name, error)
+        if repeats and not _writes_metadata(node):
+            raise UnsupportedOperation(
+                "a write to a tensor some of whose elements have one memory location, which torch traces as a sum",
+                stage="capture",
+                node=node.name,
+                hint="write to the tensor before it is expanded",
+            )
 
 
 def _writes(node: Node) -> bool:
@@ -74,6 +86,13 @@ def _writes(node: Node) -> bool:
     if not isinstance(target, BuiltinFunctionType | OpOverloadPacket):
         return False
     return target in _WRITING_OPERATORS or "out" in node.kwargs or _is_name_of_write(target.__name__)
+
+
+def _writes_metadata(node: Node) -> bool:
+    """Report whether a node changes the sizes and strides of a tensor alone, as ``unsqueeze_`` does."""
+    packet = getattr(torch.ops.aten, getattr(node.target, "__name__", str(node.target)), None)
+    overloads = [] if packet is None else [getattr(packet, name) for name in packet.overloads()]
+    return any(torch.Tag.inplace_view in overload.tags for overload in overloads)
 
 
 def _is_name_of_write(name: str) -> bool:
@@ -97,10 +116,13 @@ class _Operands:
         return value
 
     def share_memory(self) -> bool:
-        """Report whether two tensors share bytes, and have few enough of them."""
+        """Report whether two tensors share bytes."""
         pairs = (pair for ranges in self._ranges.values() for pair in pairwise(sorted(ranges)))
-        total = sum(max(end for _, end in ranges) for ranges in self._ranges.values())
-        return any(end > following for (_, end), (following, _) in pairs) and total <= _MOST_BYTES
+        return any(end > following for (_, end), (following, _) in pairs)
+
+    def byte_count(self) -> int:
+        """Return the size of the memory of the operands."""
+        return sum(max(end for _, end in ranges) for ranges in self._ranges.values())
 
     def with_memory(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Return arguments with tensors that have elements, and numbers instead of symbols."""
@@ -117,6 +139,15 @@ class _Operands:
             (args, kwargs), lambda leaf: tensor(leaf) if isinstance(leaf, torch.Tensor) else _number(leaf)
         )
         return found
+
+
+def _repeats_elements(written: Any) -> bool:
+    """Report whether a value is a tensor some of whose elements have one memory location, as expanded ones have."""
+    if not isinstance(written, torch.Tensor):
+        return False
+    return any(
+        size > 1 and stride == 0 for size, stride in zip(_hints(written.shape), written.stride(), strict=True)
+    )
 
 
 def _storage(tensor: torch.Tensor) -> int:
