@@ -395,6 +395,20 @@ def test_a_roll_has_the_memory_format_of_its_input_where_all_dimensions_move() -
         torch.testing.assert_close(compiled(x, n), program(x, n), rtol=0, atol=0, check_stride=True)
 
 
+def test_gradients_of_tensors_with_unbacked_strides_are_compiled() -> None:
+    def program(x: Tensor, n: int) -> Tensor:
+        rows = x[-n:]
+        return torch.outer(rows[:, 0], rows[0])
+
+    compiled = torch.compile(program, backend="litz", fullgraph=True, options={"fallback": "error"})
+    for shape, n in (((9, 6), 3), ((5, 7), 3)):
+        leaf = waves(*shape).requires_grad_()
+        (expected,) = torch.autograd.grad(program(leaf, n).sin().sum(), leaf)
+        for d in (0, 1):
+            torch._dynamo.decorators.mark_unbacked(leaf, d)
+        torch.testing.assert_close(torch.autograd.grad(compiled(leaf, n).sin().sum(), leaf)[0], expected)
+
+
 def test_written_views_overlap_at_some_sizes() -> None:
     def program(x: Tensor, n: int) -> Any:
         rows = x.as_strided((3, n), (3, 1))  # no overlap for n = 2, which is the first call

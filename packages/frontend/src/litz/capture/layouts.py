@@ -120,7 +120,7 @@ def report_strides(gm: GraphModule, plan: Plan) -> None:
     context = TracingContext.try_get()
     if context is None or context.output_strides is None:
         return
-    context.output_strides.extend(_result_strides(gm, plan)[leading_tokens(gm) :])
+    context.output_strides.extend(_result_strides(plan)[leading_tokens(gm) :])
 
 
 def with_traced_strides(gm: GraphModule, plan: Plan, call: HostFunction) -> HostFunction:
@@ -129,7 +129,7 @@ def with_traced_strides(gm: GraphModule, plan: Plan, call: HostFunction) -> Host
     (results,) = next(iter(reversed(gm.graph.nodes))).args
     assert isinstance(results, list | tuple)
     wanted = [_strides(each.meta.get("val")) if isinstance(each, Node) else None for each in results]
-    made = zip(wanted, _result_strides(gm, plan), strict=True)
+    made = zip(wanted, _result_strides(plan), strict=True)
     changed = [
         (k, strides) for k, (strides, given) in enumerate(made) if strides and given and strides != given
     ]
@@ -145,19 +145,19 @@ def with_traced_strides(gm: GraphModule, plan: Plan, call: HostFunction) -> Host
     return run
 
 
-def _result_strides(gm: GraphModule, plan: Plan) -> list[tuple[Any, ...] | None]:
-    """Return the strides of a graph's results in its plan; ``None`` for those that are not computed."""
+def _result_strides(plan: Plan) -> list[tuple[Any, ...] | None]:
+    """Return the strides of a graph's results in its plan; ``None`` for those that are not computed, and for symbolic
+    ones, which are as traced and may have no value yet."""
     placements = dict(plan.buffers)
-    node = next(node for node in reversed(gm.graph.nodes) if node.op == "output")
     found: list[tuple[Any, ...] | None] = []
-    for output, result in zip(plan.outputs, node.args[0], strict=True):
+    for output in plan.outputs:
         strides: tuple[Any, ...] | None = None
         if isinstance(output, Ref) and output.name in placements:
             strides = placements[output.name].type.layout.strides
             if isinstance(output, ComplexRef):
                 strides = tuple(floordiv(stride, 2) for stride in strides[:-1])
             if not all(isinstance(stride, int) for stride in strides):
-                strides = tuple(result.meta["val"].stride())
+                strides = None
         found.append(strides)
     return found
 
