@@ -26,6 +26,7 @@ REFUSED: dict[str, Callable[[Tensor, Tensor], object]] = {
     "random": lambda a, b: a.bernoulli_(b),
     "scattered": lambda a, b: a.scatter_(0, ORDER, b),
     "expanded": lambda a, b: a[:1].expand(5).add_(1),
+    "items of one expanded": lambda a, b: a[:1].expand(5).__setitem__(slice(1, 3), 2),
     "expanded out": lambda a, b: torch.exp(ORDER / 5, out=b[:1].expand(5)),
 }
 
@@ -34,6 +35,7 @@ ACCEPTED: dict[str, Callable[[Tensor, Tensor], object]] = {
     "one after the other": lambda a, b: (a.mul_(2), b.add_(1)),
     "itself": lambda a, b: a.mul_(a),
     "expanded": lambda a, b: a[:1].expand(5).fill_(2),
+    "an item of one expanded": lambda a, b: a.expand(2, 5).__setitem__((0, 1), 2),
     "halves": lambda a, b: a[:2].add_(b[1:3]),
     "every other": lambda a, b: a[::2].copy_(b[::2]),
     "a number of it": lambda a, b: a.masked_fill_(ORDER > 2, b[0]),

@@ -60,11 +60,14 @@ def refuse_overlapping_operands(gm: GraphModule) -> None:
             repeats = any(map(_repeats_elements, tree_leaves(kwargs.get("out", args[:1]))))
             if not (repeats or operands.share_memory()) or operands.byte_count() > _MOST_BYTES:
                 continue
-            error = _error(node, *operands.with_memory(args, kwargs))
+            args, kwargs = operands.with_memory(args, kwargs)
+            error = _error(node, args, kwargs)
         except _Skipped:
             continue
         if error is not None:
             raise RefusedByEager(node.name, error)
+        if node.target is operator.setitem:
+            repeats = repeats and _repeats_elements(args[0][args[1]])
         if repeats and not _writes_metadata(node):
             raise UnsupportedOperation(
                 "a write to a tensor some of whose elements have one memory location, which torch traces as a sum",
