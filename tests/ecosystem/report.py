@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -156,8 +157,9 @@ def times(rows: Iterable[Row]) -> str:
 
 
 def _inline(text: str) -> str:
-    """Return text that stands in a table or a list as it is, shortened."""
-    plain = text.replace("|", "/").replace("<", "(").replace(">", ")").replace("`", "'").replace("*", "·")
+    """Return text that stands in a table or a list as it is, shortened, with files by their names."""
+    plain = re.sub(r'"/[^"]*/', '"', text)
+    plain = plain.replace("|", "/").replace("<", "(").replace(">", ")").replace("`", "'").replace("*", "·")
     return plain if len(plain) < 240 else plain[:240] + " …"
 
 
