@@ -217,7 +217,6 @@ def replaced_attribute(compiled: Compile) -> object:
 @report(
     "pytorch#195422",
     "a write through the result of an inactive dropout, which is its input, is lost",
-    differs="Dynamo traces an inactive dropout as a copy (under `aot_eager` too)",
 )
 def write_through_inactive_dropout(compiled: Compile) -> object:
     def program(x: torch.Tensor) -> torch.Tensor:
