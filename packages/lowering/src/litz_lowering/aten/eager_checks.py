@@ -21,13 +21,13 @@ from litz_lowering.aten.sample_calls import (
     Call,
     Sized,
     Skipped,
+    call_unobserved,
     exact_calls,
     leaves_of,
     list_elements,
     mapped,
     short_calls,
     sized,
-    unobserved,
 )
 
 _PRIVATE_WITH_CHECKS = frozenset(
@@ -218,7 +218,7 @@ def _has_empty_axis(x: torch.Tensor) -> bool:
 @cache
 def _error(op: torch._ops.OpOverload, key: _Key) -> Exception | None:
     """Error of calls with any of the fills: of the call as it is, or of one with short axes whose sizes are valid."""
-    return unobserved(lambda: _answer(op, key.call))
+    return call_unobserved(lambda: _answer(op, key.call))
 
 
 def _answer(op: torch._ops.OpOverload, call: Call) -> Exception | None:

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from litz_ir.errors import UnsupportedOperation
 from litz_lowering.aten.eager_checks import RefusedByEager
-from litz_lowering.aten.sample_calls import unobserved
+from litz_lowering.aten.sample_calls import call_unobserved
 from litz_lowering.types.symbols_io import hint_of
 
 _REFUSAL = "single memory location"
@@ -199,4 +199,4 @@ def _error(node: Node, args: Any, kwargs: Any) -> Exception | None:
         return None
 
     with torch.random.fork_rng(devices=()):
-        return unobserved(refusal)
+        return call_unobserved(refusal)

@@ -189,7 +189,7 @@ def _short_products(call: Call) -> dict[int, int]:
     return found
 
 
-def unobserved(function: Callable[[], _T]) -> _T:
+def call_unobserved(function: Callable[[], _T]) -> _T:
     """Call a function that calls kernels, without gradients, modes, autocast, and warnings of the program."""
     results: list[_T] = []
 
