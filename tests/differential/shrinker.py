@@ -60,6 +60,9 @@ def _without(program: Program, gone: set[int]) -> Iterator[Program]:
     if len(gone) == 1:
         (k,) = gone
         statement = program.statements[k]
+        if statement.target and statement.text.isalnum():
+            renamed = (statement.text if name == statement.target else name for name in program.outputs)
+            yield replace(program.without(gone), outputs=tuple(renamed))
         base = statement.text.split(".")[0].split("[")[0]
         if statement.target and base.isalnum() and base != statement.text:
             same = Statement(base, target=statement.target)

@@ -59,8 +59,11 @@ def claim_gpu() -> None:
     """Let decorators of PyTorch's tests take it that there is a GPU; modules imported before this are not affected."""
     # Imported for these suites alone, since it compiles C++.
     inductor_utils = importlib.import_module("torch.testing._internal.inductor_utils")
-    inductor_utils.HAS_GPU = inductor_utils.HAS_GPU_AND_TRITON = True
-    inductor_utils.requires_gpu = functools.partial(unittest.skipIf, False, "requires gpu")
+    vars(inductor_utils).update(
+        HAS_GPU=True,
+        HAS_GPU_AND_TRITON=True,
+        requires_gpu=functools.partial(unittest.skipIf, False, "requires gpu"),
+    )
 
 
 class DroppedName:
