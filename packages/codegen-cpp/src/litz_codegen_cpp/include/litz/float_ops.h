@@ -146,7 +146,8 @@ LITZ_FN lane_mask<V> sign_bit() {
 }
 template <class V>
 LITZ_FN V abs_lanes(V x) {
-  return (V)((lane_mask<V>)x & ~sign_bit<V>());
+  if constexpr (is_wide<V>) return {abs_lanes(x.lo), abs_lanes(x.hi)};
+  else return (V)((lane_mask<V>)x & ~sign_bit<V>());
 }
 template <class V>
 LITZ_FN V copysign_lanes(V x, V y) {
@@ -154,10 +155,11 @@ LITZ_FN V copysign_lanes(V x, V y) {
   return (V)(((lane_mask<V>)x & ~s) | ((lane_mask<V>)y & s));
 }
 
-// Whether a comparison of one register holds in no lane, in every lane; 64-bit lanes are seen as pairs.
+// Whether a comparison holds in no lane, in every lane; 64-bit lanes are seen as pairs.
 template <class I>
 LITZ_FN bool none_of(I c) {
-  return sign_bits((typename vector_of<int32_t, sizeof(I) / 4>::type)c) == 0;
+  if constexpr (is_wide<I>) return none_of(c.lo | c.hi);
+  else return sign_bits((typename vector_of<int32_t, sizeof(I) / 4>::type)c) == 0;
 }
 template <class I>
 LITZ_FN bool all_of(I c) {
