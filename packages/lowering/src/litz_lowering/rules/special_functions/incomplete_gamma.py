@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from litz_ir.dtypes import f64
+from litz_ir.dtypes import DType, f32, f64
 from litz_lowering.expressions import formula as f
 from litz_lowering.expressions.formula import Num, where
 from litz_lowering.rules.elementwise.pointwise import row
@@ -18,6 +18,12 @@ from litz_lowering.rules.elementwise.pointwise import row
 _LARGE = 200
 """Value of ``a`` above which Stirling's series gives the gamma function, and the expansion is used within 4.5
 deviations of ``a``."""
+
+_SHIFT = 10
+"""Steps of the recurrence from smaller ``a`` to Stirling's series."""
+
+_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
+"""The series of DLMF 5.11.1 by powers of ``1 / z^2``, times ``1 / z``; the error is 1e-15 above :data:`_SHIFT`."""
 
 _TEMME = (
     (
@@ -57,12 +63,19 @@ def _less_log1p(m: Num) -> Num:
     return where(f.absolute(m) < 0.01, m * m * series, m - f.log1p(m))
 
 
-def _log_weight(a: Num, x: Num, distance: Num) -> Num:
-    """``log(x^a e^-x / Gamma(a + 1))``; ``distance`` is :func:`_less_log1p` of ``(x - a) / a``."""
-    inverse = 1.0 / a
-    stirling = inverse * (1 / 12 - inverse * inverse * (1 / 360))
-    large = -a * distance - 0.5 * f.log(a * (2 * math.pi)) - stirling
-    return where(a > _LARGE, large, a * f.log(x) - x - f.unary("lgamma")(a + 1.0))
+def _weight(a: Num, x: Num, distance: Num) -> tuple[Num, Num]:
+    """``x^a e^-x / Gamma(a + 1)`` and Stirling's series in it; ``distance`` is :func:`_less_log1p` of
+    ``(x - a) / a``."""
+    large = a > _LARGE
+    product = a + 1.0
+    for k in range(2, _SHIFT):
+        product = product * (a + float(k))
+    z = where(large, a, a + float(_SHIFT))
+    inverse = 1.0 / z
+    stirling = inverse * _in_powers(inverse * inverse, _STIRLING)
+    log = f.log(z)
+    exponent = where(large, -a * distance - 0.5 * log, a * f.log(x) - x - (z - 0.5) * log + z)
+    return f.exp(exponent - 0.5 * math.log(2 * math.pi) - stirling) * where(large, 1.0, product), stirling
 
 
 def _regularised(a: Num, x: Num, *, upper: bool) -> Num:
@@ -70,38 +83,48 @@ def _regularised(a: Num, x: Num, *, upper: bool) -> Num:
     a, x = a.to(f64), x.to(f64)
     m = (x - a) / a
     distance = _less_log1p(m)
-    near = (a > _LARGE) & (f.absolute(m) < 4.5 / f.sqrt(a))
+    near = (a > _LARGE) & (m * m * a < 4.5**2)
     far = ~near & (x >= a) & (x > 1.1)
-    # Where a branch is not selected, its arguments make it converge at once.
-    series = f.binary("gamma_series")(a, where(near | far, 0, x))
-    fraction = f.binary("gamma_fraction")(where(far, a, 1), where(far, x, 1))
-    weight = f.exp(_log_weight(a, x, distance))
+    # Where a branch is not selected, its arguments make it converge at once. Fewer terms count for a narrow result.
+    series = _in(dtype, "gamma_series", a, where(near | far, 0, x))
+    fraction = _in(dtype, "gamma_fraction", where(far, a, 1), where(far, x, 1))
+    weight, stirling = _weight(a, x, distance)
     below, above = weight * series, weight * a * fraction
     if upper:
-        value = where(far, above, where(x <= 1.1, _upper_of_small(a, x), 1.0 - below))
+        small = (x <= 1.1) & (a <= _LARGE)
+        value = where(far, above, where(small, _upper_of_small(where(small, a, 1), x), 1.0 - below))
     else:
         value = where(far, 1.0 - above, below)
-    value = where(near, _temme(a, m, distance, upper=upper), value)
+    density = weight * _in_powers(stirling, (1.0, 1.0, 1 / 2, 1 / 6))
+    value = where(near, _temme(a, m, distance, density, upper=upper), value)
     return _ends(a, x, value, upper=upper).to(dtype)
+
+
+def _in(dtype: DType, name: str, a: Num, x: Num) -> Num:
+    """An operation in ``f64``, or in ``f32`` if ``dtype`` is narrower."""
+    narrow = dtype if dtype == f64 else f32
+    return f.binary(name)(a.to(narrow), x.to(narrow)).to(f64)
 
 
 def _upper_of_small(a: Num, x: Num) -> Num:
     """``Q`` by the alternating series of ``P`` without its first term (DLMF 8.7.1), which does not cancel for
-    small ``a``."""
-    power = total = x * -1.0
-    total = total / (a + 1.0)
+    small ``a``, as one fraction."""
+    power = x * -1.0
+    above, below = power, a + 1.0
     for k in range(2, 19):
         power = power * (x * (-1 / k))
-        total = total + power / (a + float(k))
+        above = f.fma(above, a + float(k), power * below)
+        below = below * (a + float(k))
     weight = a * f.log(x) - f.unary("lgamma")(a + 1.0)
-    return -f.expm1(weight) - f.exp(weight) * a * total
+    return -f.expm1(weight) - f.exp(weight) * a * (above / below)
 
 
-def _temme(a: Num, m: Num, distance: Num, *, upper: bool) -> Num:
+def _temme(a: Num, m: Num, distance: Num, density: Num, *, upper: bool) -> Num:
+    """DLMF 8.12.3 and 8.12.4; ``density`` is ``exp(-a distance) / sqrt(2 pi a)``."""
     eta = f.sqrt(2.0 * distance)
     eta = where(m < 0, -eta, eta)
     sums = tuple(_in_powers(eta, coefficients) for coefficients in _TEMME)
-    correction = f.exp(-a * distance) / f.sqrt(a * (2 * math.pi)) * _in_powers(1.0 / a, sums)
+    correction = density * _in_powers(1.0 / a, sums)
     scaled = eta * f.sqrt(a * 0.5)
     if upper:
         return 0.5 * f.unary("erfc")(scaled) + correction
