@@ -118,7 +118,7 @@ def add_dropped_names(import_module: Callable[[], object]) -> tuple[str, ...]:
             setattr(importlib.import_module(owner), name, DroppedName(name))
             dropped.append(f"{owner}.{name}")
             for partial in set(sys.modules) - before:
-                if not partial.startswith("torch"):
+                if not partial.startswith(("torch", "functorch")):
                     del sys.modules[partial]
 
 

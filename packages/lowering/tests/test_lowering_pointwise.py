@@ -221,6 +221,18 @@ def test_gradients_of_activations(name: str) -> None:
     check_gradients(ACTIVATIONS[name], values(torch.float32, 5, 8), atol=2e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_bounds_of_a_logit_are_rounded_as_in_eager(dtype: torch.dtype) -> None:
+    x = torch.tensor([-1.0, -0.0, 0.0, 1e-5, 0.25, 0.75, 0.9999, 1.0, 2.0, torch.nan], dtype=dtype)
+
+    def gradients(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.ops.aten.logit_backward(y, x, eps) for eps in (None, 0.0, 1e-6, 1e-3, 0.6)]
+
+    check(lambda x: [torch.logit(x, eps) for eps in (None, 0.0, 1e-6, 1e-3, 0.6)], x, rounding=0.02)
+    # Eager's gradient at -0.0 depends on the element's place in a vector.
+    check(gradients, x + 0.0, values(dtype, 10), rounding=0.02)
+
+
 TERNARY: dict[str, Any] = {
     "where": lambda x, y, z: torch.where(x > 0, y, z),
     "where_scalar": lambda x, y, z: torch.where(x > 0, y, 1.5),

@@ -22,8 +22,8 @@ ACTIVATIONS = """
     rrelu_with_noise_backward
 """.split()
 POINTWISE = """
-    deg2rad rad2deg sinc special_entr special_log_ndtr special_xlog1py special_zeta xlogy logaddexp2 logit
-    logit_backward mvlgamma isin fill floor_divide heaviside addr aminmax
+    deg2rad rad2deg sinc special_entr special_log_ndtr special_xlog1py special_zeta xlogy logaddexp2
+    mvlgamma isin fill floor_divide heaviside addr aminmax
 """.split()
 LOSSES = """
     mse_loss mse_loss_backward smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from litz_ir.dtypes import DType
 from litz_lowering.expressions import formula as f
 from litz_lowering.expressions.formula import Num, Number, where
 from litz_lowering.rules.elementwise.pointwise import row
@@ -44,6 +45,19 @@ def _softshrink(x: Num, lambd: Number = 0.5) -> Num:
     return where(x > lambd, x - lambd, where(x < -lambd, x + lambd, x * 0))
 
 
+def _bounds_of_logit(x: Num, eps: Number, result: DType) -> tuple[Num, Num]:
+    """Bounds of a logit's argument, each rounded as in eager."""
+    low = x.like(eps).to(result).to(x.dtype)
+    return low, (1 - low).to(result).to(x.dtype)
+
+
+def _logit(x: Num, eps: Number | None = None, *, result: DType) -> Num:
+    if eps is not None:
+        low, high = _bounds_of_logit(x, eps, result)
+        x = where(x < low, low, where(x > high, high, x))
+    return f.log(x / (1 - x))
+
+
 row(lambda x: f.clip(x, 0), "relu.default")
 row(_gelu, "gelu.default")
 row(lambda x: x / (1.0 + f.exp(-x)), "silu.default")
@@ -58,6 +72,9 @@ row(_softplus, "softplus.default")
 row(lambda x, threshold, value: where(x <= threshold, value, x), "threshold.default")
 row(_hardshrink, "hardshrink.default")
 row(_softshrink, "softshrink.default")
+row(
+    _logit, "logit.default", on_gpus=lambda x, eps=None, *, result: _logit(x, eps, result=x.dtype), typed=True
+)
 
 # --- backward ----------------------------------------
 
@@ -120,6 +137,14 @@ def _shrink_backward(grad: Num, x: Num, lambd: Number) -> Num:
     return where((x >= -lambd) & (x <= lambd), 0, grad)
 
 
+def _logit_backward(grad: Num, x: Num, eps: Number | None = None, *, result: DType) -> Num:
+    slope = grad / (x * (1 - x))
+    if eps is None:
+        return where((x < 0) | (x > 1), math.nan, slope)
+    low, high = _bounds_of_logit(x, eps, result)
+    return where((x < low) | (x > high), 0, slope)
+
+
 row(lambda grad, y: grad * (1.0 - y * y), "tanh_backward.default")
 row(lambda grad, y: grad * (1.0 - y) * y, "sigmoid_backward.default")
 row(lambda grad, x, threshold: where(x <= threshold, 0, grad), "threshold_backward.default")
@@ -133,3 +158,7 @@ row(_elu_backward, "elu_backward.default")
 row(_softplus_backward, "softplus_backward.default")
 row(_leaky_relu_backward, "leaky_relu_backward.default")
 row(_shrink_backward, "hardshrink_backward.default", "softshrink_backward.default")
+row(
+    _logit_backward, "logit_backward.default",
+    on_gpus=lambda grad, x, eps=None, *, result: _logit_backward(grad, x, eps, result=x.dtype), typed=True,
+)  # fmt: skip
