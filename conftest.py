@@ -9,6 +9,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import text_tests
@@ -20,8 +21,8 @@ settings.register_profile(
 settings.load_profile("litz")
 
 CACHE_KEY = pytest.StashKey[str]()
-SMALLEST_SAMPLE = 6
-"""Cases of a sampled test that are run at least, if it has as many."""
+SMALLEST_SAMPLE = 4
+"""Cases of a sampled test or module that are run at least, if it has as many."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="run one case in N of each test that is marked as sampled, and six at least",
+        help="run one case in N of each test or module that is marked as sampled, and four at least",
     )
 
 
@@ -45,29 +46,35 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     cases: dict[str, set[str]] = defaultdict(set)
     for item in items:
         if (case := sampled_case(item)) is not None:
-            cases[function_of(item)].add(case)
+            cases[case.of].add(case.name)
     taken: dict[str, set[str]] = {}
-    for function, names in cases.items():
+    for of, names in cases.items():
         count = max(SMALLEST_SAMPLE, -(-len(names) // config.getoption("--sample")))
-        taken[function] = set(sorted(names, key=lambda name: zlib.crc32(name.encode()))[:count])
-    left = {i for i in items if (case := sampled_case(i)) is not None and case not in taken[function_of(i)]}
+        taken[of] = set(sorted(names, key=lambda name: zlib.crc32(name.encode()))[:count])
+    left = {i for i in items if (case := sampled_case(i)) is not None and case.name not in taken[case.of]}
     if left:
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
 
 
-def sampled_case(item: pytest.Item) -> str | None:
-    """Return the name of a case that a sample may leave out: the value of the parameter which the mark names, or of
-    all parameters."""
+class SampledCase(NamedTuple):
+    """A case that a sample may leave out."""
+
+    of: str
+    """The test that it is a case of, or the module of a test without parameters."""
+    name: str
+    """The value of the parameter that the mark names, all values, or the test of a module."""
+
+
+def sampled_case(item: pytest.Item) -> SampledCase | None:
+    """Return the case that a test is; ``None`` for one that always runs."""
     mark, parameters = item.get_closest_marker("sampled"), getattr(item, "callspec", None)
-    if mark is None or parameters is None:
+    if mark is None:
         return None
-    return str(parameters.params.get(mark.kwargs.get("by"), parameters.id))
-
-
-def function_of(item: pytest.Item) -> str:
-    """Return a test's name without its parameters."""
-    return item.nodeid.partition("[")[0]
+    test = item.nodeid.partition("[")[0]
+    if parameters is None:
+        return SampledCase(test.partition("::")[0], test)
+    return SampledCase(test, str(parameters.params.get(mark.kwargs.get("by"), parameters.id)))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -28,6 +28,8 @@ from litz.service.pool import ChildPool
 from litz.service.service import CompileService
 from litz_ir.errors import CodegenError, ProcessFailed
 
+pytestmark = pytest.mark.sampled  # each test starts processes or compiles whole programs
+
 X = torch.linspace(-1, 1, 36).reshape(6, 6)
 FAULTY = str(Path(__file__).with_name("faulty_child.py"))
 

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from cases import CASES
 
+pytestmark = pytest.mark.sampled  # each test starts processes or compiles whole programs
+
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 
 

@@ -23,6 +23,8 @@ from litz_ir.passes import FUEL_KINDS, PassContext
 from litz_ir.scalar import Op, Scalar, build, transform
 from litz_scheduler.realise import Inline
 
+pytestmark = pytest.mark.sampled  # each test starts processes or compiles whole programs
+
 EXPECTED = {
     "wrong_fx_pass": ("fx-pass", "fx.remove_no_ops", "relu"),
     "wrong_graph_pass": ("graph-pass", "unit-reductions", "sigmoid"),

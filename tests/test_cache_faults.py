@@ -26,6 +26,8 @@ from litz.cache.store import FOLDERS, MANIFEST, Store
 from litz.notices import log_once
 from litz.settings import Config
 
+pytestmark = pytest.mark.sampled  # each test starts processes or compiles whole programs
+
 OTHER = 54321
 """A user that no table of users has."""
 

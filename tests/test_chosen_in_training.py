@@ -33,6 +33,8 @@ from litz_codegen_cpp.target import CpuTarget
 from litz_ir.plan import CallStep, Kernel, Plan
 from litz_ir.target import Capabilities
 
+pytestmark = pytest.mark.sampled  # each test starts processes or compiles whole programs
+
 Function = Callable[[Tensor, Tensor], Tensor]
 CALLS = 4
 MATMUL_CALLS = ("aten.mm.default", "matmul", "linear")

@@ -16,6 +16,8 @@ from litz.commands.checks import _fits, _threads
 from litz.commands.main import main
 from litz.commands.scripts import backend_instead, default_backend, run_script
 
+pytestmark = pytest.mark.sampled  # each test starts processes or compiles whole programs
+
 SCRIPT = """
 import sys
 import torch

@@ -24,6 +24,8 @@ from litz.notices import log_once
 from litz.options import config_from
 from litz.settings import Config
 
+pytestmark = pytest.mark.sampled  # each test starts processes or compiles whole programs
+
 X = torch.linspace(-2, 2, 128).reshape(8, 16)
 
 

@@ -21,6 +21,8 @@ from litz.debugging.replay import propagate
 from litz.debugging.shrink import operations, plainer_dtypes, smaller_sizes
 from litz_ir.errors import ConfigError, NothingFails
 
+pytestmark = pytest.mark.sampled  # each test starts processes or compiles whole programs
+
 HERE = Path(__file__).parent
 
 

@@ -15,7 +15,10 @@ from torch.utils._pytree import tree_leaves
 import litz
 
 # torch's own control flow looks at the gradient of what is no leaf.
-pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+pytestmark = [
+    pytest.mark.sampled,  # each test compiles whole programs
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
+]
 
 Program = Callable[..., Any]
 

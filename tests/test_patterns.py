@@ -18,6 +18,8 @@ from litz.passes import Passes
 from litz.patterns import Match, Rewrite
 from litz_ir.errors import ConfigError
 
+pytestmark = pytest.mark.sampled  # each test starts processes or compiles whole programs
+
 aten = torch.ops.aten
 
 

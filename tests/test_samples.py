@@ -28,6 +28,10 @@ def test_names(name, chip): ...
 @pytest.mark.parametrize("case", range(40))
 def test_all(case): ...
 """
+MODULE = """
+import pytest
+pytestmark = pytest.mark.sampled
+""" + "\n".join(f"def test_number_{number}(): ..." for number in range(30))
 
 
 def collected(folder: Path, *options: str) -> list[str]:
@@ -47,6 +51,14 @@ def test_a_sample_is_a_part_of_the_cases_that_are_marked(tmp_path: Path) -> None
     assert len(collected(tmp_path)) == 40 + 7 + 56 + 40
     chosen = collected(tmp_path, "--sample", "4")
     counts = [sum(each.startswith(name) for each in chosen) for name in ("test_many", "test_few", "test_all")]
-    assert counts == [10, 6, 40]
+    assert counts == [10, 4, 40]
     names = [each[len("test_names[") : -1].split("-") for each in chosen if each.startswith("test_names")]
     assert len(names) == 14 and len({name for name, _ in names}) == 7
+
+
+def test_a_sample_of_a_marked_module_is_a_part_of_its_tests(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "conftest.py", tmp_path)
+    (tmp_path / "test_processes.py").write_text(MODULE)
+    assert len(collected(tmp_path)) == 30
+    chosen = collected(tmp_path, "--sample", "6")
+    assert len(chosen) == 5 and chosen == collected(tmp_path, "--sample", "6")

@@ -25,6 +25,8 @@ from litz_codegen_cpp.target import CpuTarget
 from litz_ir.errors import ArtifactError, ConfigError
 from litz_ir.target import Capabilities
 
+pytestmark = pytest.mark.sampled  # each test starts processes or compiles whole programs
+
 PIECES = Path(__file__).parent / "standalone_pieces.py"
 FORMATS = ("binary", "unpacked")
 

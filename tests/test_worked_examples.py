@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.sampled  # each test starts processes or compiles whole programs
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "contributing"
 FILES: Mapping[str, int] = {
