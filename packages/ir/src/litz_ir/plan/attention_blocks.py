@@ -24,6 +24,7 @@ from litz_ir.scalar import (
     Op,
     Scalar,
     cast,
+    conditions_of_nested_reductions,
     const,
     masked,
     nested_reductions,
@@ -277,14 +278,16 @@ class _Matcher:
 
     def _dots(self, weights: tuple[Expr, ...]) -> dict[Expr, AttentionDot] | None:
         """Return the dots that weights are computed from, by their nested reductions."""
-        found: dict[Expr, AttentionDot] = {}
+        conditions = conditions_of_nested_reductions(*weights)
+        if conditions is None:
+            return None
+        dots: dict[Expr, AttentionDot] = {}
         for number, dot in enumerate(nested_reductions(*weights)):
-            under = _conditions(weights, dot)
-            matched = None if under is None else self._dot(dot, number, under)
+            matched = self._dot(dot, number, conditions[dot])
             if matched is None:
                 return None
-            found[dot] = matched
-        return found or None
+            dots[dot] = matched
+        return dots or None
 
     def _of_block(self, node: Expr, queries: Axis, block: int) -> Expr:
         """Return a part of a weight, of the first row of a block where it is the same for all of them."""
@@ -359,22 +362,3 @@ def _holding(condition: Expr, node: Expr) -> Expr:
 def _is_loose(term: Term, name: str) -> bool:
     """Return True for the axis itself, which occurs in no quotient here."""
     return isinstance(term, Symbol) and term.name == name
-
-
-def _conditions(roots: Iterable[Expr], dot: NestedReduction) -> tuple[Expr, ...] | None:
-    """Return the conditions around the dot; ``None`` where it occurs under different ones or in an index."""
-    found: set[tuple[Expr, ...]] = set()
-    stack: list[tuple[Expr, tuple[Expr, ...]]] = [(root, ()) for root in roots]
-    visited: set[tuple[Expr, tuple[Expr, ...]]] = set()
-    while stack:
-        node, under = stack.pop()
-        if (node, under) in visited:
-            continue
-        visited.add((node, under))
-        if node == dot:
-            found.add(under)
-        elif isinstance(node, Masked):
-            stack += [(node.cond, under), (node.body, (*under, node.cond)), (node.other, under)]
-        else:
-            stack += [(child, under) for child in node.children]
-    return found.pop() if len(found) == 1 else None

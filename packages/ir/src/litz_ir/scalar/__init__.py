@@ -3,6 +3,7 @@
 from litz_ir.scalar import build
 from litz_ir.scalar.attention import FullRange, Heads, QueryKeyPoint, SummedPosition, normalized
 from litz_ir.scalar.build import cast, checked, const, index, load, logical_and, masked, op, where
+from litz_ir.scalar.conditions import Conditions, conditions_of_nested_reductions
 from litz_ir.scalar.expr import (
     BoundsCheck,
     Checked,
@@ -36,6 +37,7 @@ __all__ = [
     "ScalarOp",
     "BoundsCheck",
     "Checked",
+    "Conditions",
     "Const",
     "Expr",
     "NestedReduction",
@@ -53,6 +55,7 @@ __all__ = [
     "build",
     "cast",
     "checked",
+    "conditions_of_nested_reductions",
     "const",
     "nested_reductions",
     "index",

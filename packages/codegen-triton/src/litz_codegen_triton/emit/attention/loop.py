@@ -16,9 +16,7 @@ from litz_codegen_triton.emit.indexing.one_dimensional import one_dimensional_te
 from litz_codegen_triton.emit.loops.fused_attention import (
     MIN_TILE_SIZE,
     SOFTMAX,
-    Conditions,
     FusedAttention,
-    conditions,
     p_operand_of,
     qk_operands,
     simplified,
@@ -32,7 +30,13 @@ from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.dtypes import DType, f32
 from litz_ir.loops import Axis
 from litz_ir.plan import Accumulate, Store
-from litz_ir.scalar import Expr, NestedReduction, substitute_expr
+from litz_ir.scalar import (
+    Conditions,
+    Expr,
+    NestedReduction,
+    conditions_of_nested_reductions,
+    substitute_expr,
+)
 from litz_ir.symbols import Size, bounds, product, symbol
 
 _SUBSCRIPTS = ("[None, :]", "[:, None]")
@@ -131,7 +135,7 @@ class AttentionEmitter:
     def _nested(self, statements: Sequence[Accumulate | Store]) -> Mapping[NestedReduction, Conditions]:
         """Return the nested reductions of statements, with the conditions under which they are evaluated."""
         v_operands = (v for v in map(v_operand_of, statements) if v is not None)
-        found = conditions((*map(p_operand_of, statements), *v_operands))
+        found = conditions_of_nested_reductions(*map(p_operand_of, statements), *v_operands)
         assert found is not None, "the matcher takes nested reductions with one set of conditions each"
         return found
 

@@ -25,10 +25,10 @@ from litz_ir.plan import Accumulate, Kernel, Store
 from litz_ir.scalar import (
     Expr,
     Index,
-    Masked,
     NestedReduction,
     Op,
     cast,
+    conditions_of_nested_reductions,
     nested_reductions,
     transform,
     walk,
@@ -57,8 +57,6 @@ _PRECISIONS: Mapping[str, str] = MappingProxyType({"mul": "ieee", "mul_tf32": "t
 """The ``input_precision`` of ``tl.dot`` for f32 operands, by the scalar operation that multiplies them."""
 
 SOFTMAX, SUM = NamedCombiner("softmax_sum"), NamedCombiner("sum")
-Conditions = tuple[Expr, ...]
-"""Conditions, outermost first, that all hold where an expression is evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,30 +139,6 @@ def qk_operands(nested: NestedReduction, summed: frozenset[str]) -> tuple[Expr, 
         return None
     a, b = as_multiplied(*found)
     return (b, a) if varies[0] else (a, b)
-
-
-def conditions(values: Iterable[Expr]) -> dict[NestedReduction, Conditions] | None:
-    """Map each nested reduction in ``values`` to the conditions of the ``Masked`` expressions around it.
-
-    ``None`` where one occurs under different conditions or in an index: its tile cannot be computed once for all uses.
-    """
-    found: dict[NestedReduction, Conditions] = {}
-    every = tuple(values)
-    stack: list[tuple[Expr, Conditions]] = [(value, ()) for value in every]
-    visited: set[tuple[Expr, Conditions]] = set()
-    while stack:
-        expr, under = stack.pop()
-        if (expr, under) in visited:
-            continue
-        visited.add((expr, under))
-        if isinstance(expr, NestedReduction):
-            if found.setdefault(expr, under) != under:
-                return None
-        elif isinstance(expr, Masked):
-            stack += [(expr.cond, under), (expr.body, (*under, expr.cond)), (expr.other, under)]
-        else:
-            stack += [(child, under) for child in expr.children]
-    return found if found.keys() == set(nested_reductions(*every)) else None
 
 
 def fused_attention(kernel: Kernel, known: SymbolTable) -> FusedAttention | None:
@@ -293,7 +267,7 @@ class AttentionMatcher:
 
     def head_dim(self, values: Sequence[Expr], rows: frozenset[str], blocks: RowBlocks | None) -> int:
         """Return the largest number of points of a nested reduction; 0 where one of them is no matmul of Q and K."""
-        nested = conditions(values)
+        nested = conditions_of_nested_reductions(*values)
         if nested is None:
             return 0
         sizes = []
