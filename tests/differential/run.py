@@ -20,6 +20,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
@@ -34,6 +35,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+import litz
 from differential.captured.draw import captured_of
 from differential.captured.judge import judge_captured
 from differential.captured.program import CapturedProgram
@@ -113,7 +115,7 @@ def run_slice(start: int, stop: int, kind: str, device: str) -> Row:
             )
         counts[verdict.fault] += 1
         if verdict.fault == "torch":
-            row.torch.append({"seed": seed, "message": verdict.message.partition("\n")[0][:200]})
+            row.torch.append({"seed": seed, "message": verdict.message.partition("\n")[0][:300]})
         if verdict.fault == "litz":
             small = shrunk(program, chosen.smaller, lambda p: judged(p).fault == "litz", budget=chosen.budget)
             found = judged(small) if small != program else verdict
@@ -141,9 +143,11 @@ def slices(seed: int, programs: int, done: list[Row], size: int) -> Iterator[tup
             yield start, stop
 
 
-def start_worker() -> None:
-    """Set up a worker: two threads, so that kernels run in parallel as they do for users, and no warnings of torch."""
+def start_worker(cache: str) -> None:
+    """Set up a worker: two threads, so that kernels run in parallel as they do for users, no warnings of torch, and a
+    cache folder."""
     torch.set_num_threads(2)
+    litz.config.cache_dir = cache
     for name in ("torch", "torch._subclasses.fake_tensor", "torch.fx.experimental"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -152,7 +156,10 @@ def results(todo: Sequence[tuple[int, int]], workers: int, kind: str, device: st
     """Yield the rows of slices as they come. A worker that dies ends the run: ``BrokenProcessPool``."""
     context = multiprocessing.get_context("spawn")
     for first in range(0, len(todo), workers * ROUND):
-        with ProcessPoolExecutor(workers, context, start_worker) as pool:
+        with (
+            TemporaryDirectory() as cache,
+            ProcessPoolExecutor(workers, context, start_worker, (cache,)) as pool,
+        ):
             batch = todo[first : first + workers * ROUND]
             for future in as_completed([pool.submit(run_slice, *each, kind, device) for each in batch]):
                 yield future.result()

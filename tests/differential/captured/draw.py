@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 from differential.captured import python_statements  # noqa: F401  adds its kinds
 from differential.captured.names import Names
@@ -13,8 +14,14 @@ from differential.scope import Choose
 MODES: tuple[Mode, ...] = (
     ("grad",) * 5 + ("no_grad",) * 4 + ("inference",) * 2 + ("autocast", "autocast_no_grad")
 )
-UNSAVED = ("note(", "graph_break", ".item()", "bool(", "float(t", "int(t", "yield", "table[", "items.append")
-"""Parts of statements that a program which is saved does not have: those that break graphs, or change arguments."""
+UNSAVED = re.compile(
+    r"note\(|graph_break|\.item\(\)|bool\(|\b(float|int)\((t|a|b|self)\b|yield|table\[|items\.append|\.sum\(\) >"
+    r"|torch\.func\b|vmap|self\.(count|seen|last|k)( \+)?="
+)
+"""Parts of statements that a program which is saved does not have, since torch does not save them: graph breaks,
+changes of arguments and attributes, transforms."""
+SYMBOLIC_FLOAT = re.compile(r"\bf\b")
+"""The float argument, which torch does not save where it is dynamic."""
 
 
 def captured_of(seed: int) -> CapturedProgram:
@@ -31,6 +38,7 @@ def draw_captured(choose: Choose) -> CapturedProgram:
     names.define("m", -1, name="self.seen")
     kinds = [make for weight, make in KINDS for _ in range(weight)]
     saved = names.chance(8)
+    dynamic = names.one((None, None, None, None, True, False))
     statements: list[str] = []
     length = choose(4, 12)
     while len(statements) < length:
@@ -39,7 +47,7 @@ def draw_captured(choose: Choose) -> CapturedProgram:
             text = names.one(kinds)(names)
         except LookupError:
             text = ""
-        if text and not (saved and any(part in text for part in UNSAVED)):
+        if text and not (saved and _is_unsaved(text, dynamic)):
             statements.append(text)
         else:
             names.variables = before
@@ -63,9 +71,13 @@ def draw_captured(choose: Choose) -> CapturedProgram:
                 )
             )
         )
-    calls = _calls(names, saved)
-    dynamic = names.one((None, None, None, None, True, False))
+    calls = _calls(names, saved, text)
     return CapturedProgram(_attributes(names), tuple(statements), tuple(results), calls, dynamic, saved)
+
+
+def _is_unsaved(text: str, dynamic: bool | None) -> bool:
+    """Report that a program with this statement cannot be saved."""
+    return bool(UNSAVED.search(text) or (dynamic and SYMBOLIC_FLOAT.search(text)))
 
 
 def _attributes(names: Names) -> tuple[str, ...]:
@@ -90,18 +102,21 @@ def _attributes(names: Names) -> tuple[str, ...]:
     if names.chance(10):
         lines.append("self.layer.register_forward_pre_hook(lambda module, inputs: (inputs[0] * 2,))")
     if names.chance(10):
-        lines.append("self.v.register_hook(lambda g: g * 3)")
+        lines.append("self.v.register_hook(lambda g: None if g is None else g * 3)")
     return tuple(lines)
 
 
-def _calls(names: Names, saved: bool) -> tuple[Call, ...]:
-    size, mode, double = names.one((3, 4, 5, 6, 8)), names.one(MODES), False
+def _calls(names: Names, saved: bool, text: str) -> tuple[Call, ...]:
+    """Draw the calls of a program with these statements, in inference mode only if none of them enables gradients:
+    Dynamo traces these as if they had an effect there."""
+    modes = tuple(mode for mode in MODES if mode != "inference" or "enable" not in text)
+    size, mode, double = names.one((3, 4, 5, 6, 8)), names.one(modes), False
     calls = []
     for k in range(1 if saved else names.choose(2, 4)):
         if k and names.chance(50):
             size = names.one((1, 2, 3, 4, 5, 6, 7, 9, 17, 40))
         if k and names.chance(30):
-            mode = names.one(MODES)
+            mode = names.one(modes)
         before = _before(names) if k else []
         if k and names.chance(10):
             double = not double

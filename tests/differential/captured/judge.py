@@ -49,7 +49,7 @@ def _compiled(program: CapturedProgram, backend: str, expected: list[Seen]) -> s
     least = WIDENED * 5 if narrow else 1e-3
     with torch._dynamo.config.patch(recompile_limit=LIMIT, accumulated_recompile_limit=LIMIT):
         return compiled_calls_differ(
-            lambda: run(program, compile_), expected, lambda a, b: _difference(a, b, least), cache=False
+            lambda: run(program, compile_), expected, lambda a, b: _difference(a, b, least)
         )
 
 

@@ -92,10 +92,10 @@ def breaks(names: Names) -> str:
         return "torch._dynamo.graph_break()"
     if form == 1:
         return f"note({x.name}, n)"
-    name = names.define(x.shape, x.degree)
     if form == 2 or not x.is_exact:
-        return f"{name} = note({x.name}) + 1"
+        return f"{names.define(x.shape, x.degree)} = note({x.name}) + 1"
     y = names.pick(exact=True)
+    name = names.define(x.shape, x.degree)
     number = f"float({y.name}.sum())" if form == 3 else f"int({y.name}.sum().item()) % 5"
     return f"{name} = {x.name} + {number}"
 
@@ -130,7 +130,7 @@ def modes(names: Names) -> str:
         f"with torch.no_grad():\n    {name} = {x.name} * 2 + self.v",
         f"with torch.autocast('cpu', torch.bfloat16, enabled=flag):\n    {name} = ({x.name} @ self.w).to(a.dtype)",
         f"{name} = checkpoint(lambda t: (t @ self.w).tanh() * n, {x.name}, use_reentrant=False)",
-        f"{name} = Scaled.apply({x.name}, f)",
+        f"{name} = Scaled.apply({x.name}, {names.one(('n', '2.0', '0.5', 'self.s'))})",
         f"with torch.enable_grad():\n    {name} = {x.name} * self.v",
         f"with torch.set_grad_enabled(flag):\n    {name} = {x.name} + self.v * f",
     )[form]

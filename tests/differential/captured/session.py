@@ -123,7 +123,7 @@ def loaded(module: nn.Module, example: list[Any], compile_: Compile) -> Callable
         path = Path(folder) / "program"
         ahead.save_compiled_function(str(path))
         with open(path, "rb") as stored:
-            again = torch.compiler.load_compiled_function(stored)
+            again = torch.compiler.load_compiled_function(stored, f_globals=sys.modules[DRAWN].__dict__)
     return lambda *given: again(module, *given)
 
 
@@ -191,6 +191,10 @@ def _kept(value: Any) -> Any:
 
 
 def _gradient(tensor: Tensor) -> Any:
+    """Return a copy of a tensor's gradient. One of zeros is dropped: AOTAutograd makes it where eager has none, and an
+    optimizer with momentum treats both differently."""
+    if tensor.grad is not None and not tensor.grad.any():
+        tensor.grad = None
     return None if tensor.grad is None else Kept(tensor.grad.detach().clone(), None, False)
 
 
