@@ -113,6 +113,17 @@ def test_int8_weights_are_converted_in_the_kernel(
 
 
 @pytest.mark.wide_vectors
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_small_matrix_that_loops_compute_needs_no_call(dtype: torch.dtype) -> None:
+    def function(x: Tensor, weight: Tensor, scales: Tensor, other: Tensor) -> Tensor:
+        return F.gelu(_int8(x, weight, scales)) @ torch.tanh(other).t()
+
+    torch.manual_seed(0)
+    weight, scales = torch.randint(-128, 128, (17, 24), dtype=torch.int8), torch.rand(17).to(dtype) / 256
+    _check(function, torch.randn(3, 24).to(dtype), weight, scales, torch.randn(5, 17).to(dtype))
+
+
+@pytest.mark.wide_vectors
 @pytest.mark.parametrize("rows", [1, 3])
 def test_the_operator_of_int8_weights_is_a_kernel(rows: int) -> None:
     torch.manual_seed(rows)

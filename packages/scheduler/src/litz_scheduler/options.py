@@ -95,8 +95,9 @@ class SchedulerOptions:
     """Operations from which oneDNN's ``linear`` runs an f32 matmul faster than ATen's own routine; 0 where it does not,
     or where the host has no such routine."""
     few_rows_bytes: int = 0
-    """Bytes of a matrix from which a CPU multiplies up to eight rows with it in loops, which read it once and fuse with
-    conversions and epilogues; 0 leaves such matmuls to a library."""
+    """Bytes of a stored matrix from which a CPU multiplies up to eight rows with it in loops, which read it once and
+    fuse with conversions and epilogues; with one that loops compute it always does. 0 leaves such matmuls to a
+    library."""
     attention_width: int = 256
     """The most elements of a head for which a CPU's kernels compute calls of attention in f32, in blocks; the library
     computes wider ones. Written attention is not concerned."""

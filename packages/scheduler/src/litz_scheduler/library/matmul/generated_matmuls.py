@@ -123,13 +123,16 @@ class GeneratedMatmuls:
         if len(call.result.type.shape) != 2 or call.accumulator != f32 or call.offsets is not None:
             return False
         rows, by_k = call.a.type.shape[0], type_.layout.strides[-1 if call.b_transposed else 0]
-        as_is = type_.dtype in (bf16, f16) and call.b.name not in computed
+        stored = call.b.name not in computed
+        as_is = stored and type_.dtype in (bf16, f16)
         in_pairs = _PAIR_FEATURES.get(type_.dtype) in device.features
         limit = _MAX_16_BIT_ROWS if as_is and not in_pairs else MOST_ROWS
         few = isinstance(rows, int) and 0 < rows <= limit and call.a.type.layout.strides[-1] == 1 == by_k
         sizes = [size for size in type_.shape if isinstance(size, int)]
         known = few and len(sizes) == len(type_.shape)
-        return known and math.prod(sizes) * type_.dtype.itemsize >= self.options.few_rows_bytes
+        # Before a call, a matrix that loops compute is written to memory first.
+        least = self.options.few_rows_bytes if stored else 0
+        return known and math.prod(sizes) * type_.dtype.itemsize >= least
 
     def _multiplication(self, call: MatmulCall, device: Capabilities) -> str:
         """Return the scalar operation that multiplies elements with the precision of a library's matmul."""
