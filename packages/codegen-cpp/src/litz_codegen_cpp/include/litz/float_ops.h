@@ -171,6 +171,12 @@ LITZ_FN bool all_of(I c) {
 #define LITZ_BY_NAME 1
 template <class V>
 constexpr bool fills_register = sizeof(V) == 64 && !is_wide<V> && is_float<elem<V>>;
+// The lanes of a table of 16 floats that the last four bits of each lane of `place` number.
+template <class V>
+LITZ_FN V table_lanes(V table, V place) {
+  typedef int v16si __attribute__((vector_size(64)));
+  return __builtin_ia32_permvarsf512_mask(table, (v16si)place, table, (short)-1);
+}
 #endif
 
 template <class V>

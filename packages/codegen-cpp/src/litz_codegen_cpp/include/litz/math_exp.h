@@ -57,18 +57,17 @@ LITZ_FN V exp_tail(V r) {
 // held to what a polynomial survives: scaling by n gives 0, infinity or NaN. Precise adds what the powers lose by rounding.
 template <bool Precise, class V>
 LITZ_FN V tail_by_table(V r, V place, V& power, float unit = 1) {
-  typedef int v16si __attribute__((vector_size(64)));
   const V powers = {1.0f,       1.0442737f, 1.0905077f, 1.1387886f, 1.1892071f, 1.2418578f, 1.2968396f, 1.3542556f,
                     1.4142135f, 1.4768262f, 1.5422108f, 1.6104903f, 1.6817928f, 1.7562522f, 1.8340081f, 1.9152066f};
   r = __builtin_ia32_rangeps512_mask(r, splat<V>(0.5f), 2, r, (short)-1, 4);  // the lesser magnitude
-  power = __builtin_ia32_permvarsf512_mask(powers * splat<V>(unit), (v16si)place, powers, (short)-1);
+  power = table_lanes(powers * splat<V>(unit), place);
   V tail = polynomial(r, 1.0f, 0.50001617f, 0.16666769f);
   if constexpr (Precise) {
     const V lost = {0.0f, 4.6285471e-08f, -1.1992157e-08f, 4.7297824e-08f,
                     3.1934181e-08f, 3.6210573e-08f, -3.0990721e-08f, -7.4752132e-09f,
                     1.7114271e-08f, -3.0476834e-08f, 5.2333342e-09f, 6.1075916e-09f,
                     -1.4719605e-08f, -5.2587951e-09f, -6.1282598e-09f, 5.1406092e-09f};
-    return mul_add(tail, r, __builtin_ia32_permvarsf512_mask(lost, (v16si)place, lost, (short)-1));
+    return mul_add(tail, r, table_lanes(lost, place));
   } else {
     return tail * r;
   }
