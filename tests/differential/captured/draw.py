@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 
-from differential.captured import python_statements  # noqa: F401  adds its kinds
+from differential.captured import object_statements, python_statements, tensor_statements  # noqa: F401  add kinds
 from differential.captured.names import Names
 from differential.captured.program import Call, CapturedProgram, Mode
 from differential.captured.statements import KINDS
@@ -16,7 +16,8 @@ MODES: tuple[Mode, ...] = (
 )
 UNSAVED = re.compile(
     r"note\(|graph_break|\.item\(\)|bool\(|\b(float|int)\((t|a|b|self)\b|yield|table\[|items\.append|\.sum\(\) >"
-    r"|torch\.func\b|vmap|self\.(count|seen|last|k)( \+)?="
+    r"|torch\.func\b|vmap|self\.(count|seen|last|k) \+?="
+    r"|options|\bby\b|tolist|unique|nonzero|masked_select|int\(i|> 0\]|setattr|Added|suppress|Split|Written|key="
 )
 """Parts of statements that a program which is saved does not have, since torch does not save them: graph breaks,
 changes of arguments and attributes, transforms."""
@@ -68,6 +69,16 @@ def draw_captured(choose: Choose) -> CapturedProgram:
                     "a.shape[0]",
                     "a[1:]",
                     "self.count",
+                    "a",
+                    "b",
+                    "items[0]",
+                    "self.v",
+                    "self.seen",
+                    "(a.t(), b[1:])",
+                    "Point(a.shape, n)",
+                    "options.steps",
+                    "by",
+                    "a.dtype",
                 )
             )
         )
@@ -90,6 +101,7 @@ def _attributes(names: Names) -> tuple[str, ...]:
         f"self.k, self.s = {names.choose(1, 3)}, {names.one((0.5, 1.5, 2.0))}",
         "self.layer = nn.Linear(4, 4)\nself.norm = nn.LayerNorm(4)\nself.last = None\nseeded(self)",
         names.one(("self.inner = Inner()", "self.inner = Inner()", "self.inner = torch.add")),
+        "self.stack = nn.ModuleList([nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.Tanh())])\nseeded(self)",
     ]
     if names.chance(20):
         lines.append(
@@ -121,7 +133,8 @@ def _calls(names: Names, saved: bool, text: str) -> tuple[Call, ...]:
         if k and names.chance(10):
             double = not double
             before.append(f"module.to(torch.{'float64' if double else 'float32'})")
-        calls.append(Call(_arguments(names, size, mode, double), tuple(before), mode))
+        keywords = () if saved else _keywords(names)
+        calls.append(Call(_arguments(names, size, mode, double), tuple(before), mode, keywords))
     return tuple(calls)
 
 
@@ -144,9 +157,14 @@ def _arguments(names: Names, size: int, mode: Mode, double: bool) -> tuple[str, 
         for _ in range(names.choose(1, 3))
     ]
     items = ", ".join(f"filled(({size}, 4), {names.choose(0, 30)}){cast}" for _ in range(names.choose(1, 2)))
+    b = f"filled((4,), {names.choose(0, 30)}){cast}"
+    if names.chance(3):
+        a, b = f"(same := {a})", "same.detach()[0]"
+    elif names.chance(6):
+        a, items = f"(same := {a})", "same, " + items
     return (
         a,
-        f"filled((4,), {names.choose(0, 30)}){cast}",
+        b,
         f"torch.tensor({[each % size for each in index]})",
         str(names.one((2, 2, 3, 1, 5, 0, -1))),
         str(names.one((0.5, 0.5, 0.25, 1.5, 2.0, 1.0, -0.75))),
@@ -154,6 +172,13 @@ def _arguments(names: Names, size: int, mode: Mode, double: bool) -> tuple[str, 
         f"[{items}]",
         f"{{'x': filled(({size}, 4), {names.choose(0, 30)}){cast}}}",
     )
+
+
+def _keywords(names: Names) -> tuple[tuple[str, str], ...]:
+    """Draw the keyword arguments of a call; those that it does not have are at their default."""
+    options = f"Options({names.choose(1, 3)}, {names.one((0.5, 1.5, 2.0))})"
+    drawn = (("options", options), ("by", names.one(("2", "3", "-1", "0.5"))))
+    return tuple(each for each in drawn if names.chance(40))
 
 
 def _before(names: Names) -> list[str]:
@@ -177,5 +202,14 @@ def _before(names: Names) -> list[str]:
         "module.v = nn.Parameter(module.v.detach().clone() + 1)",
         "module.last = None",
         "module.count.zero_()",
+        "module.v.requires_grad_(not module.v.requires_grad)",
+        "for p in module.layer.parameters(): p.requires_grad_(False)",
+        "module.zero_grad(set_to_none=False)",
+        "module.stack.append(nn.Identity())",
+        "module.stack[0].weight.data = module.stack[0].weight.data.t()",
+        "module.missing = 2",
+        "module.layer.eval()",
+        "module.seen.resize_(4).fill_(2)",
+        "torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)",
     )
     return [names.one(texts) for _ in range(names.one((0, 0, 1, 1, 2)))]

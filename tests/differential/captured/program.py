@@ -13,6 +13,38 @@ class Point(NamedTuple):
     first: Tensor
     second: Any
 
+class Split(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y, x + 1
+
+    @staticmethod
+    def backward(ctx, first, second):
+        x, y = ctx.saved_tensors
+        wanted = ctx.needs_input_grad
+        return (first * y + 3 * second if wanted[0] else None), ((first * x).sum(0) if wanted[1] else None)
+
+class Written(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+class Added:
+    def __init__(self, number):
+        self.number = number
+
+    def __enter__(self):
+        return lambda t: t + self.number
+
+    def __exit__(self, *_):
+        self.number = 0
+
 class Scaled(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, factor):
@@ -37,11 +69,18 @@ def twice(f, x):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the module: texts of the positional arguments, the statements before it, and the mode around it."""
+    """One call of the module: texts of the positional arguments, the statements before it, the mode around it, and
+    names and texts of keyword arguments."""
 
     arguments: tuple[str, ...]
     before: tuple[str, ...]
     mode: Mode
+    keywords: tuple[tuple[str, str], ...] = ()
+
+    def as_text(self) -> str:
+        """Return the call as Python."""
+        keywords = (f"{name}={text}" for name, text in self.keywords)
+        return f"module({', '.join((*self.arguments, *keywords))})  # {self.mode}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +104,17 @@ class CapturedProgram:
         body = [line for text in self.statements for line in text.splitlines()]
         init = [line for text in self.attributes for line in text.splitlines()]
         results = ", ".join(self.results)
+        keywords = "" if self.saved else ", options=Options(), *, by=2"
         lines = [
             "class Drawn(nn.Module):",
             "    def __init__(self):",
             "        super().__init__()",
             *(f"        {line}" for line in init),
             "",
-            "    def forward(self, a, b, i, n, f, flag, items, table):",
+            "    def scaled(self, x, *, by=1):",
+            "        return x * self.s * by",
+            "",
+            f"    def forward(self, a, b, i, n, f, flag, items, table{keywords}):",
             *(f"        {line}" for line in body),
             f"        return [{results}]",
         ]
@@ -81,7 +124,7 @@ class CapturedProgram:
         """Return a full description, as a report of a mismatch shows it."""
         lines = [self.source().removeprefix(PRELUDE), f"# dynamic={self.dynamic}, saved={self.saved}"]
         for call in self.calls:
-            lines += [*call.before, f"module({', '.join(call.arguments)})  # {call.mode}"]
+            lines += [*call.before, call.as_text()]
         return "\n".join(lines)
 
     def smaller(self) -> list[CapturedProgram]:
@@ -104,6 +147,9 @@ class CapturedProgram:
         for k, call in enumerate(self.calls):
             for j in range(len(call.before)):
                 calm = replace(call, before=call.before[:j] + call.before[j + 1 :])
+                found.append(replace(self, calls=(*self.calls[:k], calm, *self.calls[k + 1 :])))
+            for j in range(len(call.keywords)):
+                calm = replace(call, keywords=call.keywords[:j] + call.keywords[j + 1 :])
                 found.append(replace(self, calls=(*self.calls[:k], calm, *self.calls[k + 1 :])))
             if call.mode != "no_grad":
                 calm = replace(call, mode="no_grad")

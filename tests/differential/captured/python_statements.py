@@ -138,15 +138,11 @@ def modes(names: Names) -> str:
 
 @kind(4)
 def hooks(names: Names) -> str:
-    """Hooks on intermediates."""
+    """Hooks on intermediates, which autograd calls with None where there is no gradient."""
     x = names.pick("nm", "m", "n", "")
-    k = any_number(names)
-    return names.one(
-        (
-            f"if {x.name}.requires_grad and not {x.name}.is_leaf:\n    {x.name}.register_hook(lambda g: g * 2)",
-            f"if {x.name}.requires_grad and not {x.name}.is_leaf:\n    {x.name}.register_hook(lambda g, s={k}: g + s)",
-        )
-    )
+    k, change = any_number(names), names.one(("g * 2", "g + s"))
+    hook = f"lambda g, s={k}: g if g is None else {change}"
+    return f"if {x.name}.requires_grad and not {x.name}.is_leaf:\n    {x.name}.register_hook({hook})"
 
 
 @kind(4)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import dataclasses
 import functools
+import itertools
 import linecache
 import sys
 import tempfile
@@ -57,6 +60,14 @@ class Inner(nn.Module):
         return x * scale + self.calls
 
 
+@dataclass
+class Options:
+    """An argument that programs read and write."""
+
+    steps: int = 1
+    scale: float = 0.5
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """Observations of one call by label; ``shared`` are the pairs of tensors in one memory, with distances in bytes."""
@@ -80,6 +91,11 @@ def run(program: CapturedProgram, compile_: Compile) -> list[Seen]:
         "NamedTuple": NamedTuple,
         "Any": Any,
         "functools": functools,
+        "itertools": itertools,
+        "collections": collections,
+        "contextlib": contextlib,
+        "dataclasses": dataclasses,
+        "Options": Options,
         "checkpoint": checkpoint,
         "filled": filled,
         "leaf": leaf,
@@ -104,10 +120,12 @@ def run(program: CapturedProgram, compile_: Compile) -> list[Seen]:
         log.clear()
         with surroundings(each.mode):
             arguments = [eval(argument, scope) for argument in each.arguments]
+            keywords = {name: eval(text, scope) for name, text in each.keywords}
             if call is None:
                 call = loaded(module, [eval(text, scope) for text in each.arguments], compile_)
-            results = call(*arguments)
-        seen.append(observed(module, arguments, results, each.mode, log))
+            results = call(*arguments, **keywords)
+        given = [*arguments, *keywords.values()]
+        seen.append(observed(module, given, results, each.mode, log))
     return seen
 
 
