@@ -159,6 +159,23 @@ def test_gradients_are_checked_too() -> None:
         torch.compile(loss, backend="litz")(x, w)
 
 
+def test_gradients_of_norms_under_autocast(caplog: pytest.LogCaptureFixture) -> None:
+    """Their statistics are saved in f32, in torch's meta kernels in the dtype of the input."""
+    nn = torch.nn
+    norms = nn.LayerNorm([4, 3, 3]), nn.GroupNorm(2, 4), nn.BatchNorm2d(4), nn.InstanceNorm2d(4, affine=True)
+    model = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), *norms)
+
+    def step(x: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            result: Tensor = model(x)
+        return result
+
+    with litz.config.patch(cache=False, fallback="warn"):
+        torch.compile(step, backend="litz")(ones(2, 2, 3, 3)).float().sum().backward()
+    assert all(each.grad is not None for each in model.parameters())
+    assert "eager refuses" not in caplog.text
+
+
 def test_targets_of_cross_entropies() -> None:
     compiled = torch.compile(F.binary_cross_entropy, backend="litz")
     p, wrong = torch.linspace(0, 1, 40), torch.linspace(0, 1.1, 40)

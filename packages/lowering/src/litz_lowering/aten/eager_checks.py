@@ -201,13 +201,17 @@ def _has_size_checks(op: torch._ops.OpOverload) -> bool:
     vectors of rows of two elements.
     """
     name = op.overloadpacket.__name__
-    public = not name.startswith("_") and "backward" not in name
+    public = not name.startswith("_") and not _is_gradient(op)
     return (
         public
         or name in _PRIVATE_WITH_CHECKS
         or name.startswith("_foreach_")
         or torch.Tag.pointwise in op.tags
     )
+
+
+def _is_gradient(op: torch._ops.OpOverload) -> bool:
+    return "backward" in op.overloadpacket.__name__
 
 
 def _has_empty_axis(x: torch.Tensor) -> bool:
@@ -225,7 +229,10 @@ def _answer(op: torch._ops.OpOverload, call: Call) -> Exception | None:
     """Error of a call as it is, or with short axes; None for a large call of a kernel that checks no sizes."""
     exact = exact_calls(call)
     if exact:
-        return _raised(op, exact)
+        error = _raised(op, exact)
+        if error is None or not _is_gradient(op):
+            return error
+        return error if _raised(op, map(_with_saved_in_f32, exact)) is not None else None
     if not _has_size_checks(op):
         return None
     attempts = short_calls(call)
@@ -252,6 +259,20 @@ def _is_accepted(op: torch._ops.OpOverload, call: Call) -> bool:
     """True where eager accepts a call of these sizes with usual dtypes or numbers: an error is that of the dtypes or
     numbers, not one of sizes that do not fit each other when they are short."""
     return any(_raised(op, [mapped(usual, call)]) is None for usual in (_as_f32, _widened, _with_ones))
+
+
+def _with_saved_in_f32(call: Call) -> Call:
+    """Call of a gradient with all but the gradient and the input in f32 instead of 16-bit floats.
+
+    A norm of 16-bit floats with weights in f32 saves its statistics in f32, in torch's meta kernels in 16 bits.
+    """
+    args, kwargs = call
+    return [(*args[:2], *mapped(_widened_from_16_bits, args[2:])), kwargs]
+
+
+def _widened_from_16_bits(leaf: Any) -> Any:
+    is_narrow = isinstance(leaf, torch.Tensor) and leaf.dtype in (torch.float16, torch.bfloat16)
+    return leaf.to(torch.float32) if is_narrow else leaf
 
 
 def _as_f32(leaf: Any) -> Any:
