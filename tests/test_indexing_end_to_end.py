@@ -78,3 +78,18 @@ def test_an_index_outside_raises_where_nothing_depends_on_it() -> None:
             torch.testing.assert_close(compiled(x, i * 0), function(x, i * 0))
             with pytest.raises((IndexError, RuntimeError)):
                 compiled(x, i)
+
+
+def test_sums_over_rows_that_an_index_or_a_symbol_selects() -> None:
+    """Each is a sum over channels of a filter for each channel but for where its first element is."""
+
+    def function(x: torch.Tensor, i: torch.Tensor, n: int) -> tuple[torch.Tensor, ...]:
+        selected = x.index_select(0, i)[:, None] * x[None]
+        return selected.sum(1), (x[n : n + 1, None] * x[None]).sum(1)
+
+    x = torch.randn(5, 8)
+    with litz.config.patch(fallback="error"):
+        compiled = torch.compile(function, backend="litz", fullgraph=True)
+        for index, n in ((1, 0), (4, 2), (0, 3)):
+            selected = torch.tensor([index])
+            torch.testing.assert_close(compiled(x, selected, n), function(x, selected, n))

@@ -164,7 +164,9 @@ def _conjunction(condition: Expr) -> tuple[Expr, ...]:
 
 
 def _is_linear(offset: Size, axes: Sequence[Axis]) -> bool:
-    return all(isinstance(coefficient(offset, axis.name), int) for axis in axes)
+    """Return True for an offset that is known but for the axes: not one with an index that is read from memory."""
+    known = isinstance(substitute(offset, {axis.name: 0 for axis in axes}), int)
+    return known and all(isinstance(coefficient(offset, axis.name), int) for axis in axes)
 
 
 def _weight_offset(channel: Axis, inner: Sequence[Axis], columns: int) -> Size:
