@@ -56,6 +56,10 @@ def check_liveness(plan: Plan) -> None:
         for buffer, _ in written_by(plan, step):
             owner, storage = memory_root(buffer, placements), storage_of(plan, buffer)
             if storage is None:
+                sizes_in_bytes = [int(str(placement_bytes(placements[name]))) for name in (buffer, owner)]
+                assert sizes_in_bytes[0] <= sizes_in_bytes[1], (
+                    "written past the end of an input or a call's result"
+                )
                 continue
             start = int(str(placements[owner].offset))
             bytes_of_it = slice(start, start + int(str(placement_bytes(placements[owner]))))
@@ -201,6 +205,38 @@ def test_an_output_reuses_no_memory_rounded_up_to_its_size() -> None:
     plan = plan_of(graph)
     assert storage_of(plan, graph.outputs[0].name) != storage_of(plan, first)
     assert_same(graph, plan)
+
+
+def test_a_result_of_a_call_is_not_reused_for_a_larger_value() -> None:
+    graph = parse_graph(
+        """
+graph padded(%x: f32[5, 4] fixed, %w: f32[4, 4] fixed) -> (%q) {
+  %o = contraction.matmul aten.mm.default(%x, %w) -> f32[5, 4] fixed flops 160
+  %p = pointwise f32[i0: 8, i1: 4] fixed { exp(masked(index(i0) < 5, %o[i0, i1], 0.0)) }
+  %q = contraction.matmul aten.mm.default(%p, %w) -> f32[8, 4] fixed flops 256
+}
+"""
+    )
+    plan = plan_of(graph, CPU_LIKE, SchedulerOptions(linear_flops=1))
+    assert memory_root("p", dict(plan.buffers)) == "p", (
+        "80 bytes are no memory for 128, the next multiple of 64"
+    )
+    check_liveness(plan)
+    assert_same(graph, plan)
+
+
+def test_a_donated_input_is_not_reused_for_a_larger_value() -> None:
+    graph = parse_graph(
+        """
+graph padded(%x: f32[5, 4] fixed, %w: f32[4, 4] fixed) -> (%q) {
+  %p = pointwise f32[i0: 8, i1: 4] fixed { exp(masked(index(i0) < 5, %x[i0, i1], 0.0)) }
+  %q = contraction.matmul aten.mm.default(%p, %w) -> f32[8, 4] fixed flops 256
+}
+"""
+    )
+    plan = plan_of(replace(graph, donated=("x",)), CPU_LIKE, SchedulerOptions(linear_flops=1))
+    assert plan.donated == ()
+    check_liveness(plan)
 
 
 def test_a_donated_input_is_reused_after_its_last_use() -> None:

@@ -248,8 +248,17 @@ class _Finder:
         return self.by_shape[position]
 
     def _is_free(self, other: str, name: str) -> bool:
-        """Return True for memory that no other value reuses already."""
-        return other not in self.taken and (other in self.slot_of or other in self.reusable)
+        """Return True for memory that no other value reuses already.
+
+        A slot has all its aligned bytes. A call's result ends with its last element, and so may a donated input, which
+        the forward may have from a call.
+        """
+        if other in self.taken:
+            return False
+        if other in self.slot_of:
+            return True
+        same = placement_bytes(self._placements[other]) == placement_bytes(self._placements[name])
+        return same and other in self.reusable
 
     def _suits_caller(self, other: str, name: str) -> bool:
         """Return True for memory that may become the result ``name``, which the caller receives.
