@@ -33,7 +33,7 @@ def run(report: Report, backend: str) -> Outcome:
     torch._dynamo.reset()
     torch.manual_seed(0)
     quiet = litz.config.patch(cache=False) if backend == "litz" else nullcontext()
-    with warnings.catch_warnings(), quiet, complaints() as said:
+    with warnings.catch_warnings(), quiet, complaints(of_refusals=False) as said:
         warnings.simplefilter("ignore")
         try:
             result = report.program(_compiler(backend))
