@@ -26,7 +26,6 @@ from litz_ir.symbols import add
 from litz_ir.text import from_text, to_text
 from litz_ir.verifier import verify
 from litz_scheduler import SchedulerOptions, schedule
-from litz_scheduler.memory import slots
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "tests"))
 import lowering_check
@@ -132,7 +131,7 @@ def memory_of(plan: Plan, buffer: str) -> Bytes | None:
     placements = dict(plan.buffers)
     owner = memory_root(buffer, placements)
     placement = placements[owner]
-    end = add(placement.offset, slots.placement_bytes(placement))
+    end = add(placement.offset, placement.nbytes)
     if not (isinstance(placement.offset, int) and isinstance(end, int)):
         return None
     # What shares memory with an input or a result of a call lies at most where that does.

@@ -150,6 +150,7 @@ plan p on cpu "any" (%x: f32[s0, 8], %mask: b1[2], $q: float, object %gen: gener
   allocate b
   launch k(%x, %o; s0)
   %y, _ = call f(%t, [%c, s0], $q, rng=%gen) unpack
+  launch k(%c, %v; 1)
   free a
   define u0 { f64(%y[0]) }
   check { %mask[0] } "must hold"
@@ -179,6 +180,12 @@ WRONG_PLANS = {
     "another device": ("placement", "storage a: 128", "storage a: 128 on cuda"),
     "too small": ("storage-size", "in a at 32", "in a at 100"),
     "too small for any size": ("storage-size", "storage b: s0*32", "storage b: s0*32 - 4"),
+    "past the end of a donated input": (
+        "reused-memory",
+        "buffer %o: f32[s0, 8] in b",
+        "buffer %o: f32[s0, 9] shares %x",
+    ),
+    "past the end of a result": ("reused-memory", "buffer %v: f32[8]", "buffer %v: f32[9]"),
     "allocates nothing": ("allocate", "allocate b", "allocate c"),
     "allocates twice": ("allocate", "allocate b", "allocate b allocate b"),
     "frees nothing": ("free", "free a", "free a free a"),

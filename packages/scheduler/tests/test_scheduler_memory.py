@@ -18,7 +18,6 @@ from litz_ir.text import parse_graph
 from litz_scheduler import SchedulerOptions
 from litz_scheduler.memory.liveness import last_uses
 from litz_scheduler.memory.runs import WAITING_LIMIT, find_runs
-from litz_scheduler.memory.slots import placement_bytes
 from litz_scheduler.memory.storage_layout import REUSE_DISTANCE
 
 
@@ -56,13 +55,13 @@ def check_liveness(plan: Plan) -> None:
         for buffer, _ in written_by(plan, step):
             owner, storage = memory_root(buffer, placements), storage_of(plan, buffer)
             if storage is None:
-                sizes_in_bytes = [int(str(placement_bytes(placements[name]))) for name in (buffer, owner)]
+                sizes_in_bytes = [int(str(placements[name].nbytes)) for name in (buffer, owner)]
                 assert sizes_in_bytes[0] <= sizes_in_bytes[1], (
                     "written past the end of an input or a call's result"
                 )
                 continue
             start = int(str(placements[owner].offset))
-            bytes_of_it = slice(start, start + int(str(placement_bytes(placements[owner]))))
+            bytes_of_it = slice(start, start + int(str(placements[owner].nbytes)))
             for before in set(holds[storage][bytes_of_it]) - {None, owner}:
                 assert before not in escaping, "a returned value is overwritten"
                 assert last[str(before)] <= position, "a value that is still wanted is overwritten"
@@ -421,9 +420,7 @@ def test_values_lie_in_a_result_that_is_written_later() -> None:
     nbytes = 64 * 8 * 64 * 4
     assert len(inside) >= 4 and plan.peak <= nbytes + 8 * 64 * 4
     placements = dict(plan.buffers)
-    ends = [
-        int(str(placements[name].offset)) + int(str(placement_bytes(placements[name]))) for name in inside
-    ]
+    ends = [int(str(placements[name].offset)) + int(str(placements[name].nbytes)) for name in inside]
     assert max(ends) <= nbytes, "the caller's tensor ends with its last element"
     check_liveness(plan)
     assert_same(graph, plan)

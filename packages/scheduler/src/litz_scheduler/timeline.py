@@ -9,7 +9,7 @@ from litz_ir.loops import Ref
 from litz_ir.plan import Allocate, Free, Placement, Plan, RegionStep, memory_root, touched_by
 from litz_scheduler.analysis.cost import estimate
 from litz_scheduler.arguments import require
-from litz_scheduler.memory.slots import placement_bytes, step_results
+from litz_scheduler.memory.slots import step_results
 from litz_scheduler.memory.workspace import transient_bytes
 
 
@@ -65,7 +65,7 @@ def memory_timeline(plan: Plan, threads: int = 1) -> MemoryTimeline:
             allocated[step.storage] = sizes[step.storage]
         for name in step_results(step):
             if placements[name].base is None and placements[name].storage is None:
-                allocated[name] = estimate(placement_bytes(placements[name]), symbols)
+                allocated[name] = estimate(placements[name].nbytes, symbols)
         live.append(sum(allocated.values()) + within.get(position, 0))
         if isinstance(step, Free):
             allocated.pop(step.name, None)
@@ -97,7 +97,7 @@ def _owners(plan: Plan, placements: Mapping[str, Placement], at: int) -> Iterato
         placement = placements.get(name)
         if placement is None or name in given or not first <= at <= last:
             continue
-        nbytes = estimate(placement_bytes(placement), plan.symbols)
+        nbytes = estimate(placement.nbytes, plan.symbols)
         storage = placement.storage or ""
         location = (storage, str(placement.offset)) if storage else ("", name)
         found[location] = MemoryOwner(name, nbytes, storage, first, last)

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from litz_ir.loops import Ref, span
+from litz_ir.loops import Ref
 from litz_ir.plan import Allocate, CallStep, Free, Plan, RegionStep, memory_root
-from litz_ir.symbols import Size, mul
+from litz_ir.symbols import Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +89,8 @@ def _begins(plan: Plan, step: object) -> Iterable[Owned]:
             return (Owned(storage.name, storage.nbytes),)
         case CallStep() | RegionStep():
             names = [name for name in step.results if name is not None and placements[name].base is None]
-            return tuple(Owned(name, buffer_bytes(plan, name)) for name in names)
+            return tuple(Owned(name, plan.placement(name).nbytes) for name in names)
     return ()
-
-
-def buffer_bytes(plan: Plan, name: str) -> Size:
-    """Return the bytes from the start of a buffer's memory to the end of its last element."""
-    type_ = plan.placement(name).type
-    return mul(span(type_.shape, type_.layout), type_.dtype.itemsize)
 
 
 def direct_outputs(plan: Plan) -> dict[str, int]:
@@ -119,7 +113,7 @@ def direct_outputs(plan: Plan) -> dict[str, int]:
         owner = placements[root].storage or root
         if root in given or owner in found or placements[output.name].type.layout.offset != 0:
             continue
-        nbytes = buffer_bytes(plan, output.name)
-        if all(placements[n].offset == 0 and buffer_bytes(plan, n) == nbytes for n in users[owner]):
+        nbytes = plan.placement(output.name).nbytes
+        if all(placements[n].offset == 0 and placements[n].nbytes == nbytes for n in users[owner]):
             found[owner] = position
     return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from litz_codegen_cpp.host.slots import buffer_bytes
 from litz_codegen_cpp.host.terms import term_text
 from litz_ir.loops import Ref, references
 from litz_ir.plan import Plan, RegionStep, memory_root
@@ -75,7 +74,7 @@ def plan_state(plan: Plan, weights: Collection[str], prepacked_sizes: Mapping[st
             or plan.subplan(step.plans[0]).symbols.infos
         ):
             continue
-        sizes = {name: buffer_bytes(plan, name) for name in step.results}
+        sizes = {name: plan.placement(name).nbytes for name in step.results}
         if any(free_symbols(size) for name, size in sizes.items() if name not in prepacked_sizes):
             continue
         state.regions.append(step)

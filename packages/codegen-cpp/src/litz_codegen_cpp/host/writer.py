@@ -8,7 +8,6 @@ from litz_codegen_cpp.emit.source.entry_points import entry_point
 from litz_codegen_cpp.host.late import is_late, late_symbols
 from litz_codegen_cpp.host.memory_writer import remark
 from litz_codegen_cpp.host.routines.table import ROUTINES
-from litz_codegen_cpp.host.slots import buffer_bytes
 from litz_codegen_cpp.host.text import block, double_text
 from litz_codegen_cpp.host.value_steps import ValueSteps
 from litz_ir.errors import CodegenError
@@ -113,7 +112,7 @@ class PlanWriter(ValueSteps):
             return
         for name in step.results:
             if name in self.dynamic:
-                self.take(name, buffer_bytes(self.plan, name))
+                self.take(name, self.plan.placement(name).nbytes)
         self.shared.headers.add(ROUTINES[step.target].header)
         position = self.step(step.target)
         lines, scratch = ROUTINES[step.target].emit(self, step)
@@ -130,7 +129,7 @@ class PlanWriter(ValueSteps):
             return
         for name in step.results:
             if name in self.dynamic:
-                self.take(name, buffer_bytes(self.plan, name))
+                self.take(name, self.plan.placement(name).nbytes)
         lines = self.region_lines(step, [self.owner(name) for name in step.results], "workspace_of_subplan")
         function = self.shared.functions[step.plans[0]]
         nbytes = f"{function}_bytes(rt, {self.symbols_array(step)})"
@@ -212,7 +211,7 @@ class PlanWriter(ValueSteps):
                 failed = f"{self.step(output.name)} * LITZ_HOST_STEP + LITZ_HOST_CALL_FAULT"
                 self.lines.append(f"if ({delivered}) return {failed};")
                 continue
-            end = self.term(buffer_bytes(self.plan, output.name))
+            end = self.term(self.plan.placement(output.name).nbytes)
             offset = f"{self.term(type_.layout.offset)} * {type_.dtype.itemsize}"
             self.lines.append(f"copy(outputs[{position}], {self.data(output.name)}, {end} - {offset});")
 

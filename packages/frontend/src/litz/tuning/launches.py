@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from litz_ir.device import Device
-from litz_ir.loops import span
 from litz_ir.plan import AccessRange, Kernel, Launch, Plan, access_ranges, kernels_in, launched_on, plans_in
-from litz_ir.symbols import mul
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +53,7 @@ def planned_launches(plan: Plan) -> Iterator[PlannedLaunch]:
             total = 0
             for parameter, name in zip(kernel.parameters, step.buffers, strict=True):
                 # The ranges of masked loads may be larger than the buffer.
-                type_, found = placements[name].type, touched[key][parameter.name]
-                most = owner.symbols.hint(mul(span(type_.shape, type_.layout), type_.dtype.itemsize))
+                found, most = touched[key][parameter.name], owner.symbols.hint(placements[name].nbytes)
                 total += min(found.read, most) + min(found.written, most)
             device = launched_on(step, placements)
             yield PlannedLaunch(step, kernel, values, total, device, owner, position)

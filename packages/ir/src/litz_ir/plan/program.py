@@ -8,6 +8,7 @@ from typing import Literal
 
 from litz_ir.device import Device
 from litz_ir.fused.decision import Decision
+from litz_ir.loops.layout import span
 from litz_ir.loops.nodes import (
     Argument,
     AssertedError,
@@ -21,6 +22,7 @@ from litz_ir.loops.nodes import (
 from litz_ir.origin import UNKNOWN, Origin
 from litz_ir.plan.kernel import Kernel, KernelOrigin
 from litz_ir.scalar.node import Expr
+from litz_ir.symbols.polynomials import mul
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size
 
@@ -56,6 +58,11 @@ class Placement:
 
     The offset of this buffer's layout counts from the start of the base's memory.
     """
+
+    @property
+    def nbytes(self) -> Size:
+        """Bytes from the start of the buffer's memory, or of its base's, to the end of its last element."""
+        return mul(span(self.type.shape, self.type.layout), self.type.dtype.itemsize)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import estimate
 from litz_scheduler.build_plan.forms import UnplacedPlan
 from litz_scheduler.memory.liveness import escaping
-from litz_scheduler.memory.slots import UNPLACED, placement_bytes, step_results
+from litz_scheduler.memory.slots import UNPLACED, step_results
 from litz_scheduler.order.candidates import WorkBlock, depth_first, freeing_first
 from litz_scheduler.order.dependencies import dependencies
 from litz_scheduler.order.moves import Order, Peak, deferred, relieved
@@ -136,4 +136,4 @@ def _sizes(data: UnplacedPlan) -> dict[str, int]:
     for steps in _steps_by_group(data):
         for step in steps:
             owned.update(name for name in step_results(step) if placements[name].base is None)
-    return {name: estimate(placement_bytes(placements[name]), data.fused.graph.symbols) for name in owned}
+    return {name: estimate(placements[name].nbytes, data.fused.graph.symbols) for name in owned}

@@ -13,7 +13,7 @@ from importlib import import_module
 from itertools import groupby
 
 from litz_ir.errors import VerifyError
-from litz_ir.loops import Ref, Value, references, span
+from litz_ir.loops import Ref, Value, references
 from litz_ir.passes import PassContext
 from litz_ir.plan import (
     Allocate,
@@ -30,7 +30,7 @@ from litz_ir.plan import (
     touched_by,
     written_buffers,
 )
-from litz_ir.symbols import SymbolTable, mul
+from litz_ir.symbols import SymbolTable
 from litz_scheduler.graph_partition.host_time import REPLAY, work_of
 from litz_scheduler.graph_partition.obstacles import Obstacles, Routines, obstacle
 
@@ -311,10 +311,8 @@ def _separate_outputs(buffers: dict[str, Placement], wanted: Sequence[str]) -> t
     for name in wanted:
         placement = buffers[name]
         if placement.storage is not None and users[placement.storage] > 1:
-            type_ = placement.type
-            nbytes = mul(span(type_.shape, type_.layout), type_.dtype.itemsize)
-            storages.append(Storage(f"{name}_alone", nbytes, type_.device))
-            buffers[name] = Placement(type_, storages[-1].name)
+            storages.append(Storage(f"{name}_alone", placement.nbytes, placement.type.device))
+            buffers[name] = Placement(placement.type, storages[-1].name)
     return tuple(storages)
 
 

@@ -156,7 +156,7 @@ class _Planner:
                 reason = placed.reason if name == slot.values[0] else reasons.MEMORY_INPLACE
                 yield Decision("memory", name, "allocate", reason, slot.nbytes, note)
         for name, over in self.requests.reused:
-            nbytes = self.requests.nbytes(name)
+            nbytes = self.requests.placements[name].nbytes
             yield Decision("memory", name, "allocate", reasons.MEMORY_INPLACE, nbytes, f"in %{over}")
 
     def _steps(self, layout: StorageLayout) -> Iterator[Step]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from litz_ir.device import STORAGE_ALIGNMENT, Device
-from litz_ir.loops import ComplexRef, Output, span
+from litz_ir.loops import ComplexRef, Output
 from litz_ir.plan import (
     CallStep,
     Kernel,
@@ -87,10 +87,6 @@ class SlotRequests:
     reused: list[tuple[str, str]] = field(default_factory=list)
     """Values written in place to a call's result or a donated input, each with the name of that."""
 
-    def nbytes(self, name: str) -> Size:
-        """Return the bytes of a value's memory, to the end of its last element."""
-        return placement_bytes(self.placements[name])
-
 
 def slot_requests(
     steps: Sequence[Step],
@@ -107,11 +103,6 @@ def slot_requests(
     inputs whose memory is free after their last use, and ``may_share`` says which values may share memory.
     """
     return _Finder(steps, placements, outputs, kernels, tiled, donated, may_share).run()
-
-
-def placement_bytes(placement: Placement) -> Size:
-    """Return the bytes of a value's memory, to the end of its last element."""
-    return mul(span(placement.type.shape, placement.type.layout), placement.type.dtype.itemsize)
 
 
 def _aligned_bytes(nbytes: Size) -> Size:
@@ -192,7 +183,7 @@ class _Finder:
     def _assign_slot(self, name: str, step: Launch, position: int) -> None:
         """Assign memory to a value that the launch at ``position`` is the first to access."""
         placement = self._placements[name]
-        nbytes, escapes = _aligned_bytes(placement_bytes(placement)), name in self.escaping_roots
+        nbytes, escapes = _aligned_bytes(placement.nbytes), name in self.escaping_roots
         alone = not self.may_share(name)
         reused_input = None if alone else self._reusable_input(name, nbytes, escapes, step, position)
         if reused_input is None:
@@ -242,7 +233,7 @@ class _Finder:
                 placement = self._placements.get(other)
                 if placement is not None and other not in self.escaping_roots:
                     type_ = placement.type
-                    shape = (_aligned_bytes(placement_bytes(placement)), type_.device, type_.dtype.itemsize)
+                    shape = (_aligned_bytes(placement.nbytes), type_.device, type_.dtype.itemsize)
                     found.setdefault(shape, []).append(other)
             self.by_shape[position] = found
         return self.by_shape[position]
@@ -257,7 +248,7 @@ class _Finder:
             return False
         if other in self.slot_of:
             return True
-        same = placement_bytes(self._placements[other]) == placement_bytes(self._placements[name])
+        same = self._placements[other].nbytes == self._placements[name].nbytes
         return same and other in self.reusable
 
     def _suits_caller(self, other: str, name: str) -> bool:
@@ -281,8 +272,8 @@ class _Finder:
                 return False
         else:
             return False
-        nbytes = placement_bytes(result)
-        return all(placement_bytes(self._placements[value]) == nbytes for value in users)
+        nbytes = result.nbytes
+        return all(self._placements[value].nbytes == nbytes for value in users)
 
     def _mark_host_visible(self) -> None:
         """Mark the slots that steps other than launches access."""
@@ -303,7 +294,7 @@ class _Finder:
                     self.found.results.append(
                         CallResult(
                             name=name,
-                            nbytes=placement_bytes(placement),
+                            nbytes=placement.nbytes,
                             first=position,
                             last=last[name],
                             escapes=name in escaped,
@@ -315,7 +306,9 @@ class _Finder:
         last = last_uses(self.steps, self._placements)
         escaped = {memory_root(name, self._placements) for name in self.escaping_roots}
         self.found.donated += [
-            LiveInterval(nbytes=self.found.nbytes(name), first=0, last=last[name], escapes=name in escaped)
+            LiveInterval(
+                nbytes=self.found.placements[name].nbytes, first=0, last=last[name], escapes=name in escaped
+            )
             for name in self.given
             if name in last
         ]

@@ -19,7 +19,6 @@ from litz_ir.plan import CallStep, Placement, Plan, RegionStep, Step
 from litz_ir.symbols import SymbolTable
 from litz_scheduler.analysis.cost import estimate
 from litz_scheduler.library.layout.convolution_layouts import WIDE_FILTER, WIDE_FILTER_SUMS
-from litz_scheduler.memory.slots import placement_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ def transient_bytes(
     found: dict[int, int] = {}
     for position, step in enumerate(steps):
         if isinstance(step, RegionStep) and step.kind != "frozen":
-            results = sum(estimate(placement_bytes(placements[name]), symbols) for name in step.results)
+            results = sum(estimate(placements[name].nbytes, symbols) for name in step.results)
             found[position] = max(0, max(peaks[name] for name in step.plans) - results)
         elif isinstance(step, CallStep) and (nbytes := _workspace(step, placements, symbols, threads)):
             found[position] = nbytes

@@ -1,17 +1,17 @@
-"""The invariant of storages with several buffers: none is overwritten before its last use."""
+"""The invariants of memory that several buffers use: nothing is overwritten before its last use, or past its end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from litz_ir.loops.layout import span
 from litz_ir.loops.nodes import references
-from litz_ir.plan.buffer_uses import memory_root, touched_by
+from litz_ir.plan.buffer_uses import memory_root, touched_by, written_by
 from litz_ir.plan.horizontal_fusion import invocations_by_buffer
-from litz_ir.plan.program import Launch, Plan
+from litz_ir.plan.program import CallStep, Launch, Plan, RegionStep
 from litz_ir.scalar.verify import ErrorLocation
-from litz_ir.symbols.polynomials import add, mul
+from litz_ir.symbols.polynomials import add
+from litz_ir.symbols.proofs import Predicate, Prover
 from litz_ir.symbols.term import Size
 
 
@@ -54,6 +54,27 @@ def check_storage_overlap(plan: Plan) -> None:
             live.append(buffer)
 
 
+def check_reused_memory(plan: Plan, prover: Prover) -> None:
+    """A buffer that a launch writes in the memory of a donated input or of a step's result ends within that memory.
+
+    Memory of other inputs belongs to tensors that may be larger: a program may write past the end of a view.
+    """
+    placements, kernels = dict(plan.buffers), {kernel.name: kernel for kernel in plan.kernels}
+    owned = set(plan.donated)
+    for step in plan.steps:
+        if isinstance(step, CallStep | RegionStep):
+            owned |= {name for name in step.results if name is not None}
+        elif isinstance(step, Launch):
+            for name in written_by(step, kernels):
+                owner = memory_root(name, placements)
+                end, nbytes = placements[name].nbytes, placements[owner].nbytes
+                if owner in owned and prover.prove(Predicate("lt", nbytes, end)) is True:
+                    ErrorLocation("plan", name).fail(
+                        "reused-memory",
+                        f"%{name} ends at byte {end} of the memory of %{owner}, which has {nbytes}",
+                    )
+
+
 class _FusedLaunches:
     """Invocations of horizontally fused kernels that touch each buffer."""
 
@@ -82,8 +103,7 @@ def _buffers_by_storage(plan: Plan) -> dict[str, list[_PlacedBuffer]]:
         if placement is None or placement.storage is None:
             continue
         if owner not in found:
-            nbytes = mul(span(placement.type.shape, placement.type.layout), placement.type.dtype.itemsize)
-            end = add(placement.offset, nbytes)
+            end = add(placement.offset, placement.nbytes)
             found[owner] = _PlacedBuffer(owner, placement.storage, placement.offset, end, position, position)
         found[owner].last = position
     storages: dict[str, list[_PlacedBuffer]] = {}

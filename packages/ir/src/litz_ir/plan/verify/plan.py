@@ -7,14 +7,12 @@ from typing import TypeVar
 
 from litz_ir.device import Device
 from litz_ir.dtypes import DType, b1
-from litz_ir.loops.layout import span
 from litz_ir.loops.nodes import (
     Argument,
     Ref,
     ScalarInput,
     ScalarRef,
     StridedRef,
-    TensorType,
     Value,
     sizes_in,
 )
@@ -37,12 +35,12 @@ from litz_ir.plan.program import (
 )
 from litz_ir.plan.verify.contents import check_contents
 from litz_ir.plan.verify.launched_kernels import check_kernel_devices, check_kernel_names, verify_kernels
-from litz_ir.plan.verify.memory import check_storage_overlap
+from litz_ir.plan.verify.memory import check_reused_memory, check_storage_overlap
 from litz_ir.plan.verify.types import check_types
 from litz_ir.scalar.expr import loads
 from litz_ir.scalar.node import Expr
 from litz_ir.scalar.verify import BodyScope, BufferInfo, ErrorLocation, verify_bodies
-from litz_ir.symbols.polynomials import add, mul
+from litz_ir.symbols.polynomials import add
 from litz_ir.symbols.proofs import Predicate, Prover
 from litz_ir.symbols.term import Size, Term
 
@@ -70,6 +68,7 @@ def verify_plan(plan: Plan) -> None:
     _check_outputs(state, location)
     check_contents(plan, _STAGE)
     check_storage_overlap(plan)
+    check_reused_memory(plan, prover)
 
 
 def _check_plan_names(plan: Plan, location: ErrorLocation) -> None:
@@ -190,16 +189,11 @@ def _check_placement(name: str, placement: Placement, state: _State, prover: Pro
         location.fail(
             "placement", f"%{name} is on {placement.type.device}, but its storage is on {storage.device}"
         )
-    end = add(placement.offset, _nbytes(placement.type))
+    end = add(placement.offset, placement.nbytes)
     if prover.prove(Predicate("lt", storage.nbytes, end)) is True:
         location.fail(
             "storage-size", f"%{name} ends at byte {end} of {storage.name}, which has {storage.nbytes} bytes"
         )
-
-
-def _nbytes(type_: TensorType) -> Size:
-    """Bytes from the start of a buffer's memory to the end of its last element."""
-    return mul(span(type_.shape, type_.layout), type_.dtype.itemsize)
 
 
 def _check_allocate(step: Allocate, state: _State) -> None:
