@@ -34,6 +34,13 @@ class Built:
     inputs: Inputs
     title: str
 
+    def on(self, device: torch.device) -> Built:
+        """Return the model and its inputs on a device."""
+        inputs: Inputs = pytree.tree_map(
+            lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf, self.inputs
+        )
+        return Built(self.model.to(device), inputs, self.title)
+
 
 class NotRunnable(Exception):
     """Raised where every call of the model fails in eager; the message is eager's."""

@@ -61,7 +61,7 @@ def _step(model: torch.nn.Module, call: Callable[..., Any], inputs: Inputs) -> d
     weights = generator(SEED)
     losses = []
     for leaf in floating(result):
-        weight = torch.randn(leaf.shape, generator=weights, dtype=torch.float32).to(leaf.dtype)
+        weight = torch.randn(leaf.shape, generator=weights, dtype=torch.float32).to(leaf)
         if leaf.requires_grad:
             losses.append((leaf.clamp(-1e6, 1e6) * weight).mean())
     torch.stack(losses).sum().backward()
@@ -110,7 +110,7 @@ def rounded_otherwise(model: torch.nn.Module, inputs: Inputs, mode: Mode, seed: 
     def moved(leaf: Any) -> Any:
         if not _single(leaf):
             return leaf
-        towards = (torch.randint(0, 2, leaf.shape, generator=noise) * 2 - 1) * torch.inf
+        towards = (torch.randint(0, 2, leaf.shape, generator=noise) * 2 - 1).to(leaf) * torch.inf
         return torch.where(leaf == 0, leaf, torch.nextafter(leaf, towards))
 
     other = copy.deepcopy(model)

@@ -1,6 +1,6 @@
 """Judge litz by tiny models, of random weights, of the architectures that transformers and timm offer.
 
-Each is run on the CPU without gradients and through one step of training, and compared with eager: results, every
+Each is run without gradients and through one step of training, and compared with eager: results, every
 gradient, every buffer. Rows are kept as they come, a line of JSON for each case, and the same command goes on where
 it was stopped. Exit code 1 when a case fails.
 """
@@ -8,6 +8,7 @@ it was stopped. Exit code 1 when a case fails.
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import os
 from fnmatch import fnmatchcase
@@ -27,10 +28,15 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="zoo", description=__doc__)
     made.add_argument("--family", choices=LIBRARIES, help="the architectures of this library alone")
     made.add_argument("--only", default="*", help="names or shell patterns, separated by commas")
+    made.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="the device; cuda: every GPU that there is"
+    )
     made.add_argument("--shard", default="1/1", help="K/N: the Kth of N parts of each library")
     made.add_argument("--workers", type=int, default=1, help="processes at a time, of one thread each")
     made.add_argument("--timeout", type=float, default=600, help="seconds that a case may take")
-    made.add_argument("--results", type=Path, default=Path("build/zoo"), help="the folder of results")
+    made.add_argument(
+        "--results", type=Path, help="the folder of results (build/zoo, on GPUs build/zoo-cuda)"
+    )
     made.add_argument(
         "--again", choices=("failed", "eager", "all"), help="run such rows again that are there"
     )
@@ -59,16 +65,21 @@ def _again(which: str | None, row: Row) -> bool:
 def main(arguments: list[str] | None = None) -> int:
     """Run, and return the exit code."""
     options = parser().parse_args(arguments)
-    path = options.results / "results.jsonl"
+    on_gpu = options.device == "cuda"
+    folder = options.results or Path("build/zoo-cuda" if on_gpu else "build/zoo")
+    path = folder / "results.jsonl"
     known = read(path)
     if options.report is not None:
         report.write(options.report, known.values(), "# The zoo")
         return 0
-    os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    options.results.mkdir(parents=True, exist_ok=True)
+    os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"} | (
+        {} if on_gpu else {"CUDA_VISIBLE_DEVICES": ""}
+    )
+    folder.mkdir(parents=True, exist_ok=True)
     work = [case for case in cases(options) if case not in known or _again(options.again, known[case])]
     with open(path, "a", encoding="utf-8") as file:
-        pool = Pool(options.workers, options.results, options.timeout, "zoo.warm", work_on, Row)
+        target = functools.partial(work_on, device=options.device)
+        pool = Pool(options.workers, folder, options.timeout, "zoo.warm", target, Row)
         for row in pool.rows(work):
             known[row.case] = row
             file.write(row.to_line() + "\n")

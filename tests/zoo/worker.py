@@ -32,7 +32,7 @@ def names(library: str) -> list[str]:
     return found
 
 
-def main(connection: Connection, case: Case, log: str, cache: str) -> None:
+def main(connection: Connection, case: Case, log: str, cache: str, device: str) -> None:
     """Send `("built", title, parameters)`, then an outcome of each mode; or `("eager", error)`."""
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
@@ -41,7 +41,7 @@ def main(connection: Connection, case: Case, log: str, cache: str) -> None:
     with warnings.catch_warnings(), litz.config.patch(cache_dir=cache, fallback="warn"):
         warnings.simplefilter("ignore")
         try:
-            built = importlib.import_module(BUILDERS[case.library]).build(case.name)
+            built = importlib.import_module(BUILDERS[case.library]).build(case.name).on(_chosen(device))
         except NotRunnable as error:
             return connection.send(("eager", str(error)))
         except Exception as error:
@@ -54,6 +54,14 @@ def main(connection: Connection, case: Case, log: str, cache: str) -> None:
             except Exception as error:
                 return connection.send(("eager", f"{mode}: {said(error)}"))
             connection.send((mode, judged(built, mode, eager)))
+
+
+def _chosen(device: str) -> torch.device:
+    """Return a device of that kind, which becomes the process's current one: of several GPUs each process takes one."""
+    if device == "cuda":
+        torch.cuda.set_device(os.getpid() % torch.cuda.device_count())
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device(device)
 
 
 def judged(built: Built, mode: Mode, expected: Leaves) -> Outcome:
