@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from torch._dynamo.backends.registry import lookup_backend
 
 from differential.judge import WIDENED, Verdict, compiled_calls_differ, items_differ, judge_by
 from differential.number_programs import CALLS, NumberProgram, NumberRun
@@ -29,8 +30,11 @@ def _calls(program: NumberProgram, order: Sequence[int], compile_: Callable[[Any
 
 
 def _difference(program: NumberProgram, backend: str, wanted: list[list[list[Any]]]) -> str | None:
+    skipped: list[str] = []
+
     def compiled(function: Any) -> Any:
-        return torch.compile(function, backend=backend, dynamic=program.dynamic)
+        chosen: Any = backend if backend == "litz" else _collecting(backend, skipped)
+        return torch.compile(function, backend=chosen, dynamic=program.dynamic)
 
     least = WIDENED if program.dtype == torch.bfloat16 else 0.0
     with TemporaryDirectory() as folder:
@@ -42,6 +46,21 @@ def _difference(program: NumberProgram, backend: str, wanted: list[list[list[Any
                 cache=True,
                 cache_dir=folder,
             )
+            message = message or (skipped[0] if skipped else None)
             if message is not None:
                 return f"round {number}, {message}"
     return None
+
+
+def _collecting(name: str, skipped: list[str]) -> Callable[..., Any]:
+    """Return a backend that adds the errors of graphs which Dynamo leaves to eager to ``skipped``."""
+    backend = lookup_backend(name)
+
+    def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        try:
+            return backend(graph, list(inputs))
+        except Exception as error:
+            skipped.append(f"{name} gave up: {error}")
+            raise
+
+    return compile_graph
