@@ -22,6 +22,10 @@ from zoo.row import Row, read
 from zoo.worker import main as work_on
 from zoo.worker import names
 
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+FOR_FORKS = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""Variables with which torch counts GPUs without initialising CUDA, so that forked processes may use them."""
+
 
 def parser() -> argparse.ArgumentParser:
     """Read the command line."""
@@ -72,9 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.report is not None:
         report.write(options.report, known.values(), "# The zoo")
         return 0
-    os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"} | (
-        {} if on_gpu else {"CUDA_VISIBLE_DEVICES": ""}
-    )
+    os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **(FOR_FORKS if on_gpu else NO_GPU)}
     folder.mkdir(parents=True, exist_ok=True)
     work = [case for case in cases(options) if case not in known or _again(options.again, known[case])]
     with open(path, "a", encoding="utf-8") as file:

@@ -19,9 +19,8 @@ torch.set_num_threads(1)
 for module in BUILDERS.values():
     with contextlib.suppress(ImportError):
         importlib.import_module(module)
-if (
-    os.environ.get("CUDA_VISIBLE_DEVICES") == ""
-):  # else the compilation may initialise CUDA, which no fork survives
+# With a GPU the compilation would initialise CUDA, and forked processes could not use it.
+if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
     with tempfile.TemporaryDirectory(prefix="litz-zoo-") as folder, litz.config.patch(cache_dir=folder):
         built = Built(
             torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU()), {"input": torch.ones(2, 4)}, "warm"
