@@ -14,7 +14,7 @@ import pytest
 FOREIGN = ("rich", "jinja2", "litz_codegen_triton")
 """Modules that compiling for a CPU does not load; torch itself loads sympy, NumPy and Triton."""
 
-OWN_MODULES = 43
+OWN_MODULES = 22
 """Modules of litz that `import litz` may load: each takes about half a millisecond."""
 
 STAGES = (

@@ -58,6 +58,11 @@ def test_results_of_matmuls_share_no_memory() -> None:
     )
 
 
+def test_results_of_matmuls_have_whole_memory() -> None:
+    narrow = CALLS.replace("buffer %u: f32[8, 8]", "buffer %u: f32[8, 7] strides(8, 1)")
+    assert unshared_results(plan(narrow)) == {2}, "%u ends four bytes before a multiple of 64"
+
+
 OTHERS = {
     "another layout": PLAN.replace("%w: f32[8] fixed", "%w: f32[4, 2] fixed"),
     "in an input's memory": PLAN.replace("%w: f32[8] fixed in b", "%w: f32[8] fixed shares %x"),

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from litz_ir.costs import HEAVY
 from litz_ir.errors import ConfigError
-from litz_ir.scalar import HEAVY
 
 _POWER_OF_TWO = ("lookback",)
 """Options that are 0 or a power of two."""

@@ -38,6 +38,7 @@ from litz_ir.plan.program import (
     DefineStep,
     Free,
     Launch,
+    Placement,
     Plan,
     RegionStep,
     Step,
@@ -206,7 +207,18 @@ class _Execution:
             return self.view(self.tensor(placement.base), placement.type, own - start)
         if name not in self.given:
             raise GraphError(f"{name} is used before a step defines it", stage="executor")
-        return self.conform(name, self.given[name], placement.type)
+        tensor = self.conform(name, self.given[name], placement.type)
+        return self.whole(placement, tensor) if name in self.executor.plan.donated else tensor
+
+    def whole(self, placement: Placement, tensor: Any) -> Any:
+        """The tensor of a donated input, copied if its memory may end before the last byte that a plan reuses."""
+        nbytes, aligned = self.size(placement.nbytes), self.size(placement.aligned_nbytes)
+        if nbytes == aligned:
+            return tensor
+        dtype = placement.type.dtype
+        copy = self.view(self.memory.empty(aligned, placement.type.device), placement.type, 0)
+        self.memory.write(copy, self.memory.read(tensor, dtype))
+        return copy
 
     def view(self, storage: Any, type_: TensorType, offset: int) -> Any:
         shape, strides = map(self.size, type_.shape), map(self.size, type_.layout.strides)

@@ -99,7 +99,8 @@ class LoopGraph:
     frozen: tuple[str, ...] = ()
     """Inputs that are likely the same tensors with the same elements in each call: parameters."""
     donated: tuple[str, ...] = ()
-    """Inputs that are not read after the graph has run, so that it may overwrite them."""
+    """Inputs that are not read after the graph has run, so that it may overwrite their memory: all bytes up to the next
+    multiple of ``litz_ir.device.STORAGE_ALIGNMENT``."""
     saved: tuple[str, ...] = ()
     """Outputs that only the backward reads, whose strides may differ from eager's."""
 

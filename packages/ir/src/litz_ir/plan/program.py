@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from litz_ir.device import Device
+from litz_ir.device import STORAGE_ALIGNMENT, Device
 from litz_ir.fused.decision import Decision
 from litz_ir.loops.layout import span
 from litz_ir.loops.nodes import (
@@ -22,7 +22,7 @@ from litz_ir.loops.nodes import (
 from litz_ir.origin import UNKNOWN, Origin
 from litz_ir.plan.kernel import Kernel, KernelOrigin
 from litz_ir.scalar.node import Expr
-from litz_ir.symbols.polynomials import mul
+from litz_ir.symbols.polynomials import add, mul
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import Size
 
@@ -63,6 +63,11 @@ class Placement:
     def nbytes(self) -> Size:
         """Bytes from the start of the buffer's memory, or of its base's, to the end of its last element."""
         return mul(span(self.type.shape, self.type.layout), self.type.dtype.itemsize)
+
+    @property
+    def aligned_nbytes(self) -> Size:
+        """Bytes of a storage of the buffer alone: :attr:`nbytes` up to the next multiple of ``STORAGE_ALIGNMENT``."""
+        return mul(add(self.nbytes, STORAGE_ALIGNMENT - 1) // STORAGE_ALIGNMENT, STORAGE_ALIGNMENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +211,8 @@ class Plan:
     subplans: tuple[Plan, ...] = ()
     """Plans that regions run, each once, however many steps run it."""
     donated: tuple[str, ...] = ()
-    """Inputs whose memory the plan reuses; their contents are lost after a run."""
+    """Inputs whose memory the plan reuses: all bytes up to the next multiple of ``STORAGE_ALIGNMENT``. Their contents
+    are lost after a run."""
 
     def kernel(self, name: str) -> Kernel:
         """The kernel called ``name``; raises ``KeyError``."""

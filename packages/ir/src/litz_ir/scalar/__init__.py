@@ -1,5 +1,6 @@
 """Loop bodies: scalar expressions evaluated at each point of a loop, and the table of their operations."""
 
+from litz_ir.costs import HEAVY
 from litz_ir.scalar import build
 from litz_ir.scalar.attention import FullRange, Heads, QueryKeyPoint, SummedPosition, normalized
 from litz_ir.scalar.build import cast, checked, const, index, load, logical_and, masked, op, where
@@ -26,7 +27,7 @@ from litz_ir.scalar.expr import (
     transform,
 )
 from litz_ir.scalar.node import Expr, walk
-from litz_ir.scalar.ops_table import HEAVY, OPS, AcceptedDTypes, DTypeRule, ScalarOp
+from litz_ir.scalar.ops_table import OPS, AcceptedDTypes, DTypeRule, ScalarOp
 from litz_ir.scalar.verify import unconditional_loads
 
 __all__ = [

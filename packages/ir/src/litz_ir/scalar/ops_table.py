@@ -40,9 +40,6 @@ class ScalarOp:
     """True if the arguments may be exchanged."""
 
 
-HEAVY = 8
-"""Cost above which a value is not worth recomputing."""
-
 MULTIPLICATIONS = frozenset({"mul", "mul_tf32", "mul_f8", "mul_f8_fast"})
 """Operations that multiply two values, exactly rounded or at reduced precision."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from litz_ir.device import STORAGE_ALIGNMENT, Device
+from litz_ir.device import Device
 from litz_ir.loops import ComplexRef, Output
 from litz_ir.plan import (
     CallStep,
@@ -19,7 +19,7 @@ from litz_ir.plan import (
     new_results,
     touched_by,
 )
-from litz_ir.symbols import Size, add, mul
+from litz_ir.symbols import Size
 from litz_scheduler.memory.inplace import InPlaceReuse
 from litz_scheduler.memory.liveness import escaping, last_uses
 
@@ -105,11 +105,6 @@ def slot_requests(
     return _Finder(steps, placements, outputs, kernels, tiled, donated, may_share).run()
 
 
-def _aligned_bytes(nbytes: Size) -> Size:
-    """Return the next multiple of :data:`~litz_ir.device.STORAGE_ALIGNMENT`."""
-    return mul(add(nbytes, STORAGE_ALIGNMENT - 1) // STORAGE_ALIGNMENT, STORAGE_ALIGNMENT)
-
-
 def step_results(step: Step) -> tuple[str, ...]:
     """Return the results of a call or region, which the plan frees after their last use; frozen results are not
     freed."""
@@ -183,7 +178,7 @@ class _Finder:
     def _assign_slot(self, name: str, step: Launch, position: int) -> None:
         """Assign memory to a value that the launch at ``position`` is the first to access."""
         placement = self._placements[name]
-        nbytes, escapes = _aligned_bytes(placement.nbytes), name in self.escaping_roots
+        nbytes, escapes = placement.aligned_nbytes, name in self.escaping_roots
         alone = not self.may_share(name)
         reused_input = None if alone else self._reusable_input(name, nbytes, escapes, step, position)
         if reused_input is None:
@@ -233,7 +228,7 @@ class _Finder:
                 placement = self._placements.get(other)
                 if placement is not None and other not in self.escaping_roots:
                     type_ = placement.type
-                    shape = (_aligned_bytes(placement.nbytes), type_.device, type_.dtype.itemsize)
+                    shape = (placement.aligned_nbytes, type_.device, type_.dtype.itemsize)
                     found.setdefault(shape, []).append(other)
             self.by_shape[position] = found
         return self.by_shape[position]
@@ -241,12 +236,11 @@ class _Finder:
     def _is_free(self, other: str, name: str) -> bool:
         """Return True for memory that no other value reuses already.
 
-        A slot has all its aligned bytes. A call's result ends with its last element, and so may a donated input, which
-        the forward may have from a call.
+        A slot and a donated input have all their aligned bytes. A call's result ends with its last element.
         """
         if other in self.taken:
             return False
-        if other in self.slot_of:
+        if other in self.slot_of or other in self.donated:
             return True
         same = self._placements[other].nbytes == self._placements[name].nbytes
         return same and other in self.reusable

@@ -60,15 +60,15 @@ def check_reused_memory(plan: Plan, prover: Prover) -> None:
     Memory of other inputs belongs to tensors that may be larger: a program may write past the end of a view.
     """
     placements, kernels = dict(plan.buffers), {kernel.name: kernel for kernel in plan.kernels}
-    owned = set(plan.donated)
+    available = {name: placements[name].aligned_nbytes for name in plan.donated if name in placements}
     for step in plan.steps:
         if isinstance(step, CallStep | RegionStep):
-            owned |= {name for name in step.results if name is not None}
+            available |= {name: placements[name].nbytes for name in step.results if name is not None}
         elif isinstance(step, Launch):
             for name in written_by(step, kernels):
                 owner = memory_root(name, placements)
-                end, nbytes = placements[name].nbytes, placements[owner].nbytes
-                if owner in owned and prover.prove(Predicate("lt", nbytes, end)) is True:
+                end, nbytes = placements[name].nbytes, available.get(owner)
+                if nbytes is not None and prover.prove(Predicate("lt", nbytes, end)) is True:
                     ErrorLocation("plan", name).fail(
                         "reused-memory",
                         f"%{name} ends at byte {end} of the memory of %{owner}, which has {nbytes}",
