@@ -184,6 +184,16 @@ def _index_terms() -> Iterator[Case]:
     )
     yield _cat()
     yield _pad()
+    row = masked(op("lt", index(I1), const(4, i64)), load("y", (I0,), f32), const(0.0, f32))
+    yield Case(
+        kernel(
+            "value_of_a_row_in_its_first_columns",
+            [("x", f32, "in"), ("y", f32, "in"), ("o", f32, "out")],
+            [("i0", 5), ("i1", 9)],
+            ((), [Store("o", I0 * 9 + I1, op("add", load("x", (I0 * 9 + I1,), f32), row))]),
+        ),
+        {"x": 45, "y": 5, "o": 45},
+    )
 
 
 def _stores() -> Iterator[Case]:

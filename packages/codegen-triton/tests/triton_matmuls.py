@@ -188,6 +188,8 @@ def prologues() -> Iterator[Case]:
     inside = op("lt", index(R0), index(50))
     padded = masked(inside, load("b", (R0 * 33 + I1,), bf16), const(1.0, bf16))
     yield _of("matmul_of_padded", a, padded, [("b", bf16, "in")], {"b": 50 * 33})
+    first = masked(op("lt", index(I0), index(5)), load("c", (R0,), bf16), const(0.0, bf16))
+    yield _of("matmul_of_first_rows", first, b, [("b", bf16, "in"), ("c", bf16, "in")], {"b": 2310, "c": 70})
     yield _of("matmul_by_row_vector", a, load("c", (I1,), bf16), [("c", bf16, "in")], {"c": 33})
     exact = op("mul", load("f", (R0 * 33 + I1,), f32), const(0.5, f32))
     yield _of("matmul_of_mixed", a, exact, [("f", f32, "in")], {"f": 2310})

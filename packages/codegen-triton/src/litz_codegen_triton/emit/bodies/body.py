@@ -162,9 +162,8 @@ class TileEmitter:
         other = self.value(expr.other)
         body = expr.body
         with self.memory.under(expr.cond, cond):
-            filled = isinstance(body, Load) and other.literal and _fills_masked_load(expr.other)
-            if filled and self.cache.known(body) is None:
-                assert isinstance(body, Load)
+            filled = other.literal and _fills_masked_load(expr.other) and self.cache.known(body) is None
+            if filled and isinstance(body, Load) and self.memory.is_masked_by(expr.cond, body):
                 return self.memory.load(body, other.text)
             value = self.value(body)
         text = f"tl.where({cond.text}, {_operand(value, expr.dtype)}, {_operand(other, expr.dtype)})"

@@ -85,6 +85,10 @@ class MemoryEmitter:
             yield
         self._conditions = outside
 
+    def is_masked_by(self, condition: Expr, load: Load) -> bool:
+        """Return True for a load that does not read where one of the conditions in force does not hold."""
+        return any(needed == condition for needed, _ in self._needed_conditions(load.index[0]))
+
     def _needed_conditions(self, offset: Size) -> list[tuple[Expr, EmittedValue]]:
         """Return the conditions that a load at an offset has to be masked by, and their values."""
         conditions = dict.fromkeys(condition for condition, _ in self._conditions)

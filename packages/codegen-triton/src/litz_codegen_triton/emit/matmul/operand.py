@@ -9,7 +9,7 @@ from litz_codegen_triton.emit.source import casts
 from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.contraction import F8
 from litz_ir.dtypes import DType, f32, i8
-from litz_ir.scalar import Const, Expr, Load, Masked, Op
+from litz_ir.scalar import Const, Expr, Load, Masked, Op, loads
 
 _SUMMED = "er"
 """Dimensions that are summed over: ``e`` of nested reductions and ``r`` of the phase."""
@@ -82,7 +82,8 @@ def _masked_load(body: TileEmitter, operand: Expr, as_stored: bool) -> EmittedVa
             return body.memory.stored_element(operand, _zero(operand.dtype), operand_type)
         case Masked(other=Const() as other) if other.value == 0:
             with body.memory.under(operand.cond, body.value(operand.cond)):
-                return _masked_load(body, operand.body, as_stored)
+                if all(body.memory.is_masked_by(operand.cond, load) for load in loads(operand.body)):
+                    return _masked_load(body, operand.body, as_stored)
     return None
 
 
