@@ -18,8 +18,8 @@ from litz_codegen_triton.runtime.compile import compile_source
 from litz_codegen_triton.runtime.compiled_kernel import CompiledKernel
 from litz_ir.dtypes import DType, bf16, f32, f64, i64
 from litz_ir.errors import CodegenError, CompileFailed, TargetError, ToolchainError
-from litz_ir.loops import SORT
-from litz_ir.plan import Access, Kernel, ScanStore, Store, TileRequest
+from litz_ir.loops import SORT, NamedCombiner
+from litz_ir.plan import Access, Accumulate, Kernel, ScanStore, Store, TileRequest
 from litz_ir.scalar import op
 from litz_ir.scalar.build import const, load, where
 from litz_ir.text import parse_kernel
@@ -91,6 +91,28 @@ def test_multiplication_and_addition_are_rounded_each_where_no_float_is_summed(t
     assert emitted(CASES["softmax"].kernel).contract, (
         "sums of floats differ from eager's in the last place anyway"
     )
+
+
+@pytest.mark.parametrize("name", ["exp", "exp2"])
+def test_a_multiplication_is_rounded_before_its_largest_value_is_subtracted(name: str) -> None:
+    element = op("mul", load("x", (triton_cases.row_element(),), f32), const(1e14, f32))
+    largest = Accumulate((("top", f32),), NamedCombiner("max"), (element,))
+    difference = op(name, op("sub", element, triton_cases.scalar("top")))
+    total = Accumulate((("total", f32),), NamedCombiner("sum"), (difference,))
+    row = [("r0", 70)]
+    store = Store("o", triton_cases.row_element(), op("div", difference, triton_cases.scalar("total")))
+    phases = [(row, [largest]), (row, [total]), (row, [store])]
+    buffers: list[tuple[str, DType, Access]] = [("x", f32, "in"), ("o", f32, "out")]
+    assert not emitted(triton_cases.kernel("softmax_of_multiples", buffers, [("i0", 9)], *phases)).contract
+
+
+def test_what_is_computed_at_no_point_compiles(tmp_path: Path) -> None:
+    at = (triton_cases.I0,)
+    store = Store("o", triton_cases.I0, op("remainder", load("x", at, i64), const(0, i64)))
+    kernel = triton_cases.kernel(
+        "remainder_by_zero", [("x", i64, "in"), ("o", i64, "out")], [("i0", 0)], ((), [store])
+    )
+    assert compile_source(emitted(kernel), "sm_90", tmp_path).cubin.startswith(ELF)
 
 
 def test_a_transpose_goes_through_shared_memory(tmp_path: Path) -> None:

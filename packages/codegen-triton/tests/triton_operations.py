@@ -98,6 +98,18 @@ def operations() -> Iterator[Case]:
         ]
         for first in range(0, len(names), 10):
             yield _operations(f"{dtype}_{first // 10}", dtype, names[first : first + 10])
+    yield Case(
+        kernel(
+            "digamma_near_its_pole",
+            [("x", f64, "in"), ("o", f64, "out")],
+            [("i0", 40)],
+            ((), [Store("o", I0, op("digamma", load("x", (I0,), f64)))]),
+        ),
+        {"x": 40, "o": 40},
+        {"x": lambda rng, count: -np.logspace(-12, -3, count)},
+        rtol=1e-13,
+        atol=0.0,
+    )
 
 
 def operations_with_constants() -> Iterator[Case]:

@@ -10,6 +10,7 @@ from litz_codegen_triton.emit.bodies.settings import EmitSettings
 from litz_codegen_triton.emit.horizontal_fusion import dispatch
 from litz_codegen_triton.emit.indexing.coordinates import TileIndices
 from litz_codegen_triton.emit.indexing.grid import grid_size
+from litz_codegen_triton.emit.indexing.rounding import contracts_multiplications
 from litz_codegen_triton.emit.indexing.vector_accesses import vector_accesses
 from litz_codegen_triton.emit.kernel_source import KernelSource
 from litz_codegen_triton.emit.library.registry import called, library_source
@@ -23,7 +24,7 @@ from litz_codegen_triton.emit.source.ops_table import Form, pointer_type
 from litz_codegen_triton.emit.source.text import EmittedValue
 from litz_ir.dtypes import b1, f64
 from litz_ir.errors import CodegenError
-from litz_ir.plan import Foreach, Kernel, KernelOrigin, Store, origins_by_subkernel, workspace_of
+from litz_ir.plan import Foreach, Kernel, KernelOrigin, origins_by_subkernel, workspace_of
 from litz_ir.symbols import Term, mul
 
 _GROUPED = ("group_first", "group_rows", "ztile", "ytile", "xtile")
@@ -61,7 +62,7 @@ def emit_kernel(
         tiles.grid_size,
         tuple(vector_accesses(writer.body.memory.accesses, writer.coordinates)),
         writer.phases.cluster.barriers,
-        _combines_floats(kernel),
+        contracts_multiplications([kernel], has_scores=roles is not None),
         tuple((writer.body.descriptors or {}).values()),
     )
 
@@ -105,15 +106,8 @@ def _emit_foreach(kernel: Kernel, form: Form, origins: Sequence[KernelOrigin]) -
         any(writer.body.asserts for writer in writers),
         grid_size(kernel),
         tuple(accesses),
-        contract=any(_combines_floats(each.kernel) for each in subkernels),
+        contract=contracts_multiplications([each.kernel for each in subkernels]),
     )
-
-
-def _combines_floats(kernel: Kernel) -> bool:
-    """Return True for a kernel with a reduction, scan or matmul of floats."""
-    statements = (each for phase in kernel.phases for each in phase.statements)
-    combined = (each.values for each in statements if not isinstance(each, Store))
-    return any(value.dtype.is_float for values in combined for value in values)
 
 
 def _module(functions: Sequence[str], form: Form) -> str:
@@ -211,8 +205,13 @@ class _KernelWriter:
 
     def functions(self, comments: Sequence[str]) -> list[str]:
         """Return the texts of the functions that only this kernel calls, then that of the kernel."""
-        self._prologue()
-        self.phases.write()
+        if self.tiles.grid_size != 0:
+            self._prologue()
+            self.phases.write()
+        else:
+            self.body.writer.line(
+                "pass"
+            )  # constants of operations at no point may be such that they do not compile
         arguments = [*([self.program] if self.program else [])]
         arguments += [*self.pointers.values(), *self.arguments.values()]
         if self.form == "compiled":

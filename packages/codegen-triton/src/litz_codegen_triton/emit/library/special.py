@@ -16,7 +16,8 @@ def litz_digamma(x):
     series = w * (1.0 / 132.0 - w * (691.0 / 32760.0 - w / 12.0))
     series = w * (1.0 / 12.0 - w * (1.0 / 120.0 - w * (1.0 / 252.0 - w * (1.0 / 240.0 - series))))
     result = result + tl.log(z) - 0.5 / z - series
-    part = (value - tl.floor(value)) * 3.141592653589793
+    # pi x, but for multiples of pi, relative to the nearest pole
+    part = (value - tl.floor(value + 0.5)) * 3.141592653589793
     reflected = result - 3.141592653589793 * tl.cos(part) / tl.sin(part)
     result = tl.where(mirrored, reflected, result)
     pole = mirrored & (value == tl.floor(value))
