@@ -93,3 +93,14 @@ def test_sums_over_rows_that_an_index_or_a_symbol_selects() -> None:
         for index, n in ((1, 0), (4, 2), (0, 3)):
             selected = torch.tensor([index])
             torch.testing.assert_close(compiled(x, selected, n), function(x, selected, n))
+
+
+@pytest.mark.parametrize("shape", [(5, 0), (0, 5), (0, 0)])
+def test_positions_in_tensors_without_elements(shape: tuple[int, int]) -> None:
+    def function(x: torch.Tensor, i: torch.Tensor) -> list[torch.Tensor]:
+        return [x.take(i), x.put(i, x.flatten()), x.masked_scatter(x > 0, x), x.take_along_dim(x.long(), 1)]
+
+    x, none = torch.ones(shape), torch.zeros(0, dtype=torch.int64)
+    with litz.config.patch(fallback="error"):
+        found = torch.compile(function, backend="litz", fullgraph=True)(x, none)
+    torch.testing.assert_close(found, function(x, none), check_stride=True)

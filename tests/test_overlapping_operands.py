@@ -38,6 +38,7 @@ ACCEPTED: dict[str, Callable[[Tensor, Tensor], object]] = {
     "an item of one expanded": lambda a, b: a.expand(2, 5).__setitem__((0, 1), 2),
     "halves": lambda a, b: a[:2].add_(b[1:3]),
     "every other": lambda a, b: a[::2].copy_(b[::2]),
+    "an expanded one without elements": lambda a, b: a[:0].expand(3, 0).add_(1),
     "a number of it": lambda a, b: a.masked_fill_(ORDER > 2, b[0]),
 }
 

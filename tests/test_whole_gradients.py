@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 from torch._C import DispatchKey
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses import FakeTensorMode
 from torch.nn.functional import interpolate, multilabel_margin_loss
 
 import litz
@@ -75,6 +77,20 @@ def test_labels_after_the_first_negative_one_are_no_targets() -> None:
     torch.testing.assert_close(own, eager)
     for each in zip(torch.autograd.grad(own, logits), torch.autograd.grad(eager, logits), strict=True):
         torch.testing.assert_close(*each)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
+def test_autocast_on_a_gpu_resizes_in_f32(mode: str) -> None:
+    with FakeTensorMode(), enable_python_dispatcher(), litz_lowering.whole_gradients():
+        x = torch.empty(2, 3, 8, 8, dtype=torch.bfloat16, device="cuda")
+        assert interpolate(x, scale_factor=2.0, mode=mode).dtype == torch.bfloat16
+        torch.set_autocast_enabled("cuda", True)  # torch.autocast refuses a device that is not there
+        try:
+            for size in ({"scale_factor": 2.0}, {"size": (5, 7)}):
+                assert interpolate(x, mode=mode, **size).dtype == torch.float32
+                assert interpolate(x.double(), mode=mode, **size).dtype == torch.float64
+        finally:
+            torch.set_autocast_enabled("cuda", False)
 
 
 def test_torchs_kernels_are_restored() -> None:

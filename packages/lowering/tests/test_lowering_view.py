@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import lowering_check
 import pytest
 import torch
 from lowering_check import check
 from lowering_graphs import reasons
+from torch._subclasses import FakeTensorMode
+from torch.fx import Graph, GraphModule
 
 from litz_ir.loops import View
+from litz_lowering import lower
 
 
 def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -177,3 +181,18 @@ def test_cat_of_many_tensors_falls_back() -> None:
     assert not reasons(check(lambda *xs: torch.cat(xs, 1), *few))
     found = check(lambda *xs: torch.cat(xs, 1), *many, allowed=("aten.cat.default",))
     assert reasons(found) == ["more than 64 tensors are copied one by one in ATen"]
+
+
+@pytest.mark.parametrize("index", [3, -4])
+def test_an_element_behind_the_end_raises_when_it_is_selected(index: int) -> None:
+    graph = Graph()  # built by hand: torch 2.11 traces such a call of a tensor on a GPU, and 2.13 refuses it
+    x = graph.placeholder("x")
+    element = graph.call_function(torch.ops.aten.select.int, (x, 0, index))
+    graph.output((graph.call_function(torch.ops.aten.neg.default, (element,)),))
+    with FakeTensorMode():
+        x.meta["val"], element.meta["val"] = torch.empty(3, 2), torch.empty(2)
+        for node in element.users:
+            node.meta["val"] = torch.empty(2)
+    lowered = lower(GraphModule({}, graph))
+    with pytest.raises(Exception, match="out of range"):
+        lowering_check.run_graph(lowered.graph, [numbers(3, 2).numpy()])

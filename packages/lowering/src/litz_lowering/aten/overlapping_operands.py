@@ -148,8 +148,9 @@ def _repeats_elements(written: Any) -> bool:
     """Report whether a value is a tensor some of whose elements have one memory location, as expanded ones have."""
     if not isinstance(written, torch.Tensor):
         return False
-    return any(
-        size > 1 and stride == 0 for size, stride in zip(_hints(written.shape), written.stride(), strict=True)
+    shape = _hints(written.shape)
+    return 0 not in shape and any(
+        n > 1 and stride == 0 for n, stride in zip(shape, written.stride(), strict=True)
     )
 
 

@@ -119,6 +119,7 @@ def _resize(op: torch._ops.OpOverload, kernel: _Kernel, x: Tensor, *args: Any, *
     Most meta kernels of these gradients refuse symbolic sizes.
     """
     args = _positional(op, args, kwargs)
+    x = _cast_by_autocast(op, x)
     traced = torch.is_grad_enabled() and x.requires_grad and x.device.type == "cpu"
     transformed = torch._C._functorch.peek_interpreter_stack() is not None
     numbers = [
@@ -130,6 +131,18 @@ def _resize(op: torch._ops.OpOverload, kernel: _Kernel, x: Tensor, *args: Any, *
         return _resize_as_eager(op, kernel, x, *args)
     result: Tensor = _Resized.apply(op, kernel, x, args)  # type: ignore[no-untyped-call]
     return result
+
+
+def _cast_by_autocast(op: torch._ops.OpOverload, x: Tensor) -> Tensor:
+    """Cast an image to f32 where autocast does so in eager.
+
+    There an overload by lists calls the default one, which autocast casts for. Torch's Python kernel does not.
+    """
+    kind = x.device.type
+    key = f"Autocast{torch._C._dispatch_key_for_device(kind)}"
+    default = op.overloadpacket.default.name()
+    casts = torch.is_autocast_enabled(kind) and torch._C._dispatch_has_kernel_for_dispatch_key(default, key)
+    return x.float() if casts and x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def _positional(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -9,7 +9,9 @@ from litz_lowering.contexts.context import Axes
 
 
 def unflatten(position: Size, shape: Sequence[Size]) -> tuple[Size, ...]:
-    """Index in a row-major ``shape`` of the element at ``position``."""
+    """Index in a row-major ``shape`` of the element at ``position``; zeros where the shape has no elements."""
+    if 0 in shape:
+        return (0,) * len(shape)
     index: list[Size] = []
     for d in range(len(shape) - 1, -1, -1):
         if shape[d] == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from litz_ir.scalar import Expr, build
-from litz_ir.symbols import Size, add, bounds, maximum, mul
+from litz_ir.symbols import Size, add, bounds, maximum, minimum, mul
 from litz_lowering.contexts.context import LoweringContext
 
 _TO_THE_END = 2**62
@@ -37,7 +37,13 @@ def slice_length(start: Size, end: Size | None, step: Size, size: Size) -> Expr:
 def element(ctx: LoweringContext, index: Size, size: Size, dim: int) -> Size:
     """Position of a selected element. Negative indices count from the end; those out of range raise at run time."""
     if isinstance(index, int):
-        return add(index, size) if index < 0 else index
+        least = bounds(size, ctx.builder.symbols.ranges()).low
+        if isinstance(least, int) and -least <= index < least:
+            return add(index, size) if index < 0 else index
+        needed = -index if index < 0 else index + 1
+        large_enough = build.op("ge", build.index(size), build.index(needed))
+        ctx.check(large_enough, _outside(dim), error="IndexError")
+        return maximum(add(index, size), 0) if index < 0 else minimum(index, maximum(add(size, -1), 0))
     known = bounds(index, ctx.builder.symbols.ranges())
     if isinstance(known.low, int) and known.low >= 0:
         position = index
@@ -47,8 +53,13 @@ def element(ctx: LoweringContext, index: Size, size: Size, dim: int) -> Size:
         build.op("ge", build.index(position), build.index(0)),
         build.op("lt", build.index(position), build.index(size)),
     )
-    ctx.check(inside, f"select(): index out of range at dimension {dim}", error="IndexError")
+    ctx.check(inside, _outside(dim), error="IndexError")
     return position
+
+
+def _outside(dim: int) -> str:
+    """Message of an error about a selected element."""
+    return f"select(): index out of range at dimension {dim}"
 
 
 def _wrapped(index: Size, size: Size) -> Expr:

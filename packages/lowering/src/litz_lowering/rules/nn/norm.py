@@ -142,7 +142,7 @@ def rms_norm(
     """
     out, rstd_type = tensor_types(ctx, 2)
     dtype = compute_dtype(x.dtype)
-    small = torch.finfo(torch_dtype(x.dtype)).eps if eps is None else eps
+    small = torch.finfo(torch_dtype(dtype)).eps if eps is None else eps
     number = count(ctx, x.shape[x.rank - len(normalized_shape) :], dtype)
     load = element_reader(x, dtype)
     squares = ctx.reduce(
