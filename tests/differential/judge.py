@@ -292,6 +292,8 @@ def items_differ(a: Any, b: Any, least: float) -> str | None:
 def values_differ(a: torch.Tensor, b: torch.Tensor, least: float) -> str | None:
     """Describe the difference of two tensors' elements beyond rounding; ``least`` is the smallest tolerance."""
     a, b = a.detach(), b.detach()
+    if a.device != b.device:
+        return f"on {a.device}, eager's is on {b.device}"
     if a.shape != b.shape or a.dtype != b.dtype:
         return f"{a.dtype} {tuple(a.shape)}, eager's is {b.dtype} {tuple(b.shape)}"
     if torch.equal(a, b):

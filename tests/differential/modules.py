@@ -158,9 +158,11 @@ place."""
 def filled(tensor: Tensor, seed: int) -> Tensor:
     """Return small integers in the shape and dtype of a tensor, and in its strides where they differ from the
     default."""
-    from_seed = torch.Generator().manual_seed(seed)
+    from_seed = torch.Generator(tensor.device).manual_seed(seed)
     low = 0 if tensor.dtype in (torch.bool, torch.uint8) else -6
-    numbers = torch.randint(low, 2 if tensor.dtype == torch.bool else 7, tensor.shape, generator=from_seed)
+    numbers = torch.randint(
+        low, 2 if tensor.dtype == torch.bool else 7, tensor.shape, generator=from_seed, device=tensor.device
+    )
     if KEEPS_STRIDES and torch._debug_has_internal_overlap(tensor) != 1:
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(numbers)
     return numbers.to(tensor.dtype)

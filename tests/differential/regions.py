@@ -129,7 +129,7 @@ class RegionProgram:
     def arguments(self, call: int) -> tuple[Tensor, ...]:
         """Return fresh arguments of a call, leaves where gradients are asked for."""
         rows = ROWS[call % len(ROWS)] if self.dynamic else ROWS[0]
-        generator = torch.Generator().manual_seed(call)
+        generator = torch.Generator(torch.get_default_device()).manual_seed(call)
         shapes = ((rows, COLUMNS), (COLUMNS,), (COLUMNS, COLUMNS))
         floats = [torch.rand(shape, generator=generator) * 2 - 1 for shape in shapes]
         for each in floats:

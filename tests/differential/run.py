@@ -90,8 +90,8 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "captured": Kind(captured_of, judge_captured, CapturedProgram.smaller),
     }
 )
-ON_DEVICES = ("real", "complex")
-"""Kinds whose tensors may be on a GPU."""
+ON_DEVICES = ("real", "complex", "regions", "numbers", "captured")
+"""Kinds whose tensors may be on a GPU; modules are written through NumPy too."""
 
 
 def run_slice(start: int, stop: int, kind: str, device: str) -> Row:
@@ -105,7 +105,7 @@ def run_slice(start: int, stop: int, kind: str, device: str) -> Row:
     row, counts, began = Row(start, stop), Counter[str](), time.perf_counter()
     for seed in range(start, stop):
         program = chosen.draw(seed)
-        if device != "cpu" and program.views_bools_as_bytes:
+        if device != "cpu" and isinstance(program, Program) and program.views_bools_as_bytes:
             counts["left_out"] += 1
             continue
         verdict = judged(program)

@@ -128,7 +128,8 @@ def modes(names: Names) -> str:
     name = names.define("nm", -1)
     return (
         f"with torch.no_grad():\n    {name} = {x.name} * 2 + self.v",
-        f"with torch.autocast('cpu', torch.bfloat16, enabled=flag):\n    {name} = ({x.name} @ self.w).to(a.dtype)",
+        "with torch.autocast(a.device.type, torch.bfloat16, enabled=flag):\n"
+        f"    {name} = ({x.name} @ self.w).to(a.dtype)",
         f"{name} = checkpoint(lambda t: (t @ self.w).tanh() * n, {x.name}, use_reentrant=False)",
         f"{name} = Scaled.apply({x.name}, {names.one(('n', '2.0', '0.5', 'self.s'))})",
         f"with torch.enable_grad():\n    {name} = {x.name} * self.v",

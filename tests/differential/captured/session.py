@@ -150,7 +150,7 @@ def surroundings(mode: Mode) -> Iterator[None]:
     """Set the grad mode and autocast around a call."""
     with contextlib.ExitStack() as stack:
         if mode.startswith("autocast"):
-            stack.enter_context(torch.autocast("cpu", torch.bfloat16))
+            stack.enter_context(torch.autocast(torch.get_default_device().type, torch.bfloat16))
         if mode.endswith("no_grad"):
             stack.enter_context(torch.no_grad())
         if mode == "inference":
