@@ -57,8 +57,12 @@ def main(connection: Connection, case: Case, log: str, cache: str, device: str) 
 
 
 def _chosen(device: str) -> torch.device:
-    """Return a device of that kind, which becomes the process's current one: of several GPUs each process takes one."""
+    """Return a device of that kind, which becomes the process's current one: of several GPUs each process takes one.
+
+    Convolutions have all bits of f32: which of them eager's library rounds to TF32 depends on their sizes.
+    """
     if device == "cuda":
+        torch.backends.cudnn.allow_tf32 = False
         torch.cuda.set_device(os.getpid() % torch.cuda.device_count())
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device(device)
