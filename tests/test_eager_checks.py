@@ -148,6 +148,19 @@ def test_symbolic_numbers_and_known_sizes(caplog: pytest.LogCaptureFixture) -> N
     assert "eager refuses" not in caplog.text
 
 
+def test_views_that_are_written_in_dynamic_sizes() -> None:
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        return x.diagonal_scatter(y) + x.slice_scatter(y[None], 0, 2, 3) + x.select_scatter(y * 2, 0, -1)
+
+    with litz.config.patch(fallback="error"):
+        run = torch.compile(program, backend="litz", dynamic=True)
+        for rows, columns in ((9, 5), (6, 4)):
+            given = torch.rand(rows, columns), torch.rand(columns)
+            torch.testing.assert_close(run(*given), program(*given))
+        with pytest.raises(RuntimeError):
+            torch.compile(torch.diagonal_scatter, backend="litz", dynamic=True)(ones(9, 5), ones(4))
+
+
 def test_gradients_are_checked_too() -> None:
     def loss(x: Tensor, w: Tensor) -> Tensor:
         return F.layer_norm(x, (4,), w).sum()

@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import guard_or_false
 from torch.utils._python_dispatch import _disable_current_modes
 
 from litz_lowering.aten.sample_calls import (
@@ -29,6 +28,7 @@ from litz_lowering.aten.sample_calls import (
     short_calls,
     sized,
 )
+from litz_lowering.types.symbols_io import hint_of
 
 _PRIVATE_WITH_CHECKS = frozenset(
     {
@@ -155,16 +155,20 @@ _SCATTERED_VIEWS: Mapping[torch._ops.OperatorBase, Callable[..., torch.Tensor]] 
 def _scatter_error(
     view: Callable[..., torch.Tensor], x: torch.Tensor, source: torch.Tensor, *args: Any, **kwargs: Any
 ) -> Exception | None:
-    """Error of a view that ``x`` does not have, or whose sizes are not those of ``source``."""
-    if any(isinstance(each, torch.SymInt) for each in (*args, *kwargs.values())):
+    """Error of a view that ``x`` does not have, or whose sizes are not those of ``source``, in the traced call.
+
+    The view is one of a tensor with the sizes of that call. Views of ``x`` itself would leave symbols that torch 2.11
+    does not trace again.
+    """
+    shape, given = ([hint_of(size) for size in each.shape] for each in (x, source))
+    if any(isinstance(each, torch.SymInt) for each in (*args, *kwargs.values())) or None in (*shape, *given):
         return None
     try:
         with _disable_current_modes():
-            sizes = view(x, *args, **kwargs).shape
+            viewed = view(torch.empty(shape, device="meta"), *args, **kwargs)  # type: ignore[arg-type]  # no None
     except IndexError as error:
         return error
-    pairs = zip(sizes, source.shape, strict=False)
-    if len(sizes) == source.dim() and not any(guard_or_false(a != b) for a, b in pairs):
+    if list(viewed.shape) == given:
         return None
     return RuntimeError("expected src to have a size equal to the view of self")
 
