@@ -391,6 +391,8 @@ def zoo(session: nox.Session) -> None:
     install_torch(session)
     install(session, *MODELS, *FOR_IMAGES)
     install(session, "--no-deps", *IMAGES)  # torchvision's wheel wants the torch that it was built for
+    if "interpreted" in session.posargs:
+        install_folders(session, FOLDERS, tested=["codegen-triton", "lowering"])
     judge(session, "zoo", **OFFLINE, **SLEEPING)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,20 @@ from litz_scheduler import schedule
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "tests"))
 from lowering_check import AtenTable, to_array, to_tensor
 
+Load = Callable[[Plan, Mapping[str, Any]], Callable[[Sequence[Any]], Sequence[Any]]]
+"""Function that returns the call of a plan, given its constants, from arrays to arrays."""
+
+
+def in_reference(plan: Plan, constants: Mapping[str, Any]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Return the call of a plan in the reference interpreter."""
+    return Executor(plan, externs=AtenTable(), constants=constants).run
+
 
 class ScheduledForGpu:
-    """A backend whose graphs are scheduled for a GPU and run by the reference interpreter, or by eager."""
+    """A backend whose graphs are scheduled for a GPU and run as ``load`` says, or by eager without one."""
 
-    def __init__(self, machine: Capabilities, *, interpreted: bool = True) -> None:
-        self._machine, self._interpreted = machine, interpreted
+    def __init__(self, machine: Capabilities, load: Load | None = in_reference) -> None:
+        self._machine, self._load = machine, load
         self.plans: dict[str, Plan] = {}
         self._any_layout: frozenset[str] = frozenset()
         self._donated: frozenset[str] = frozenset()
@@ -61,12 +69,12 @@ class ScheduledForGpu:
         if kind == "forward":
             report_strides(gm, plan)
             self._donated = saved_alone(gm, plan)
-        if not self._interpreted:
+        if self._load is None:
             return make_boxed_func(gm.forward)
+        call = self._load(plan, {name: to_array(each) for name, each in lowered.constants.items()})
 
         def run(*args: Any) -> list[Any]:
-            given = [to_array(each) if isinstance(each, Tensor) else each for each in args]
-            found = Executor(plan, externs=AtenTable()).run(given)
+            found = call([to_array(each) if isinstance(each, Tensor) else each for each in args])
             return [to_tensor(each) for each in found]
 
         return make_boxed_func(run)

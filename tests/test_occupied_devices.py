@@ -180,7 +180,7 @@ def test_large_kernels_occupy_the_device(name: str) -> None:
     build, make = CASES[name]
     torch.manual_seed(0)
     torch._dynamo.reset()
-    model, backend = build(), ScheduledForGpu(MACHINE, interpreted=False)
+    model, backend = build(), ScheduledForGpu(MACHINE, load=None)
     with torch.autocast("cpu", torch.bfloat16):
         found = torch.compile(model, backend=backend)(make())
     found.float().square().mean().backward()

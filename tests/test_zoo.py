@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from interpreted import lines_by_case
 from torch import nn
 from zoo.cases import Built, Case, NotRunnable, accepted, settled
-from zoo.execution import Mode, in_double, rounded_otherwise, run
+from zoo.execution import MODES, Mode, in_double, rounded_otherwise, run
 from zoo.judge import difference
 from zoo.report import line, page
 from zoo.row import Outcome, Row, read
@@ -211,3 +212,10 @@ def test_rows_are_kept_and_told(tmp_path: Path) -> None:
     text = page(rows, "# The zoo")
     assert "| transformers | 1 | 0 | 1 | 0 |" in text and "| timm | 1 | 1 | 0 | 1 |" in text
     assert "| no rule | 2 | 1 |" in text and "ValueError: no" in text
+
+
+@pytest.mark.timeout(300)
+def test_a_model_is_judged_by_the_kernels_of_a_gpu() -> None:
+    found = lines_by_case(Path(__file__).with_name("triton_class_token.py"), seconds=280)
+    assert [found[mode]["verdict"] for mode in MODES] == ["pass", "pass"], found
+    assert found["training"]["kernels"] > 1

@@ -19,12 +19,15 @@ from watched_processes import Pool
 from zoo import report
 from zoo.cases import LIBRARIES, Case
 from zoo.row import Row, read
+from zoo.worker import INTERPRETED, names
 from zoo.worker import main as work_on
-from zoo.worker import names
 
-NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
-FOR_FORKS = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-"""Variables with which torch counts GPUs without initialising CUDA, so that forked processes may use them."""
+VARIABLES = {
+    "cpu": {"CUDA_VISIBLE_DEVICES": ""},
+    "cuda": {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"},  # GPUs are counted without CUDA, so that forks may use it
+    INTERPRETED: {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"},
+}
+"""Environment variables of the processes of each device."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,7 +36,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--family", choices=LIBRARIES, help="the architectures of this library alone")
     made.add_argument("--only", default="*", help="names or shell patterns, separated by commas")
     made.add_argument(
-        "--device", choices=("cpu", "cuda"), default="cpu", help="the device; cuda: every GPU that there is"
+        "--device",
+        choices=VARIABLES,
+        default="cpu",
+        help="cuda: every GPU that there is; interpreted: kernels for sm_90, in Triton's interpreter",
     )
     made.add_argument("--shard", default="1/1", help="K/N: the Kth of N parts of each library")
     made.add_argument("--workers", type=int, default=1, help="processes at a time, of one thread each")
@@ -69,14 +75,14 @@ def _again(which: str | None, row: Row) -> bool:
 def main(arguments: list[str] | None = None) -> int:
     """Run, and return the exit code."""
     options = parser().parse_args(arguments)
-    on_gpu = options.device == "cuda"
-    folder = options.results or Path("build/zoo-cuda" if on_gpu else "build/zoo")
+    of = "" if options.device == "cpu" else f"-{options.device}"
+    folder = options.results or Path(f"build/zoo{of}")
     path = folder / "results.jsonl"
     known = read(path)
     if options.report is not None:
         report.write(options.report, known.values(), "# The zoo")
         return 0
-    os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **(FOR_FORKS if on_gpu else NO_GPU)}
+    os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **VARIABLES[options.device]}
     folder.mkdir(parents=True, exist_ok=True)
     work = [case for case in cases(options) if case not in known or _again(options.again, known[case])]
     with open(path, "a", encoding="utf-8") as file:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from fixed_relu_signs import fixed_relu_signs, observed_relu_signs
 from opinfo.watching import Made, Watcher
+from scheduled_for_gpu import ScheduledForGpu
 
 import litz
 from zoo.cases import Built, Case, NotRunnable, said
@@ -23,6 +24,9 @@ from zoo.judge import Leaves, difference, far_apart
 from zoo.row import ELSEWHERE, PASSED, Outcome
 
 OTHER_ROUNDINGS = 3
+INTERPRETED = "interpreted"
+"""The device of models on the CPU that are scheduled for a GPU."""
+INTERPRETING = "zoo.interpreted_kernels"  # needs Triton
 BUILDERS = {"transformers": "zoo.transformers_cases", "timm": "zoo.timm_cases"}
 
 
@@ -53,7 +57,7 @@ def main(connection: Connection, case: Case, log: str, cache: str, device: str) 
                 eager = run(built.model, built.inputs, mode)
             except Exception as error:
                 return connection.send(("eager", f"{mode}: {said(error)}"))
-            connection.send((mode, judged(built, mode, eager)))
+            connection.send((mode, judged(built, mode, eager, interpreted=device == INTERPRETED)))
 
 
 def _chosen(device: str) -> torch.device:
@@ -61,6 +65,8 @@ def _chosen(device: str) -> torch.device:
 
     Convolutions have all bits of f32: which of them eager's library rounds to TF32 depends on their sizes.
     """
+    if device == INTERPRETED:
+        return torch.device("cpu")
     if device == "cuda":
         torch.backends.cudnn.allow_tf32 = False
         torch.cuda.set_device(os.getpid() % torch.cuda.device_count())
@@ -68,16 +74,18 @@ def _chosen(device: str) -> torch.device:
     return torch.device(device)
 
 
-def judged(built: Built, mode: Mode, expected: Leaves) -> Outcome:
-    """Run a model compiled and compare it with eager; where they differ, once more without litz."""
+def judged(built: Built, mode: Mode, expected: Leaves, *, interpreted: bool = False) -> Outcome:
+    """Run a model compiled, or a GPU's kernels ``interpreted``, and compare it with eager; where they differ, once more
+    without litz."""
     torch._dynamo.reset()
     exact, single = reference(built, mode, expected)
     watcher, spent = Watcher(), Stopwatch()
+    backend = importlib.import_module(INTERPRETING).interpreting_backend() if interpreted else watcher
     with watcher.watching() as made:
-        found = _difference(built, mode, expected, exact, functools.partial(spent.compiled, backend=watcher))
+        found = _difference(built, mode, expected, exact, functools.partial(spent.compiled, backend=backend))
     verdict, reason = (PASSED, "") if found is None else found
     free_signs = ""
-    if found is not None and right_with_fixed_signs(built, mode, found):
+    if found is not None and right_with_fixed_signs(built, mode, found, backend):
         verdict, reason, free_signs = PASSED, "", reason
     left = made.fell_back()
     if verdict == PASSED and left is not None:
@@ -89,10 +97,11 @@ def judged(built: Built, mode: Mode, expected: Leaves) -> Outcome:
         )
         if other is not None and other[0] == verdict:
             verdict, reason = ELSEWHERE, f"{reason}; aot_eager: {other[1]}"
-    kernels, fallbacks = made.kernels(), _fallbacks(made)
-    return Outcome(
-        verdict, reason, len(made.compiled), kernels, fallbacks, round(spent.seconds, 2), single, free_signs
-    )
+    graphs, kernels = len(made.compiled), made.kernels()
+    if isinstance(backend, ScheduledForGpu):
+        graphs, kernels = len(backend.plans), sum(len(plan.kernels) for plan in backend.plans.values())
+    seconds = round(spent.seconds, 2)
+    return Outcome(verdict, reason, graphs, kernels, _fallbacks(made), seconds, single, free_signs)
 
 
 class Stopwatch:
@@ -130,7 +139,7 @@ def _difference(
     return None if found is None else ("wrong", found)
 
 
-def right_with_fixed_signs(built: Built, mode: Mode, found: tuple[str, str]) -> bool:
+def right_with_fixed_signs(built: Built, mode: Mode, found: tuple[str, str], backend: Any = "litz") -> bool:
     """Report that wrong gradients are right with the ReLU masks of double precision."""
     if found[0] != "wrong" or not found[1].startswith("gradient"):
         return False
@@ -142,7 +151,7 @@ def right_with_fixed_signs(built: Built, mode: Mode, found: tuple[str, str]) -> 
         expected = run(built.model, built.inputs, mode)
         exact, _ = reference(built, mode, expected)
         torch._dynamo.reset()
-        wrap = functools.partial(torch.compile, backend="litz")
+        wrap = functools.partial(torch.compile, backend=backend)
         return _difference(built, mode, expected, exact, wrap) is None
 
 
