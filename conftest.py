@@ -21,7 +21,7 @@ settings.register_profile(
 settings.load_profile("litz")
 
 CACHE_KEY = pytest.StashKey[str]()
-SMALLEST_SAMPLE = 4
+SMALLEST_SAMPLE = 2
 """Cases of a sampled test or module that are run at least, if it has as many."""
 
 
@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="run one case in N of each test or module that is marked as sampled, and four at least",
+        help="run one case in N of each test or module that is marked as sampled, and two at least",
     )
 
 

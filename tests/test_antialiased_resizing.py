@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 SIZES = {
     "smaller": ((13, 17), (5, 7)),
     "larger": ((5, 7), (13, 17)),

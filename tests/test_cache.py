@@ -26,6 +26,8 @@ from litz.targets import targets_for
 from litz_ir.target import SourceUnit, Target
 from litz_scheduler import SchedulerOptions
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 PROGRAM = (
     COUNTED_STAGES
     + """

@@ -14,6 +14,8 @@ from differential.shrinker import shrunk
 
 import litz
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 SEEDS = range(5)
 
 

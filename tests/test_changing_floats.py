@@ -17,6 +17,8 @@ from torch.utils._pytree import tree_leaves
 
 import litz
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 Program = Callable[[Tensor, float], Any]
 
 VALUES = (1.0, 0.25, 0.5, 0.75, 0.1 + 0.2, 2.5)

@@ -33,6 +33,8 @@ from litz_ir import extension
 from litz_ir.errors import CompileTimeout, InternalError, ProcessFailed
 from litz_ir.scalar import ScalarOp, ops_table
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 X = torch.linspace(-1, 1, 36).reshape(6, 6)
 
 

@@ -23,6 +23,8 @@ from litz.compilation import Compilation
 from litz.loading import Compiled
 from litz_ir.plan import Launch
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 SEEN: list[tuple[tuple[int, ...], ...]] = []
 """Strides of the arguments at each call of an operator."""
 

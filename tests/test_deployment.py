@@ -18,6 +18,8 @@ from deployed_models import CASES, Counted
 import litz
 from litz_ir.errors import ArtifactError
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 PROCESS = Path(deployed_models.__file__)
 
 

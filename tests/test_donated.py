@@ -19,6 +19,8 @@ from litz.artifact import Artifact
 from litz.capture.runtime_wrappers import as_traced
 from litz.host.runtime.torch_memory import copied
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 Function = Callable[[Tensor, Tensor], Tensor]
 Gradients = tuple[Tensor, ...]
 

@@ -25,6 +25,8 @@ from litz.targets import TargetSet
 from litz_codegen_cpp.runtime import call
 from litz_ir.errors import LitzError, OutOfMemory
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 ERRORS = (KeyError, RecursionError, AssertionError, MemoryError, OSError)
 Program = Callable[..., Any]
 

@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tree_metadata import PACKAGES, manifests, write_metadata
+
+pytestmark = pytest.mark.sampled  # it compiles whole programs
 
 THREADS = """
 import sys, threading

@@ -20,6 +20,8 @@ import litz
 from litz.capture import aot
 from litz.capture.fx_graph_cache import fx_graph_key
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 Function = Callable[..., Any]
 X, Y = torch.randn(6, 8), torch.randn(6, 8)
 

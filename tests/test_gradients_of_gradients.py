@@ -11,6 +11,8 @@ from torch.testing import assert_close
 
 import litz
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 Function = Callable[[Tensor], Tensor]
 WEIGHT = torch.linspace(-1, 1, 9).view(3, 3).requires_grad_()
 FROZEN = WEIGHT.detach()

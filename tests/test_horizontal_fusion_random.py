@@ -30,6 +30,8 @@ from litz_scheduler import SchedulerOptions, schedule
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "tests"))
 import lowering_check
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 # The graphs are captured on the CPU, so a GPU's traits are given to that device.
 MACHINE = replace(chip_capabilities("sm_90"), device=CPU)
 ALONE = SchedulerOptions(isomorphic_fusion_bytes=0)

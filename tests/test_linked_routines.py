@@ -19,6 +19,8 @@ from litz_ir.loops import LoopGraph
 from litz_ir.plan import Plan
 from litz_ir.target import SourceUnit
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 
 def pointwise(channels: int) -> nn.Module:
     """Return convolutions of single pixels, with an activation."""

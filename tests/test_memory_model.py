@@ -19,6 +19,8 @@ import litz.pipeline
 from litz.loading import Compiled
 from litz_ir.plan import Plan
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 TOLERANCE = 0.05
 
 Program = Callable[..., Any]

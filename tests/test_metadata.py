@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 
 def channels_last(*shape: int) -> Tensor:
     return torch.rand(*shape).to(memory_format=torch.channels_last)

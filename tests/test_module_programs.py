@@ -12,6 +12,8 @@ from hypothesis import given, settings
 
 from litz.host.runtime import frozen_results as kept
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 SEEDS = 8
 
 

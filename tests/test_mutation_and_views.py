@@ -20,6 +20,8 @@ import litz
 from litz.capture import aot
 from litz.host.runtime import torch_memory
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 F32, I64 = torch.float32, torch.int64
 
 

@@ -16,6 +16,8 @@ from torch.testing import assert_close
 
 import litz
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 X = torch.linspace(-2, 2, 6)
 
 

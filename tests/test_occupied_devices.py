@@ -18,6 +18,8 @@ from litz_codegen_triton.schedule import schedule_plan
 from litz_ir.device import CPU
 from litz_ir.plan import Launch, Plan
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 MACHINE = replace(chip_capabilities("sm_90"), device=CPU)
 LARGE = 4 << 20
 """Bytes of all buffers of a kernel that has to occupy the device."""

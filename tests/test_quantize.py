@@ -14,6 +14,8 @@ from torch.utils._pytree import tree_leaves
 import litz
 from litz.loading import Compiled
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 Q: Any = torch.ops.quantized_decomposed
 INT8 = (-128, 127, torch.int8)
 EDGES = (

@@ -33,6 +33,8 @@ from litz_ir.target import SourceUnit
 from litz_lowering import registered
 from litz_lowering.contexts.registry import REGISTRY, RuleEntry
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 # --- in other processes -------------------------------------------------------------------------------------
 
 RULES = """

@@ -10,6 +10,8 @@ from reports import topics
 from reports.outcome import judge
 from reports.table import REPORTS
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reports.md"
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 HERE = Path(__file__).parent
 
 PROGRAM = """

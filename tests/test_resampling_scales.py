@@ -11,6 +11,8 @@ from torch.nn.functional import interpolate
 
 import litz
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 
 class Resize(NamedTuple):
     """A call of ``interpolate`` by scales, and its input."""

@@ -12,6 +12,8 @@ from torch.nn.functional import interpolate
 
 import litz
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 SIZES = {
     "twice": ((5, 6), (10, 12)),
     "odd": ((7, 9), (16, 23)),

@@ -20,6 +20,8 @@ from litz.options import config_from, variable_notices
 from litz.settings import Config, ConfigHandle
 from litz_ir.text import from_text
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 PROGRAM = """
 import torch, litz
 

@@ -16,6 +16,8 @@ from torch.utils._pytree import tree_leaves
 
 import litz
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 
 @pytest.fixture(autouse=True)
 def strict() -> Iterator[None]:

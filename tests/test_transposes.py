@@ -9,6 +9,8 @@ from torch.nn import functional as F
 
 import litz
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int16,
           torch.uint8, torch.bool]  # fmt: skip
 

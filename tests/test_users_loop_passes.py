@@ -23,6 +23,8 @@ from litz_ir.passes import PassContext
 from litz_ir.plan import CpuLoops, Plan
 from litz_ir.scalar import Expr, Op, build, transform
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 
 @pytest.fixture(autouse=True)
 def fresh(tmp_path: Path) -> Iterator[None]:

@@ -23,6 +23,8 @@ from litz_ir.scalar import build
 from litz_lowering import registered
 from litz_lowering.contexts.registry import REGISTRY
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 
 @torch.library.custom_op("litzlowerings::gated", mutates_args=())
 def gated(x: Tensor, y: Tensor) -> Tensor:

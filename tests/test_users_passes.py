@@ -24,6 +24,8 @@ from litz.loading import Compiled
 from litz.passes import Passes, ReportingPass
 from litz_ir.errors import ConfigError, UserPassError
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 aten = torch.ops.aten
 
 GRAPH_STAGES = ("pre_grad", "joint_before", "joint_after", "post_grad_before", "post_grad_after")

@@ -15,6 +15,8 @@ from differential.shrinker import shrunk, smaller_programs
 from hypothesis import given, settings
 from torch import Tensor
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 Step = Callable[[Tensor], Tensor]
 CHUNK, CHUNKS = 10, 4
 

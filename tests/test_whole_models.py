@@ -20,6 +20,8 @@ from whole_models.processes import Job, Limits, carried_out
 from whole_models.run import described, main
 from whole_models.worker import Row, findings_of, patiently, verdict_of, yardsticks_of
 
+pytestmark = pytest.mark.sampled  # it compiles whole programs
+
 BF16 = PRECISIONS["bf16"]
 
 

@@ -1,5 +1,5 @@
-"""``TRITON_INTERPRET=1 python tests/triton_row_sums.py``: gradients of normalisations, planned for a GPU of four SMs,
-in Triton's interpreter.
+"""``TRITON_INTERPRET=1 python tests/triton_row_sums.py NAMES``: gradients of normalisations, planned for a GPU of four
+SMs, in Triton's interpreter.
 
 Prints a line of JSON for each: its name, the largest error of a gradient against eager, the kernels that sum rows and
 columns, those that sum rows point by point, and the thread blocks that divide a row. Short rows are divided as long
@@ -12,11 +12,13 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -121,25 +123,32 @@ def _nested(kernel: Kernel) -> bool:
     return bool(nested_reductions(*values))
 
 
+def named(
+    programs: Iterable[Callable[..., Tensor]], shapes: Iterable[tuple[int, ...]]
+) -> dict[str, tuple[Callable[..., Tensor], tuple[int, ...], torch.dtype]]:
+    """Return programs, shapes and dtypes by the names of their lines."""
+    return {
+        f"{program.__name__} of {shape} in {dtype}": (program, shape, dtype)
+        for program, shape, dtype in product(programs, shapes, (torch.float32, torch.bfloat16))
+    }
+
+
+WHOLE = named((layer_norm, rms_norm, two_norms), SHAPES)
+CLUSTERED = named((layer_norm, rms_norm), DIVIDED)
+
+
 def main() -> None:
-    """Check every program and print its line."""
-    dtypes = (torch.float32, torch.bfloat16)
-    for dtype, program, shape in product(dtypes, (layer_norm, rms_norm, two_norms), SHAPES):
-        report(program, shape, dtype)
-    for name, value in LIMITS.items():
-        setattr(row_cluster, name, value)
-    for dtype, program, shape in product(dtypes, (layer_norm, rms_norm), DIVIDED):
-        report(program, shape, dtype)
-
-
-def report(program: Callable[..., Tensor], shape: Sequence[int], dtype: torch.dtype) -> None:
-    """Check a program and print its line."""
-    name = f"{program.__name__} of {tuple(shape)} in {dtype}"
-    try:
-        found = check(program, shape, dtype)
-    except Exception as error:
-        found = {"failure": f"{type(error).__name__}: {error}"}
-    print(json.dumps({"case": name, **found}), flush=True)
+    """Check the programs that are named on the command line, and print their lines."""
+    for name in sys.argv[1:]:
+        limits = LIMITS if name in CLUSTERED else {}
+        with ExitStack() as stack:
+            for limit, value in limits.items():
+                stack.enter_context(mock.patch.object(row_cluster, limit, value))
+            try:
+                found = check(*(WHOLE | CLUSTERED)[name])
+            except Exception as error:
+                found = {"failure": f"{type(error).__name__}: {error}"}
+        print(json.dumps({"case": name, **found}), flush=True)
 
 
 if __name__ == "__main__":
