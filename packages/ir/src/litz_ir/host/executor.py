@@ -99,7 +99,7 @@ class Executor:
         """
         if symbols is not None:
             require_mapping(symbols, "symbols")
-        return _Execution(self, inputs, symbols or {}).run()
+        return _Execution(self, inputs, symbols).run()
 
 
 def check_dtype(memory: Memory, tensor: Any, dtype: DType, name: str) -> None:
@@ -118,15 +118,16 @@ def check_dtype(memory: Memory, tensor: Any, dtype: DType, name: str) -> None:
 class _Execution:
     """One run: the storages, tensors and symbols that exist so far."""
 
-    def __init__(self, executor: Executor, inputs: Sequence[Any], symbols: Mapping[str, Any]) -> None:
+    def __init__(self, executor: Executor, inputs: Sequence[Any], symbols: Mapping[str, Any] | None) -> None:
         self.executor = executor
+        self.is_region = symbols is not None
         self.memory = executor.memory
         self.storages: dict[str, Any] = {}
         self.given: dict[str, Any] = {}
         self.tensors: dict[str, Any] = {}
         self.copied_in: list[tuple[str, Any]] = []
         plan = executor.plan
-        self.symbols = {**symbols, **bind_inputs(plan.inputs, inputs, self.memory.geometry)}
+        self.symbols = {**(symbols or {}), **bind_inputs(plan.inputs, inputs, self.memory.geometry)}
         self.arguments = {each.name: argument for each, argument in zip(plan.inputs, inputs)}
         for each in (*plan.inputs, *plan.constants):
             if not isinstance(each, ScalarInput):
@@ -208,12 +209,17 @@ class _Execution:
         if name not in self.given:
             raise GraphError(f"{name} is used before a step defines it", stage="executor")
         tensor = self.conform(name, self.given[name], placement.type)
-        return self.whole(placement, tensor) if name in self.executor.plan.donated else tensor
+        if name in self.executor.plan.donated:
+            self.given[name] = tensor = self.whole(placement, tensor)
+        return tensor
 
     def whole(self, placement: Placement, tensor: Any) -> Any:
-        """The tensor of a donated input, copied if its memory may end before the last byte that a plan reuses."""
+        """The tensor of a donated input, copied if its memory may end before the last byte that a plan reuses.
+
+        A region's plan gets memory of the plan around it, which may read there what the region writes.
+        """
         nbytes, aligned = self.size(placement.nbytes), self.size(placement.aligned_nbytes)
-        if nbytes == aligned:
+        if nbytes == aligned or self.is_region:
             return tensor
         dtype = placement.type.dtype
         copy = self.view(self.memory.empty(aligned, placement.type.device), placement.type, 0)
