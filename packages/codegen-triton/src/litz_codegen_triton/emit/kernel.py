@@ -205,13 +205,12 @@ class _KernelWriter:
 
     def functions(self, comments: Sequence[str]) -> list[str]:
         """Return the texts of the functions that only this kernel calls, then that of the kernel."""
-        if self.tiles.grid_size != 0:
+        if self.tiles.grid_size == 0:
+            # Constants of operations at no point may be such that they do not compile.
+            self.body.writer.line("pass")
+        else:
             self._prologue()
             self.phases.write()
-        else:
-            self.body.writer.line(
-                "pass"
-            )  # constants of operations at no point may be such that they do not compile
         arguments = [*([self.program] if self.program else [])]
         arguments += [*self.pointers.values(), *self.arguments.values()]
         if self.form == "compiled":
