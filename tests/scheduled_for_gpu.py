@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor
-from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
+from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch._functorch.aot_autograd import aot_module_simplified
 from torch.fx import GraphModule
 
 from litz.capture.donated import saved_alone
 from litz.capture.layouts import expect, report_strides, saved_in_any_layout
 from litz_ir.device import CPU
 from litz_ir.host import Executor
+from litz_ir.interp import Externs
 from litz_ir.passes import PassContext
 from litz_ir.plan import Plan
 from litz_ir.target import Capabilities
@@ -23,15 +25,17 @@ from litz_lowering import correct_metadata, decompositions, lower, partition
 from litz_scheduler import schedule
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "tests"))
-from lowering_check import AtenTable, to_array, to_tensor
+import lowering_check  # type: ignore[import-not-found]  # it lies beside lowering's tests
 
+ATEN: Externs = lowering_check.AtenTable()
+"""ATen's overloads by name, over arrays."""
 Load = Callable[[Plan, Mapping[str, Any]], Callable[[Sequence[Any]], Sequence[Any]]]
 """Function that returns the call of a plan, given its constants, from arrays to arrays."""
 
 
 def in_reference(plan: Plan, constants: Mapping[str, Any]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """Return the call of a plan in the reference interpreter."""
-    return Executor(plan, externs=AtenTable(), constants=constants).run
+    return Executor(plan, externs=ATEN, constants=constants).run
 
 
 class ScheduledForGpu:
@@ -71,10 +75,14 @@ class ScheduledForGpu:
             self._donated = saved_alone(gm, plan)
         if self._load is None:
             return make_boxed_func(gm.forward)
-        call = self._load(plan, {name: to_array(each) for name, each in lowered.constants.items()})
+        call = self._load(
+            plan, {name: lowering_check.to_array(each) for name, each in lowered.constants.items()}
+        )
 
         def run(*args: Any) -> list[Any]:
-            found = call([to_array(each) if isinstance(each, Tensor) else each for each in args])
-            return [to_tensor(each) for each in found]
+            found = call(
+                [lowering_check.to_array(each) if isinstance(each, Tensor) else each for each in args]
+            )
+            return [lowering_check.to_tensor(each) for each in found]
 
         return make_boxed_func(run)

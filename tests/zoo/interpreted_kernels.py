@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scheduled_for_gpu import AtenTable, ScheduledForGpu
+from scheduled_for_gpu import ATEN, ScheduledForGpu
 
 from litz_codegen_triton.capabilities import chip_model
 from litz_codegen_triton.dtypes import SUPPORTED
@@ -39,6 +39,6 @@ def _in_triton(plan: Plan, constants: Mapping[str, Any]) -> Callable[[Sequence[A
 
     def run(given: Sequence[Any]) -> Sequence[Any]:
         with tempfile.TemporaryDirectory() as folder:
-            return run_plan(scheduled, given, Path(folder), externs=AtenTable(), constants=constants)
+            return run_plan(scheduled, given, Path(folder), externs=ATEN, constants=constants)
 
     return run
