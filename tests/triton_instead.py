@@ -18,31 +18,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from interpreted_gpu import GPU
 
-from litz_codegen_triton.capabilities import chip_model
-from litz_codegen_triton.dtypes import SUPPORTED
 from litz_codegen_triton.emit import emit_kernel
 from litz_codegen_triton.runtime.interpret import run_plan
 from litz_codegen_triton.schedule import schedule_plan
-from litz_ir.device import CPU, Device
+from litz_ir.device import CPU
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext
-from litz_ir.target import Capabilities
 from litz_scheduler import schedule
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lowering" / "tests"))
 import lowering_check
 
-GPU = Capabilities(
-    "sm_90",
-    Device("cuda"),
-    chip_model("sm_90"),
-    atomics=SUPPORTED,
-    nested_reductions=True,
-    max_sorted_row=2048,
-    max_tile_elements=32768,
-    max_subkernels=64,
-)
 # Most graphs are captured on the CPU, so a GPU's traits are given to that device too.
 MACHINES = {GPU.device: GPU, CPU: dataclasses.replace(GPU, device=CPU)}
 FOLDER = tempfile.TemporaryDirectory(prefix="litz-triton-")

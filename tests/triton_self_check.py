@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from interpreted_gpu import GPU
 from torch.nn import functional as F
 
 import litz
@@ -24,26 +25,13 @@ from litz import pipeline
 from litz.compilation import compilation
 from litz.targets import TargetSet
 from litz_codegen_cpp.target import CpuTarget
-from litz_codegen_triton.capabilities import chip_model
-from litz_codegen_triton.dtypes import SUPPORTED
 from litz_codegen_triton.emit import emit_kernel
 from litz_codegen_triton.emit.source import ops_table
 from litz_codegen_triton.runtime.interpret import InterpretedModule
 from litz_codegen_triton.schedule import schedule_plan
-from litz_ir.device import CPU, Device
+from litz_ir.device import CPU
 from litz_ir.plan import Kernel, Plan, kernels_in
 from litz_ir.target import Capabilities, SourceUnit
-
-GPU = Capabilities(
-    "sm_90",
-    Device("cuda"),
-    chip_model("sm_90"),
-    atomics=SUPPORTED,
-    nested_reductions=True,
-    max_sorted_row=2048,
-    max_tile_elements=32768,
-    max_subkernels=64,
-)
 
 
 class InterpretedTriton(CpuTarget):

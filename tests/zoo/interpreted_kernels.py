@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from interpreted_gpu import GPU
 from scheduled_for_gpu import ATEN, ScheduledForGpu
 
-from litz_codegen_triton.capabilities import chip_model
-from litz_codegen_triton.dtypes import SUPPORTED
 from litz_codegen_triton.runtime.interpret import run_plan
 from litz_codegen_triton.schedule import schedule_plan
 from litz_ir.device import CPU
 from litz_ir.plan import Plan
-from litz_ir.target import Capabilities
 
-MACHINE = Capabilities(
-    "sm_90",
-    CPU,  # whose tensors the models have
-    chip_model("sm_90"),
-    atomics=SUPPORTED,
-    nested_reductions=True,
-    max_sorted_row=2048,
-    max_tile_elements=32768,
-    max_subkernels=64,
-)
+MACHINE = replace(GPU, device=CPU)  # whose tensors the models have
 
 
 def interpreting_backend() -> ScheduledForGpu:
