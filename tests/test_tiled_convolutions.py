@@ -260,3 +260,15 @@ def test_threads_divide_tiles(threads: int) -> None:
         assert_like_eager(module, torch.randn(2, 48, 30, 30))
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_sums_of_products_with_a_number_are_no_convolutions(dynamic: bool) -> None:
+    def scaled(x: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+        total = row.sum()
+        result: torch.Tensor = (x * total).sum(0) + total
+        return result
+
+    given = torch.randn(6, 3), torch.randn(3)
+    found = torch.compile(scaled, backend="litz", dynamic=dynamic, options={"fallback": "error"})(*given)
+    torch.testing.assert_close(found, scaled(*given))

@@ -97,10 +97,10 @@ def is_tiled_sum(combiner: Combiner, values: Sequence[Expr], columns: int) -> bo
     ``columns`` is the number of a panel's.
     """
     found = _operands(combiner, values)
-    if found is None:
+    if found is None or not found[1].index:
         return False
     source, weight, _ = found
-    *_, last = weight.index
+    last = weight.index[-1]
     if isinstance(last, Mod):
         return last.divisor == columns and isinstance(weight.index[0], FloorDiv)
     windowed = any(len(free_symbols(term)) > 1 for term in source.index)
