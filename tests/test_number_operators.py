@@ -130,6 +130,13 @@ def test_decimal_rounding_is_exact() -> None:
         ], s
 
 
+def test_bools_that_are_added_to_numbers() -> None:
+    def program(x: Tensor, n: int, flag: bool) -> list[Any]:
+        return [n + flag, x * (flag + n), x.new_full((3,), flag + n)]
+
+    check(program, (X, 2, True), (X, 5, True), (X, 3, False), (X, 0, False), graphs=2)
+
+
 @pytest.mark.parametrize("number", [3.14, 3, True])
 def test_vmap_takes_numbers(number: float) -> None:
     program = torch.vmap(torch.mul, in_dims=(0, None))

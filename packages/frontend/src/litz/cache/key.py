@@ -16,8 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from types import MappingProxyType
 from typing import Any
 
+import sympy
 import torch
 from torch.fx import GraphModule, Node
 
@@ -42,6 +44,9 @@ _KERNELS, LAUNCH = "litz.cache.triton_kernels", "triton_kernel_wrapper"
 
 _INDICES = ("kernel_idx", "constant_args_idx")
 """Arguments of a launch that are indices in a table of the process."""
+
+_NUMBERS = MappingProxyType({sympy.false: sympy.S.Zero, sympy.true: sympy.S.One})
+"""Numbers of the booleans that torch 2.11 adds to symbols, which sympy does not print."""
 
 _PROCESS = secrets.token_hex(16)
 """Part of the key of graphs that launch kernels without identity, by their index in a table of this process."""
@@ -268,7 +273,8 @@ def _size(size: Any) -> str:
     if node is None:
         return repr(size)
     env = node.shape_env
+    expression = node.expr.xreplace(_NUMBERS)
     ranges = sorted(f"{s}:{env.var_to_range.get(s)}" for s in node.expr.free_symbols)
     hint = node.hint
     size_class = hint.bit_length() if isinstance(hint, int) else hint
-    return f"{node.expr} {ranges} ~{size_class}"
+    return f"{expression} {ranges} ~{size_class}"
