@@ -263,7 +263,7 @@ def test_threads_divide_tiles(threads: int) -> None:
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_sums_of_products_with_a_number_are_no_convolutions(dynamic: bool) -> None:
+def test_a_sum_of_scaled_elements_is_no_convolution(dynamic: bool) -> None:
     def scaled(x: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
         total = row.sum()
         result: torch.Tensor = (x * total).sum(0) + total

@@ -108,7 +108,8 @@ def _attributes(names: Names) -> tuple[str, ...]:
     ]
     if names.chance(20):
         lines.append(
-            "self.layer = nn.Sequential(self.layer, nn.ReLU(), nn.BatchNorm1d(4), nn.Dropout(0.25))\nseeded(self)"
+            "self.layer = nn.Sequential(self.layer, nn.ReLU(), nn.BatchNorm1d(4, eps=0.1), nn.Dropout(0.25))\n"
+            "seeded(self)"
         )
     if names.chance(15):
         lines.append("self.layer.weight = self.w")

@@ -17,10 +17,18 @@ import litz_lowering
 from litz.capture.aot import CompileSession
 from litz.capture.artifact_logs import forms_shown
 from litz.capture.attention_masks import select_rows
-from litz.capture.descriptors import parameter_positions, possible_overlaps, written_positions
+from litz.capture.descriptors import (
+    fixed_positions,
+    parameter_positions,
+    possible_overlaps,
+    written_positions,
+)
 from litz.capture.runtime_wrappers import with_materialised, zero_tensors
+from litz.eager_calls import expanded_inputs
+from litz.eager_calls.changed_parameters import MISSED_BY_GUARDS, with_parameter_guard
 from litz.eager_calls.custom_functions import refuse_transformed_functions
 from litz.eager_calls.overlapping_arguments import with_overlap_guard
+from litz.notices import log_once
 from litz.stage_options import traced_decompositions
 from litz_ir.collection import collection_paused
 
@@ -34,6 +42,10 @@ def aot_backend(session: CompileSession) -> Callable[[GraphModule, Sequence[Any]
     def backend(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         with collection_paused():
             refuse_transformed_functions(gm)
+            if expanded_inputs.returns_view_of_expanded_input(gm):
+                log_once(expanded_inputs.LINE)
+                eager: Callable[..., Any] = disable(gm, reason="it runs in eager")
+                return eager
             if session.instrument is None and (
                 session.config.debug_files or trace_log.handlers or forms_shown()
             ):
@@ -44,6 +56,8 @@ def aot_backend(session: CompileSession) -> Callable[[GraphModule, Sequence[Any]
             if written := written_positions(len(inputs)) or cached:
                 positions = possible_overlaps(gm, written)
                 call = with_overlap_guard(call, gm, inputs, positions, guarded=session.guarded)
+            if MISSED_BY_GUARDS:
+                call = with_parameter_guard(call, gm, inputs, fixed_positions(gm))
             return with_materialised(call) if not session.guarded or zero_tensors(inputs) else call
 
     return backend

@@ -49,6 +49,12 @@ def parameter_positions(captured: GraphModule, inputs: Sequence[Any], *, unwritt
     )
 
 
+def fixed_positions(captured: GraphModule) -> frozenset[int]:
+    """Return the positions of the static inputs of a captured graph whose sizes are no symbols."""
+    inputs = captured.graph.find_nodes(op="placeholder")
+    return frozenset(k for k, node in enumerate(inputs) if _is_static(node) and not _has_symbols(node))
+
+
 def possible_overlaps(captured: GraphModule, written: Collection[int]) -> list[int]:
     """Return the positions of the inputs of a captured graph whose memory may overlap that of another in some calls,
     where one of the two is at the positions ``written``. Static inputs, as parameters are, overlap arguments alone."""
@@ -133,6 +139,14 @@ def _is_compared(value: object) -> bool:
 def _is_static(node: Node) -> bool:
     """Report whether Dynamo marked an input as static: it has the same address in every call."""
     return node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type") is not None
+
+
+def _has_symbols(node: Node) -> bool:
+    """Report whether a size or stride of a captured tensor is a symbol."""
+    value = node.meta.get("example_value")
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+        return True
+    return not all(type(each) is int for each in (*value.shape, *value.stride()))
 
 
 def _is_parameter(value: object) -> bool:

@@ -1,0 +1,73 @@
+"""Parameters that are changed in place between calls, which guards of torch 2.11 miss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute")  # Dynamo reads that of inputs
+
+
+class Broken(nn.Module):
+    """A module in two graphs; the second one reads a parameter that the first one multiplies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("shift", torch.arange(4.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = (self.layer(x) + self.shift).detach()
+        torch._dynamo.graph_break()
+        return self.layer.weight * 2 + y.sum() * 0
+
+
+def transpose(module: Broken) -> None:
+    module.layer.weight.data = module.layer.weight.data.t()
+
+
+def stride_the_buffer(module: Broken) -> None:
+    module.shift.data = torch.arange(8.0)[::2]
+
+
+def convert(module: Broken) -> None:
+    module.to(torch.float64)
+
+
+def share(module: Broken) -> None:
+    module.layer.weight.data = module.layer.weight.data * 3
+
+
+CHANGES: dict[str, Callable[[Broken], None]] = {
+    "transposed": transpose,
+    "a buffer with another stride": stride_the_buffer,
+    "of another dtype": convert,
+    "of another address": share,
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", CHANGES)
+def test_parameters_that_change_between_calls(name: str, training: bool, dynamic: bool | None) -> None:
+    module = Broken()
+    compiled = torch.compile(module, backend="litz", dynamic=dynamic)
+
+    def compare(rows: int) -> None:
+        x = torch.randn(rows, 4, dtype=module.layer.weight.dtype)
+        module.zero_grad()
+        found, expected = compiled(x), module(x)
+        torch.testing.assert_close(found, expected)
+        if training:
+            own, eager = (torch.autograd.grad(each.sum(), module.layer.weight) for each in (found, expected))
+            torch.testing.assert_close(own, eager)
+
+    with torch.set_grad_enabled(training):
+        compare(5)
+        compare(6)
+        CHANGES[name](module)
+        compare(6)
+        compare(7)
