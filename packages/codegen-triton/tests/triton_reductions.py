@@ -59,6 +59,7 @@ def clusters() -> Iterator[Case]:
         if can_use_cluster(case.kernel.phases) and not _in_order(case.kernel) and case.name != "empty_row":
             yield in_cluster(case, 2)
     yield in_cluster(_two_barriers(), 2)
+    yield in_cluster(_written_before_barrier(), 2)
     yield in_cluster(_columns("columns", 90, 300), 4)
     yield in_cluster(_columns("tall_columns", 40, 2100), 4)
 
@@ -101,6 +102,25 @@ def _two_barriers() -> Case:
             ),
         ),
         {"x": 576, "maximum": 6},
+    )
+
+
+def _written_before_barrier() -> Case:
+    """Return squares in place, and their sums over columns."""
+    offset = R0 * 90 + I0
+    square = op("mul", load("x", (offset,), f32), load("x", (offset,), f32))
+    return Case(
+        kernel(
+            "written_before_barrier",
+            [("x", f32, "inout"), ("total", f32, "out")],
+            [("i0", 90)],
+            (
+                [("r0", 96)],
+                [Accumulate((("s", f32),), NamedCombiner("sum"), (square,)), Store("x", offset, square)],
+            ),
+            ((), [Store("total", I0, scalar("s"))]),
+        ),
+        {"x": 90 * 96, "total": 90},
     )
 
 

@@ -5,8 +5,8 @@ Triton decides at import whether functions are interpreted, so the process must 
 
 Thread blocks run one after another, in shuffled order: a GPU promises none, so a wrong dependency shows. Those of a
 cluster wait for each other. All of them run up to the first cluster barrier, then again from the start up to the
-second, and so on; data that they wrote to the workspace before a barrier is there in the next run. The thread blocks
-of a look-back scan run in order.
+second, and so on; data that they wrote to the workspace before a barrier is there in the next run, and what else they
+wrote is undone, as it may lie where they read. The thread blocks of a look-back scan run in order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from litz_ir.errors import KernelError, TargetError
 from litz_ir.faults import BY_CODE, fault_error
 from litz_ir.host import Executor, Memory
 from litz_ir.interp import Externs
-from litz_ir.plan import WORD_BYTES, Kernel, Plan, scan_segment, zeroed_words
+from litz_ir.plan import WORD_BYTES, Kernel, Plan, scan_segment, workspace_words, zeroed_words
 from litz_ir.symbols import evaluate
 from litz_ir.target import LaunchFunction
 
@@ -113,15 +113,15 @@ def _launch(
 ) -> None:
     """Run all thread blocks of a launch. Raises ``KernelError``, and the error of a failed bounds check."""
     values = {info.name: value for info, value in zip(kernel.symbols, symbols, strict=True)}
-    grid_size = evaluate(
-        source.grid_size, {name: int(v) for name, v in values.items() if not isinstance(v, float)}
-    )
+    sizes = {name: int(v) for name, v in values.items() if not isinstance(v, float)}
+    grid_size = evaluate(source.grid_size, sizes)
     if grid_size == 0:
         return
     pointers = [
         _Pointer(address, kind.removeprefix("*")) for address, kind in zip(addresses, source.signature)
     ]  # fmt: skip
-    _clear(kernel, addresses, {name: int(v) for name, v in values.items() if not isinstance(v, float)})
+    _clear(kernel, addresses, sizes)
+    workspace = _workspace(kernel, addresses, sizes)
     # A bool is an integer argument, as in the compiled form.
     numbers = [int(value) if isinstance(value, bool) else value for value in symbols]
     order = list(range(grid_size))
@@ -133,7 +133,8 @@ def _launch(
     try:
         with _in_order(order), whole_tensors():
             for barrier in range(1, source.cluster_barriers + 1):
-                function[(grid_size,)](*pointers, *numbers, barrier)
+                with _undone(workspace):
+                    function[(grid_size,)](*pointers, *numbers, barrier)
             last = (source.cluster_barriers + 1,) if source.cluster_barriers else ()
             function[(grid_size,)](*pointers, *numbers, *last)
     except Exception as error:
@@ -155,6 +156,36 @@ def _in_order(order: Sequence[int]) -> Iterator[None]:
         yield
     finally:
         interpreter_builder.set_grid_idx = begin
+
+
+@contextmanager
+def _undone(kept: range) -> Iterator[None]:
+    """Undo, at the end of the block, what thread blocks stored at addresses outside of ``kept``."""
+    store = interpreter_builder.create_masked_store
+    replaced: list[tuple[Any, Any, Any]] = []
+
+    def create(pointers: Any, value: Any, mask: Any, *options: Any) -> Any:
+        inside = (pointers.data >= kept.start) & (pointers.data < kept.stop)
+        if not (inside | (mask.data == 0)).all():
+            before = interpreter_builder.create_masked_load(pointers, mask, None, None, None, False)
+            replaced.append((pointers, before, mask))
+        return store(pointers, value, mask, *options)
+
+    interpreter_builder.create_masked_store = create
+    try:
+        yield
+    finally:
+        interpreter_builder.create_masked_store = store
+    for pointers, before, mask in reversed(replaced):
+        store(pointers, before, mask, None, None)
+
+
+def _workspace(kernel: Kernel, addresses: Sequence[int], sizes: Mapping[str, int]) -> range:
+    """Return the addresses of a kernel's workspace."""
+    for parameter, address in zip(kernel.parameters, addresses, strict=True):
+        if parameter.access == "workspace":
+            return range(address, address + evaluate(workspace_words(kernel), sizes) * WORD_BYTES)
+    return range(0)
 
 
 def _clear(kernel: Kernel, addresses: Sequence[int], sizes: Mapping[str, int]) -> None:
