@@ -8,6 +8,12 @@ from typing import Any
 
 from zoo import sizes
 
+CHOOSING = ("AutoConfig", "PreTrainedConfig")
+"""Names of classes of configurations that stand for any other."""
+
+WHOLE = ("backbone_config", "codec_config")
+"""Parts of any class that keep their sizes, which depend on one another."""
+
 
 def shrunk(config_class: Any, family: Mapping[str, Any]) -> Any:
     """Return a configuration of small sizes; values in ``family`` take precedence."""
@@ -17,7 +23,7 @@ def shrunk(config_class: Any, family: Mapping[str, Any]) -> Any:
         if field.name in family and field.name not in parts:
             chosen[field.name] = family[field.name]
         elif field.name in parts and parts[field.name] is not None:
-            part = _small_config(parts[field.name], field, family.get(field.name, {}))
+            part = _small_config(_class_of_part(config_class, field.name), family.get(field.name, {}))
             if part is not None:
                 chosen[field.name] = part
         else:
@@ -27,10 +33,18 @@ def shrunk(config_class: Any, family: Mapping[str, Any]) -> Any:
     return config_class(**chosen)
 
 
-def _small_config(part_class: Any, field: Any, family: Mapping[str, Any]) -> Any:
+def _class_of_part(config_class: Any, name: str) -> Any:
+    """Return the class of a nested configuration: that of the default one, where the given class chooses between
+    others."""
+    part_class = config_class.sub_configs[name]
+    if getattr(part_class, "__name__", "") in CHOOSING and name not in WHOLE:
+        return type(getattr(config_class(), name))
+    return part_class
+
+
+def _small_config(part_class: Any, family: Mapping[str, Any]) -> Any:
     """Return a small nested configuration; classes that only choose between others have no fields of their own."""
-    named: str = getattr(part_class, "__name__", "")
-    if not dataclasses.is_dataclass(part_class) or named in ("AutoConfig", "PreTrainedConfig"):
+    if not dataclasses.is_dataclass(part_class) or getattr(part_class, "__name__", "") in CHOOSING:
         return None
     return shrunk(part_class, family)
 
