@@ -57,7 +57,11 @@ def main(connection: Connection, case: Case, log: str, cache: str, device: str) 
                 eager = run(built.model, built.inputs, mode)
             except Exception as error:
                 return connection.send(("eager", f"{mode}: {said(error)}"))
-            connection.send((mode, judged(built, mode, eager, interpreted=device == INTERPRETED)))
+            try:
+                outcome = judged(built, mode, eager, interpreted=device == INTERPRETED)
+            except Exception as error:  # as after a failed assert in a kernel, which ends all work on its GPU
+                return connection.send((mode, Outcome("crash", said(error))))
+            connection.send((mode, outcome))
 
 
 def _chosen(device: str) -> torch.device:
