@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -71,3 +72,14 @@ def test_parameters_that_change_between_calls(name: str, training: bool, dynamic
         CHANGES[name](module)
         compare(6)
         compare(7)
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_parameters_that_stay_are_compiled(mode: Callable[[], Any], caplog: pytest.LogCaptureFixture) -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).eval()
+    compiled = torch.compile(module, backend="litz")
+    for rows in (3, 5, 6):
+        x = torch.randn(rows, 4)
+        with mode():
+            torch.testing.assert_close(compiled(x), module(x))
+    assert "runs in eager" not in caplog.text

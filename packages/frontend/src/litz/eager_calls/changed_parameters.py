@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
-from torch._C._dynamo.guards import TensorGuards
 from torch._dynamo import disable
 from torch.fx import GraphModule
 
@@ -20,9 +19,9 @@ MISSED_BY_GUARDS = torch.__version__ < "2.12"
 """True where guards miss assignments to ``.data``."""
 
 _LINE = (
-    "litz: a call runs in eager: dtype, strides or shape of a parameter or buffer changed since the graph was "
-    "compiled, which guards of torch 2.11 miss. Call torch.compiler.reset() after the change, or change it before the "
-    "first call."
+    "litz: a call runs in eager: dtype, device, shape or strides of a parameter or buffer changed since the graph "
+    "was compiled, which guards of torch 2.11 miss. Call torch.compiler.reset() after the change, or change it before "
+    "the first call."
 )
 
 
@@ -34,21 +33,20 @@ def with_parameter_guard(
     checked = [k for k in sorted(positions) if isinstance(inputs[k], torch.Tensor)]
     if not checked:
         return call
-    tensors = [inputs[k] for k in checked]
-    # One list of numbers for each tensor, which the stub of the class leaves out.
-    sizes: list[Any] = [list(tensor.shape) for tensor in tensors]
-    strides: list[Any] = [list(tensor.stride()) for tensor in tensors]
-    guards = TensorGuards(
-        *tensors,
-        dynamic_dims_sizes=sizes,
-        dynamic_dims_strides=strides,
-    )
+    compiled_for = _properties([inputs[k] for k in checked])
     eager: Callable[..., Any] = disable(gm, reason="it runs in eager")
 
     def run(*args: Any) -> Any:
-        if guards.check(*(args[k] for k in checked)):
+        if _properties([args[k] for k in checked]) == compiled_for:
             return call(*args)
         log_once(_LINE)
         return eager(*args)
 
     return run
+
+
+def _properties(
+    tensors: Sequence[torch.Tensor],
+) -> list[tuple[torch.dtype, torch.device, torch.Size, tuple[int, ...]]]:
+    """Return what an assignment to ``.data`` can change of each tensor, and a graph is compiled for."""
+    return [(each.dtype, each.device, each.shape, each.stride()) for each in tensors]
