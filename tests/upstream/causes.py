@@ -7,7 +7,6 @@ import re
 from upstream.outcome import Outcome
 
 CAUSES: tuple[tuple[str, str, str], ...] = (
-    ("test_builtins_round", "round", "`round` of a symbolic number is no operation that is lowered"),
     (
         "test_invalid_index_of_empty_tensor",
         "^IndexError",
@@ -17,11 +16,6 @@ CAUSES: tuple[tuple[str, str, str], ...] = (
         "test_no_redundant_to_dtypes",
         "not close",
         "the test wants an f16 operand of `tan` unrounded, eager and litz round it",
-    ),
-    (
-        "test_meta_device",
-        "'meta'",
-        "tensors of the device `meta` have no target, so their graph runs as ATen",
     ),
 )
 """Rows of a pattern of `suite::test`, a pattern of the reason, and the cause."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
@@ -24,7 +25,7 @@ from litz.capture.descriptors import (
     written_positions,
 )
 from litz.capture.runtime_wrappers import with_materialised, zero_tensors
-from litz.eager_calls import expanded_inputs
+from litz.eager_calls import expanded_inputs, meta_tensors
 from litz.eager_calls.changed_parameters import MISSED_BY_GUARDS, with_parameter_guard
 from litz.eager_calls.custom_functions import refuse_transformed_functions
 from litz.eager_calls.overlapping_arguments import with_overlap_guard
@@ -43,9 +44,9 @@ def aot_backend(session: CompileSession) -> Callable[[GraphModule, Sequence[Any]
         with collection_paused():
             refuse_transformed_functions(gm)
             if expanded_inputs.returns_view_of_expanded_input(gm):
-                log_once(expanded_inputs.LINE)
-                eager: Callable[..., Any] = disable(gm, reason="it runs in eager")
-                return eager
+                return _in_eager(gm, expanded_inputs.LINE, logging.WARNING)
+            if meta_tensors.computes_on_meta(gm):
+                return _in_eager(gm, meta_tensors.LINE, logging.INFO)
             if session.instrument is None and (
                 session.config.debug_files or trace_log.handlers or forms_shown()
             ):
@@ -61,6 +62,13 @@ def aot_backend(session: CompileSession) -> Callable[[GraphModule, Sequence[Any]
             return with_materialised(call) if not session.guarded or zero_tensors(inputs) else call
 
     return backend
+
+
+def _in_eager(gm: GraphModule, line: str, level: int) -> Callable[..., Any]:
+    """Return the captured graph itself, and log once why it runs in eager."""
+    log_once(line, level)
+    call: Callable[..., Any] = disable(gm, reason="it runs in eager")
+    return call
 
 
 def _through_aot(session: CompileSession, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
