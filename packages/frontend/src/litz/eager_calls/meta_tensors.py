@@ -12,4 +12,6 @@ LINE = "litz: a call runs in eager: its tensors are on the device meta, where no
 def computes_on_meta(gm: GraphModule) -> bool:
     """Report whether a captured graph has a tensor on the device ``meta``."""
     values = (tree_leaves(node.meta.get("example_value")) for node in gm.graph.nodes)
-    return any(isinstance(each, torch.Tensor) and each.device.type == "meta" for leaves in values for each in leaves)
+    return any(
+        isinstance(each, torch.Tensor) and each.device.type == "meta" for leaves in values for each in leaves
+    )
