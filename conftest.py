@@ -21,8 +21,6 @@ settings.register_profile(
 settings.load_profile("litz")
 
 CACHE_KEY = pytest.StashKey[str]()
-SMALLEST_SAMPLE = 2
-"""Cases of a sampled test or module that are run at least, if it has as many."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,24 +35,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="run one case in N of each test or module that is marked as sampled, and two at least",
+        help="run one case in N of each test or module that is marked as sampled",
     )
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the cases of sampled tests that `--sample` does not take: always the same ones."""
+    """Leave out the cases of sampled tests that `--sample` does not take, always the same ones, and put the tests that
+    share a fixture of their module into one group, whose process makes it once."""
+    for item in items:
+        if shares_fixture(item):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     cases: dict[str, set[str]] = defaultdict(set)
     for item in items:
         if (case := sampled_case(item)) is not None:
             cases[case.of].add(case.name)
     taken: dict[str, set[str]] = {}
     for of, names in cases.items():
-        count = max(SMALLEST_SAMPLE, -(-len(names) // config.getoption("--sample")))
+        count = -(-len(names) // config.getoption("--sample"))
         taken[of] = set(sorted(names, key=lambda name: zlib.crc32(name.encode()))[:count])
     left = {i for i in items if (case := sampled_case(i)) is not None and case.name not in taken[case.of]}
     if left:
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
+
+
+def shares_fixture(item: pytest.Item) -> bool:
+    """Say whether a test uses a fixture that is made once for its module."""
+    fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+    return any(each[-1].scope == "module" for each in fixtures.values())
 
 
 class SampledCase(NamedTuple):

@@ -57,7 +57,7 @@ SITE = (
 MYPY = "mypy>=2.4,<3"
 IMPORT_LINTER = "import-linter>=2.16,<3"
 XDIST = "pytest-xdist>=3.6,<4"
-TWO_AT_A_TIME = ("-n", "2", "--dist", "worksteal")
+TWO_AT_A_TIME = ("-n", "2", "--dist", "loadgroup")
 SLOWEST = ("--durations", "20")
 SLEEPING = {"OMP_WAIT_POLICY": "PASSIVE"}  # threads that wait for work leave the cores to the other process
 OFFLINE = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
@@ -435,7 +435,8 @@ def corpus(session: nox.Session) -> None:
     those of the table of kernel forms (`tests/forms`) at their full sizes.
 
     That is all of them for sm_90 and one in six for the others, or those of the chips that are named, all or one in
-    some: `nox -s corpus -- sm_90 sm_80=6`. Those of three modules are all compiled for sm_90.
+    some: `nox -s corpus -- sm_90 sm_80=6`. Those of three modules are all compiled for sm_90. Other arguments go to
+    pytest.
     """
     install_torch(session)
     install_folders(session, FOLDERS, tested=FOLDERS)
@@ -452,11 +453,13 @@ def corpus(session: nox.Session) -> None:
     # The interpreter computes in NumPy, which warns where eager gives NaN.
     how = ["--quiet", "-W", "ignore::RuntimeWarning", *TWO_AT_A_TIME, *SLOWEST, "-p", "triton_instead"]
     texts = "--ignore=packages/lowering/tests/test_lowering_text.py"  # runs no kernels
-    session.run("pytest", *how, texts, "packages/lowering/tests", env=interpreted)
+    chips = [each for each in session.posargs if each.startswith("sm_")]
+    others = [each for each in session.posargs if each not in chips]
+    session.run("pytest", *how, *others, texts, "packages/lowering/tests", env=interpreted)
     session.run("python", "-W", "ignore", "-m", "forms", "--sources", str(sources), env=interpreted)
     cubins = str(ROOT / "tests" / "triton_cubins.py")
     # Kernels are scheduled for sm_90; what refuses one of another chip refuses many of them.
-    for share in session.posargs or ("sm_90", "sm_80=6", "sm_100=6"):
+    for share in chips or ("sm_90", "sm_80=6", "sm_100=6"):
         chip, _, every = share.partition("=")
         how = ["--chip", chip, "--every", every or "1", "--least", "1500"]
         how += ["--whole", "pad,reduce,view"] if chip == "sm_90" else []

@@ -40,6 +40,8 @@ from litz_ir.symbols import Size, maximum, minimum, symbol
 from litz_ir.text import to_text
 from litz_lowering import lower
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_values(name: str) -> None:

@@ -42,6 +42,8 @@ from litz_ir.loops import Pointwise, Reduction, Scatter
 from litz_ir.scalar import nested_reductions
 from litz_lowering import LoweringOptions
 
+pytestmark = pytest.mark.sampled
+
 
 def of_points(score: Tensor, b: Tensor, h: Tensor, m: Tensor, n: Tensor, bias: Tensor) -> Tensor:
     return score + bias[b, h, m, n]
