@@ -5,7 +5,9 @@ Not every generated program is valid.
 
 from __future__ import annotations
 
-from typing import get_args
+import dataclasses
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 from ir_strategies import (
@@ -65,56 +67,31 @@ statements = st.one_of(
     st.builds(k.Accumulate, tuples(st.tuples(VALUES, DTYPES)), combiners, tuples(exprs())),
     st.builds(k.ScanStore, combiners, tuples(exprs()), tuples(st.tuples(VALUES, indirect_terms()))),
 )
-tiles = st.builds(s.Tile, tuples(NAMES, 0, 2), st.sampled_from((1, 16)))
-inner_tiles = st.builds(
-    s.InnerTile, tuples(NAMES, 1, 2), st.sampled_from((1, 64)), st.booleans(), tuples(NAMES, 0, 1)
-)
-warps = st.sampled_from((4, 8))
-prefetch = tuples(st.integers(0, 3))
-schedules = st.one_of(
-    st.builds(
-        s.CpuLoops,
-        tuples(NAMES),
-        st.none() | NAMES,
-        st.sampled_from((0, 16)),
-        st.sampled_from((1, 2)),
-        st.sampled_from((1, 64)),
-    ),
-    st.builds(
-        s.TileRequest,
-        st.sampled_from((1, 4)),
-        st.sampled_from((0, 64)),
-        tuples(st.tuples(NAMES, st.integers(1, 64))),
-        warps,
-        st.sampled_from((0, 3)),
-        st.sampled_from((0, 132)),
-        st.booleans(),
-    ),
-    st.builds(
-        s.TileLoops,
-        tuples(tiles),
-        tuples(st.none() | inner_tiles),
-        warps,
-        st.sampled_from((1, 3)),
-        st.sampled_from((1, 8)),
-        prefetch,
-    ),
-    st.builds(
-        s.Matmul,
-        tuples(NAMES),
-        tiles,
-        tiles,
-        tiles,
-        warps,
-        st.just(3),
-        st.sampled_from((0, 132)),
-        tuples(st.sampled_from(get_args(s.Operand))),
-        prefetch,
-    ),
-    st.builds(s.Attention, tuples(NAMES), tiles, tiles, inner_tiles, warps, st.just(2), prefetch),
-    st.builds(s.LookbackScan, st.sampled_from((16, 4096)), warps),
-    st.builds(s.Foreach, warps),
-)
+
+
+def fields_of(hint: Any) -> st.SearchStrategy[Any]:
+    """Return values of the type of a schedule's field, or schedules of a form."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        least = [mark.value for mark in args if isinstance(mark, s.AtLeast)]
+        return st.sampled_from((0, 1, 4, 64)).filter(lambda n: n >= least[0]) if least else VALUES
+    if origin is Literal:
+        return st.sampled_from(args)
+    if origin is UnionType:
+        return st.one_of(map(fields_of, args))
+    if origin is tuple and args[-1] is Ellipsis:
+        return tuples(fields_of(args[0]), 0, 2)
+    if origin is tuple:
+        return st.tuples(*map(fields_of, args))
+    if dataclasses.is_dataclass(hint):
+        return st.builds(
+            hint,
+            **{name: fields_of(each) for name, each in get_type_hints(hint, include_extras=True).items()},
+        )
+    return {int: st.integers(0, 64), bool: st.booleans(), str: NAMES, NoneType: st.none()}[hint]
+
+
+schedules = st.one_of(map(fields_of, get_args(s.Schedule)))
 
 
 @st.composite

@@ -26,8 +26,7 @@ from litz_ir.plan.schedule import (
 from litz_ir.plan.verify.kernel import verify_kernel
 from litz_ir.text import to_text
 from litz_ir.text.parsing.kernel import parse_kernel
-from litz_ir.text.parsing.schedules import parse_schedule
-from litz_ir.text.printing.schedules import print_schedule
+from litz_ir.text.schedules import parse_schedule, print_schedule
 
 ROWS = """
 kernel rows(in %a: f32, out %b: f32) {{

@@ -3,14 +3,37 @@
 The scheduler writes :class:`CpuLoops` for a CPU. For a GPU it writes a :class:`TileRequest`, and passes of the target
 put one of the other forms in its place, with every number decided, before code is emitted. Schedules name axes; sizes
 stay in the kernel.
+
+A form is declared here alone: its text, its serial forms and the checks of its numbers follow from the types of its
+fields, in their order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from typing import Annotated, Final, Literal, get_args, get_origin, get_type_hints
 
 from litz_ir.errors import CodegenError
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """Least value of a number, which the verifier of kernels checks."""
+
+    value: int
+    """The least value."""
+
+
+Positive = Annotated[int, AtLeast(1)]
+"""A number of at least one."""
+NonNegative = Annotated[int, AtLeast(0)]
+"""A number of at least zero."""
+BUFFER: Final = "buffer"
+"""Mark of names that are those of buffers, where others are those of axes."""
+BufferName = Annotated[str, BUFFER]
+"""The name of a buffer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +50,13 @@ class CpuLoops:
     points in any grouping. ``None`` for scalar loops.
     """
 
-    lanes: int = 0
+    lanes: NonNegative = 0
     """Elements of a vector register; 0 leaves the number to the code generator."""
 
-    unroll: int = 1
+    unroll: Positive = 1
     """Vector registers computed together; 1 leaves the number to the code generator."""
 
-    grain: int = 1
+    grain: Positive = 1
     """Fewest parallel points that are worth a thread."""
 
 
@@ -47,10 +70,10 @@ class TileRequest:
     matmul or attention are its rows, columns and summed points, each flattened.
     """
 
-    cluster: int = 1
+    cluster: Positive = 1
     """Thread blocks that reduce each outer point together; 1 for a reduction within a thread block."""
 
-    segment: int = 0
+    segment: NonNegative = 0
     """Points of a scanned row for each thread block of a decoupled look-back scan, a power of two.
 
     0 for a scan within a thread block.
@@ -59,19 +82,19 @@ class TileRequest:
     blocks: tuple[tuple[str, int], ...] = ()
     """Points of a tile along axes, powers of two."""
 
-    warps: int = 4
+    warps: Positive = 4
     """Warps of a thread block; read only where ``blocks`` are given."""
 
-    stages: int = 0
+    stages: NonNegative = 0
     """Software pipelining stages of the innermost loop; 0 leaves the number to the target."""
 
-    grid: int = 0
+    grid: NonNegative = 0
     """Most thread blocks of a persistent matmul, each of which loops over tiles; 0 for one thread block per tile."""
 
     descriptors: bool = False
     """True if a matmul reads its operands through tensor descriptors (TMA), where their memory allows it."""
 
-    row_cluster: int = 1
+    row_cluster: Positive = 1
     """Thread blocks of a cluster among which the last outer axis is divided; 1 for no cluster. Nested reductions along
     that axis are summed among them."""
 
@@ -103,10 +126,10 @@ class InnerTile:
     serial: tuple[str, ...] = ()
     """Axes that a loop around the tile visits point by point."""
 
-    evict_first: tuple[str, ...] = ()
+    evict_first: tuple[BufferName, ...] = ()
     """Buffers whose rows a loop over tiles loads for the last time: the L2 cache may evict them first."""
 
-    evict_last: tuple[str, ...] = ()
+    evict_last: tuple[BufferName, ...] = ()
     """Buffers whose rows a later phase loads again: the L2 cache should evict them last."""
 
 
@@ -123,14 +146,18 @@ class TileLoops:
     inner: tuple[InnerTile | None, ...]
     """Cover of each phase's own axes; ``None`` for a phase of one point."""
 
-    warps: int
+    warps: Positive
     """Warps of a thread block."""
 
-    stages: int = 1
+    stages: Positive = 1
     """Software pipelining stages of loops that only accumulate."""
 
-    cluster: int = 1
+    cluster: Positive = 1
     """Thread blocks of a cluster, which reduce one tile of outer points together."""
+
+    row_cluster: Positive = 1
+    """Thread blocks of a cluster, each of which has one of the tiles along the last dimension; 1 for no cluster. Nested
+    reductions along it are summed among them."""
 
     prefetch: tuple[int, ...] = ()
     """Numbers of phases whose loads are issued first, as far as registers allow: those of pointwise phases before
@@ -138,10 +165,6 @@ class TileLoops:
 
     index_bits: int = 64
     """Bits of index arithmetic: 32 where all indices are known to fit, else 64."""
-
-    row_cluster: int = 1
-    """Thread blocks of a cluster, each of which has one of the tiles along the last dimension; 1 for no cluster. Nested
-    reductions along it are summed among them."""
 
 
 Operand = Literal["left", "right"]
@@ -166,13 +189,13 @@ class Matmul:
     summed: Tile
     """Axes that are summed over (K)."""
 
-    warps: int
+    warps: Positive
     """Warps of a thread block."""
 
-    stages: int
+    stages: Positive
     """Software pipelining stages: tiles of both operands in flight."""
 
-    grid: int = 0
+    grid: NonNegative = 0
     """Most thread blocks of a persistent kernel, each of which loops over tiles; 0 for one thread block per tile."""
 
     descriptors: tuple[Operand, ...] = ()
@@ -181,7 +204,7 @@ class Matmul:
     prefetch: tuple[int, ...] = ()
     """Numbers of pointwise phases whose loads are issued before the kernel computes, as far as registers allow."""
 
-    group: int = 1
+    group: Positive = 1
     """Rows of tiles in a group of the launch order: tiles run down the columns of a group; 1 for row-major order."""
 
     index_bits: int = 64
@@ -213,10 +236,10 @@ class Attention:
     summed: InnerTile
     """Axes that are summed over: keys in the forward direction."""
 
-    warps: int
+    warps: Positive
     """Warps of a thread block."""
 
-    stages: int
+    stages: Positive
     """Software pipelining stages of the loop over the summed axes."""
 
     prefetch: tuple[int, ...] = ()
@@ -240,10 +263,10 @@ class LookbackScan:
     Each thread block scans one segment of a row and combines it with the results of the segments before it.
     """
 
-    segment: int
+    segment: Positive
     """Points of a row for each thread block, a power of two."""
 
-    warps: int
+    warps: Positive
     """Warps of a thread block."""
 
     index_bits: int = 64
@@ -254,7 +277,7 @@ class LookbackScan:
 class Foreach:
     """A launch of independent subkernels, each with :class:`TileLoops` of its own."""
 
-    warps: int
+    warps: Positive
     """Warps of a thread block, the same for all subkernels."""
 
     index_bits: int = 64
@@ -266,6 +289,16 @@ GpuSchedule = TileLoops | Matmul | Attention | LookbackScan | Foreach
 
 Schedule = CpuLoops | TileRequest | GpuSchedule
 """The schedule of a kernel in any form."""
+
+
+@cache
+def least_values(form: type) -> Mapping[str, int]:
+    """Return the least value of each field of a form that has one."""
+    hints = get_type_hints(form, include_extras=True)
+    bounded = {name: get_args(hint)[1:] for name, hint in hints.items() if get_origin(hint) is Annotated}
+    return {
+        name: mark.value for name, marks in bounded.items() for mark in marks if isinstance(mark, AtLeast)
+    }
 
 
 def cluster_size(schedule: Schedule) -> int:

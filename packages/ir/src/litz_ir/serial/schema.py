@@ -32,8 +32,7 @@ from litz_ir.symbols.term import Term
 
 CLASSES: tuple[type, ...] = (
     Origin, Layout, SymbolInfo, SymbolTable, Reason, Decision, FusedGraph, Group, Member,
-    forms.CpuLoops, forms.TileRequest, forms.Tile, forms.InnerTile, forms.TileLoops, forms.Matmul, forms.Attention,
-    forms.LookbackScan, forms.Foreach,
+    *get_args(forms.Schedule), forms.Tile, forms.InnerTile,
     nodes.TensorType, nodes.Value, nodes.ComplexValue, nodes.Axis, nodes.Ref, nodes.ComplexRef, nodes.StridedRef,
     nodes.ScalarRef, nodes.Keyword, nodes.NamedCombiner, nodes.UserCombiner,
     nodes.Pointwise, nodes.Reduction, nodes.Scan, nodes.Scatter, nodes.Sort, nodes.View, nodes.Mutation, nodes.Extern,

@@ -10,14 +10,13 @@ from litz_ir.text.parsing.kernel import parse_kernel
 from litz_ir.text.parsing.levels import from_text
 from litz_ir.text.parsing.loops import parse_graph
 from litz_ir.text.parsing.plan import parse_plan
-from litz_ir.text.parsing.schedules import parse_schedule
 from litz_ir.text.printing.bodies import print_expr, print_term
 from litz_ir.text.printing.fused import print_fused
 from litz_ir.text.printing.kernel import print_kernel
 from litz_ir.text.printing.levels import to_text
 from litz_ir.text.printing.loops import print_graph
 from litz_ir.text.printing.plan import print_plan
-from litz_ir.text.printing.schedules import print_schedule
+from litz_ir.text.schedules import parse_schedule, print_schedule
 
 __all__ = [
     "from_text",

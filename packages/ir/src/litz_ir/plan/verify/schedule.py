@@ -20,6 +20,7 @@ from litz_ir.plan.schedule import (
     TileLoops,
     TileRequest,
     cluster_size,
+    least_values,
     scan_segment,
 )
 from litz_ir.scalar.verify import ErrorLocation
@@ -52,21 +53,18 @@ def check_schedule(kernel: Kernel, location: ErrorLocation) -> None:
             _check_tiles(tiles, location)
             _check_outer(kernel, (*schedule.batch, *schedule.rows.axes, *schedule.columns.axes), location)
             _check_inner(kernel, schedule.summed.axes, location)
-            _check_numbers(
-                location,
-                warps=(schedule.warps, 1),
-                stages=(schedule.stages, 1),
-                grid=(schedule.grid, 0),
-                group=(schedule.group, 1),
-            )
         case Attention():
             _check_attention(kernel, schedule, location)
         case LookbackScan():
-            _check_numbers(location, segment=(schedule.segment, 1), warps=(schedule.warps, 1))
+            pass
         case Foreach():
-            _check_numbers(location, warps=(schedule.warps, 1))
             if not kernel.subkernels:
                 location.fail(CHECK, "a foreach schedule is given for a kernel without subkernels")
+    form: type = type(schedule)
+    for name, least in least_values(form).items():
+        number = getattr(schedule, name)
+        if number < least:
+            location.fail(CHECK, f"{name} is {number}, at least {least} expected")
 
 
 def _check_cpu_loops(kernel: Kernel, schedule: CpuLoops, location: ErrorLocation) -> None:
@@ -81,9 +79,6 @@ def _check_cpu_loops(kernel: Kernel, schedule: CpuLoops, location: ErrorLocation
         location.fail(
             CHECK, f"{schedule.vector} is vectorised, but is neither an inner axis nor the last outer one"
         )
-    _check_numbers(
-        location, lanes=(schedule.lanes, 0), unroll=(schedule.unroll, 1), grain=(schedule.grain, 1)
-    )
 
 
 def _check_tile_request(kernel: Kernel, schedule: TileRequest, location: ErrorLocation) -> None:
@@ -94,15 +89,6 @@ def _check_tile_request(kernel: Kernel, schedule: TileRequest, location: ErrorLo
             location.fail(CHECK, f"a block is given for {axis}, which is not an axis")
         if size < 1:
             location.fail(CHECK, f"the block of {axis} is {size}, at least 1 expected")
-    _check_numbers(
-        location,
-        cluster=(schedule.cluster, 1),
-        segment=(schedule.segment, 0),
-        warps=(schedule.warps, 1),
-        stages=(schedule.stages, 0),
-        grid=(schedule.grid, 0),
-        row_cluster=(schedule.row_cluster, 1),
-    )
 
 
 def _check_tile_loops(kernel: Kernel, schedule: TileLoops, location: ErrorLocation) -> None:
@@ -120,18 +106,11 @@ def _check_tile_loops(kernel: Kernel, schedule: TileLoops, location: ErrorLocati
         if inner is None:
             pointwise += own
             continue
-        _check_tiles((Tile(inner.axes, inner.block),), location)
+        _check_tiles((inner,), location)
         if Counter(own) != Counter((*inner.serial, *inner.axes)):
             location.fail(CHECK, f"the axes {(*inner.serial, *inner.axes)} are not the phase's, {tuple(own)}")
         check_eviction(kernel, inner, location)
     _check_outer(kernel, [name for tile in schedule.outer for name in tile.axes], location, pointwise)
-    _check_numbers(
-        location,
-        warps=(schedule.warps, 1),
-        stages=(schedule.stages, 1),
-        cluster=(schedule.cluster, 1),
-        row_cluster=(schedule.row_cluster, 1),
-    )
     if schedule.row_cluster > 1:
         _check_row_cluster(kernel, schedule, location)
 
@@ -164,14 +143,13 @@ def _check_attention(kernel: Kernel, schedule: Attention, location: ErrorLocatio
     If that phase stores at every point, rows and summed axes may be exchanged.
     """
     inner = schedule.summed
-    _check_tiles((schedule.rows, schedule.columns, Tile(inner.axes, inner.block)), location)
+    _check_tiles((schedule.rows, schedule.columns, inner), location)
     named = Counter(
         (*schedule.batch, *schedule.rows.axes, *schedule.columns.axes, *inner.serial, *inner.axes)
     )
     nests = [Counter(axis.name for axis in (*kernel.outer, *phase.axes)) for phase in kernel.phases]
     if named not in nests:
         location.fail(CHECK, f"its dimensions have the axes {tuple(named)}, which are those of no phase")
-    _check_numbers(location, warps=(schedule.warps, 1), stages=(schedule.stages, 1))
 
 
 def _check_outer(
@@ -202,7 +180,7 @@ def _check_inner(kernel: Kernel, named: Iterable[str], location: ErrorLocation) 
         location.fail(CHECK, f"the summed axes {tuple(own)} are those of no phase")
 
 
-def _check_tiles(tiles: Iterable[Tile], location: ErrorLocation) -> None:
+def _check_tiles(tiles: Iterable[Tile | InnerTile], location: ErrorLocation) -> None:
     """The block of each tile is a power of two."""
     for tile in tiles:
         if tile.block < 1 or tile.block & tile.block - 1:
@@ -235,13 +213,6 @@ def check_index_bits(kernel: Kernel, bits: int, location: ErrorLocation) -> None
                 location.fail(
                     CHECK, f"indices have 32 bits, but element {high} of {statement.buffer} is stored"
                 )
-
-
-def _check_numbers(location: ErrorLocation, **numbers: tuple[int, int]) -> None:
-    """Each number, given by name with its least value, is not below that value."""
-    for name, (number, least) in numbers.items():
-        if number < least:
-            location.fail(CHECK, f"{name} is {number}, at least {least} expected")
 
 
 def check_cluster(kernel: Kernel, location: ErrorLocation) -> None:

@@ -22,7 +22,7 @@ from litz_ir.scalar.expr import (
 from litz_ir.scalar.node import Expr
 from litz_ir.scalar.ops_table import OPS
 from litz_ir.symbols.term import Size
-from litz_ir.text.parsing.lexer import Stream, Token, read_whole
+from litz_ir.text.lexer import Stream, Token, read_whole
 from litz_ir.text.parsing.terms import TermParser
 from litz_ir.text.scope import (
     COMPARE,

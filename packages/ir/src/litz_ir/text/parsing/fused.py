@@ -8,10 +8,10 @@ from litz_ir.fused.decision import Decision, Reason
 from litz_ir.fused.group import FusedGraph, Group, Member, StorageClass
 from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size
+from litz_ir.text.lexer import Stream, read_whole, separated
 from litz_ir.text.parsing.bodies import BodyParser
-from litz_ir.text.parsing.lexer import Stream, read_whole
 from litz_ir.text.parsing.loops import graph
-from litz_ir.text.parsing.types import axes, separated, term
+from litz_ir.text.parsing.types import axes, term
 from litz_ir.text.scope import DTypeScope, graph_scope
 
 _STORAGE_CLASSES: tuple[str, ...] = get_args(StorageClass)

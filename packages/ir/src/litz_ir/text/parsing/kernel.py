@@ -23,11 +23,11 @@ from litz_ir.plan.schedule import CpuLoops, Schedule
 from litz_ir.scalar.node import Expr
 from litz_ir.symbols.table import SymbolInfo
 from litz_ir.symbols.term import Size
+from litz_ir.text.lexer import Stream, Token, read_whole, separated
 from litz_ir.text.parsing.bodies import BodyParser
-from litz_ir.text.parsing.lexer import Stream, Token, read_whole
 from litz_ir.text.parsing.loops import SCATTER_MODES, combiner
-from litz_ir.text.parsing.schedules import schedule
-from litz_ir.text.parsing.types import info, one_part, separated, term
+from litz_ir.text.parsing.types import info, one_part, term
+from litz_ir.text.schedules import schedule
 from litz_ir.text.scope import DTypeScope
 
 _ACCESS = get_args(Access)

@@ -8,9 +8,9 @@ from litz_ir.fused.group import FusedGraph
 from litz_ir.loops.nodes import LoopGraph
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Plan
+from litz_ir.text.lexer import Stream, read_whole
 from litz_ir.text.parsing.fused import fused
 from litz_ir.text.parsing.kernel import kernel
-from litz_ir.text.parsing.lexer import Stream, read_whole
 from litz_ir.text.parsing.loops import graph
 from litz_ir.text.parsing.plan import plan
 

@@ -37,8 +37,8 @@ from litz_ir.loops.nodes import (
 )
 from litz_ir.loops.reduction_kinds import REDUCTION_KINDS
 from litz_ir.scalar.node import Expr
+from litz_ir.text.lexer import Stream, Token, read_whole, separated
 from litz_ir.text.parsing.bodies import BodyParser
-from litz_ir.text.parsing.lexer import Stream, Token, read_whole
 from litz_ir.text.parsing.types import (
     arguments,
     asserted_error,
@@ -48,7 +48,6 @@ from litz_ir.text.parsing.types import (
     output,
     parse_input,
     result_name,
-    separated,
     symbols,
     tail,
     tensor_type,

@@ -21,10 +21,10 @@ from litz_ir.plan.program import (
 )
 from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size
+from litz_ir.text.lexer import Stream, read_whole, separated
 from litz_ir.text.parsing.bodies import BodyParser
 from litz_ir.text.parsing.fused import decisions
 from litz_ir.text.parsing.kernel import kernel
-from litz_ir.text.parsing.lexer import Stream, read_whole
 from litz_ir.text.parsing.loops import REGIONS
 from litz_ir.text.parsing.types import (
     arguments,
@@ -32,7 +32,6 @@ from litz_ir.text.parsing.types import (
     declaration,
     output,
     parse_input,
-    separated,
     symbols,
     term,
 )

@@ -14,7 +14,7 @@ from litz_ir.symbols.extrema import maximum, minimum
 from litz_ir.symbols.polynomials import add, mul
 from litz_ir.symbols.quotients import floordiv, mod
 from litz_ir.symbols.term import Size, symbol
-from litz_ir.text.parsing.lexer import Stream, Token
+from litz_ir.text.lexer import Stream, Token
 
 _CHECKS = ("assumed", "clamped", "raised")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal, TypeVar, cast, get_args
 
 from litz_ir.device import CPU, Device
@@ -29,25 +28,13 @@ from litz_ir.loops.nodes import (
 )
 from litz_ir.symbols.table import SymbolInfo, SymbolKind, SymbolTable
 from litz_ir.symbols.term import Size
+from litz_ir.text.lexer import Stream, separated
 from litz_ir.text.parsing.bodies import BodyParser
-from litz_ir.text.parsing.lexer import Stream
 from litz_ir.text.scope import DTypeScope
 
 T = TypeVar("T")
 _KINDS = ("int", "float", "bool")
 """Kinds of symbols and scalar inputs."""
-
-
-def separated(stream: Stream, item: Callable[[], T], *, start: str = "(", stop: str = ")") -> tuple[T, ...]:
-    """A list: ``(item, item, …)``."""
-    stream.expect(start)
-    found: list[T] = []
-    while not stream.at(stop):
-        found.append(item())
-        if not stream.accept(","):
-            break
-    stream.expect(stop)
-    return tuple(found)
 
 
 def term(stream: Stream) -> Size:

@@ -18,8 +18,8 @@ from litz_ir.scalar.node import Expr
 from litz_ir.symbols.term import Size
 from litz_ir.text.printing.bodies import BodyPrinter, print_term
 from litz_ir.text.printing.loops import combine_lines, combiner_name
-from litz_ir.text.printing.schedules import print_schedule
 from litz_ir.text.printing.types import axes_text, indented, info_text
+from litz_ir.text.schedules import print_schedule
 from litz_ir.text.scope import DTypeScope
 from litz_ir.text.spelling import name_text, scalar_text, value_text
 

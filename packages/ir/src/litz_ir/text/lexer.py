@@ -196,6 +196,18 @@ class Stream:
             self.fail(message, token)
 
 
+def separated(stream: Stream, item: Callable[[], T], *, start: str = "(", stop: str = ")") -> tuple[T, ...]:
+    """A list: ``(item, item, …)``."""
+    stream.expect(start)
+    found: list[T] = []
+    while not stream.at(stop):
+        found.append(item())
+        if not stream.accept(","):
+            break
+    stream.expect(stop)
+    return tuple(found)
+
+
 def read_whole(text: str, rule: Callable[[Stream], T]) -> T:
     """Parse all of the text by ``rule``; raises :class:`ParseError`, also for a value that is no text."""
     if not isinstance(text, str):
