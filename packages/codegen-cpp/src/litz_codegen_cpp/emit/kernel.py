@@ -10,7 +10,7 @@ from litz_codegen_cpp.emit.attention.writer import AttentionWriter
 from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
 from litz_codegen_cpp.emit.bodies.index import LANES
 from litz_codegen_cpp.emit.bodies.moves import with_moved_bits
-from litz_codegen_cpp.emit.loops.parallel import OuterLoops, outer_of
+from litz_codegen_cpp.emit.loops.parallel import OuterLoops, outer_of, sequential
 from litz_codegen_cpp.emit.loops.phases import PhaseWriter, positive, stored_buffers
 from litz_codegen_cpp.emit.loops.reduction import STATE_CLASSES
 from litz_codegen_cpp.emit.loops.registers import expressions, outer_registers
@@ -22,7 +22,7 @@ from litz_codegen_cpp.emit.source.spelling import CppNames, memory_type, remark
 from litz_ir.dtypes import b1, f64, i64
 from litz_ir.errors import CodegenError
 from litz_ir.faults import FAULTS
-from litz_ir.plan import BlockedAttention, Kernel, Phase, blocked_attention, cpu_loops, with_user_combiners
+from litz_ir.plan import CpuAttention, CpuLoops, Kernel, Phase, attention_of, with_user_combiners
 from litz_ir.scalar import HEAVY, OPS, Op
 from litz_ir.symbols import Range, extent
 
@@ -57,23 +57,22 @@ def emit_kernel(kernel: Kernel, lanes: int, comment: str = "") -> Emitted:
             "a CPU runs no horizontally fused kernels", node=kernel.name,
             hint="plan for a target with max_subkernels = 1",
         )  # fmt: skip
-    attention = blocked_attention(kernel)
-    if attention is None:
+    if not isinstance(kernel.schedule, CpuAttention):
         kernel = with_moved_bits(with_user_combiners(kernel, STATE_CLASSES))
-    return _KernelWriter(kernel, attention, lanes, comment).write()
+    return _KernelWriter(kernel, lanes, comment).write()
 
 
 class _KernelWriter:
     """Writes one kernel: its signature, its buffers and scratch, and its loops."""
 
-    def __init__(self, kernel: Kernel, attention: BlockedAttention | None, lanes: int, comment: str) -> None:
+    def __init__(self, kernel: Kernel, lanes: int, comment: str) -> None:
         self.kernel = kernel
-        self.attention = attention
         self.comment = comment
         self.lanes = lanes
-        self.registers = outer_registers(kernel, lanes)
-        self.outer = outer_of(kernel, self.registers)
-        self.tiled = tiled_sum_of(kernel, lanes)
+        self.attention = isinstance(kernel.schedule, CpuAttention)
+        self.registers = 1 if self.attention else outer_registers(kernel, lanes)
+        self.outer = sequential(kernel) if self.attention else outer_of(kernel, self.registers)
+        self.tiled = None if self.attention else tiled_sum_of(kernel, lanes)
         self.symbol = entry_point(kernel.name)
         self.body = self._body()
 
@@ -101,7 +100,7 @@ class _KernelWriter:
         comment = [f"// {remark(self.comment)}"] if self.comment else []
         if any(axis.size == 0 for axis in self.kernel.outer):
             text = [*comment, self._signature(), "  return 0;", "}"]
-        elif self.outer.parallel or self.attention is not None:
+        elif self.outer.parallel or self.attention:
             text = [*self._range_function(comment), "", *self._launcher()]
         else:
             text = [*comment, *self._serial()]
@@ -120,7 +119,8 @@ class _KernelWriter:
 
     def _heavy(self) -> int:
         """Return the number of inlined expensive functions; a vector loop has a second copy for its tail."""
-        loops = 1 if cpu_loops(self.kernel.schedule).vector is None else 2
+        schedule = self.kernel.schedule
+        loops = 1 if isinstance(schedule, CpuLoops) and schedule.vector is None else 2
         return loops * sum(
             1
             for node in expressions(self.kernel.phases)
@@ -171,7 +171,7 @@ class _KernelWriter:
         """Write symbols, buffers, scratch and loops; ``leave`` is the statement of an early return."""
         context, scopes = self.body.context, self.body.context.scopes
         self._symbols(self.body)
-        if not self.outer.parallel and self.attention is None:
+        if not self.outer.parallel and not self.attention:
             self._return_if_empty(self.body, leave)
         self._buffers()
         on_heap = self._scratch(leave)
@@ -244,9 +244,15 @@ class _KernelWriter:
 
     def _loops(self, body: ExpressionEmitter) -> OuterLoops | TiledLoops | AttentionWriter:
         """Return the writer of attention, of the loops around what follows a sum in tiles, or around all phases."""
-        if self.attention is not None:
-            writer = FewRowsWriter if self.attention.is_few else AttentionWriter
-            return writer(body, self.attention)
+        schedule = self.kernel.schedule
+        if isinstance(schedule, CpuAttention):
+            form = attention_of(self.kernel, schedule)
+            if form is None:
+                raise CodegenError(
+                    "a kernel that is no attention has its schedule", node=self.kernel.name,
+                    hint="verify the plan by litz_ir.verify: it names the axes that do not suit the kernel",
+                )  # fmt: skip
+            return (FewRowsWriter if schedule.lanes == "columns" else AttentionWriter)(body, form)
         if self.tiled is not None:
             return TiledLoops(body, self.tiled, lambda: self._phases(self.kernel.phases[1:]))
         return OuterLoops(body, self.outer, self._phases)

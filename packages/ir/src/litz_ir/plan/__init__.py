@@ -6,7 +6,8 @@ from litz_ir.plan.attention_blocks import (
     AttentionDot,
     AttentionSum,
     BlockedAttention,
-    blocked_attention,
+    attention_of,
+    terms_not_divided,
 )
 from litz_ir.plan.buffer_uses import (
     alias_path,
@@ -61,7 +62,9 @@ from litz_ir.plan.program import (
 )
 from litz_ir.plan.schedule import (
     Attention,
+    CpuAttention,
     CpuLoops,
+    CpuSchedule,
     Foreach,
     GpuSchedule,
     InnerTile,
@@ -95,7 +98,9 @@ __all__ = [
     "Invocation",
     "CallStep",
     "CheckStep",
+    "CpuAttention",
     "CpuLoops",
+    "CpuSchedule",
     "DefineStep",
     "Foreach",
     "Free",
@@ -128,7 +133,8 @@ __all__ = [
     "TileRequest",
     "can_use_cluster",
     "alias_path",
-    "blocked_attention",
+    "attention_of",
+    "terms_not_divided",
     "zeroed_words",
     "cluster_size",
     "cpu_loops",

@@ -1,20 +1,19 @@
-"""Recognition of kernels that are attention: sums of weighted values whose weights hold nested reductions.
+"""What kernels of attention compute: sums of weighted values whose weights hold nested reductions, in blocks.
 
-A CPU computes them in blocks. The scheduler plans otherwise what is not recognised here, and the code generator asks
-again: as plain loops such a kernel would compute each score once for every element of a value.
+A schedule says which axes have the rows and the elements of a value. As plain loops such a kernel would compute each
+score once for every element of a value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import gcd
 
 from litz_ir.dtypes import f32
 from litz_ir.loops import Axis, NamedCombiner
-from litz_ir.plan.attention_rows import terms_not_divided, with_shared_rows
 from litz_ir.plan.kernel import Accumulate, Kernel, Store
+from litz_ir.plan.schedule import CpuAttention
 from litz_ir.scalar import (
     Const,
     Expr,
@@ -26,6 +25,7 @@ from litz_ir.scalar import (
     cast,
     conditions_of_nested_reductions,
     const,
+    indirects_in,
     masked,
     nested_reductions,
     substitute_expr,
@@ -36,14 +36,6 @@ from litz_ir.symbols import FloorDiv, Size, Symbol, Term, add, coefficient, mini
 
 FIRST_QUERY = "attention.query"
 """The symbol of the first row of a block."""
-
-_QUERIES, _LEAST_BLOCK = 64, 16
-"""Rows of a block, a multiple of the lanes of all vectors (their scores with 64 keys fill 16 KB), and the fewest: those
-of the widest vector."""
-
-_FEW = 32
-"""The most rows of a softmax whose lanes are the elements of a head. That takes 2.5 ns for a row and a key of 128
-elements from 8 rows on (Zen 5), blocks of 64 rows 2.6, and of 32 rows 4.6: these copy keys and values."""
 
 _ONE_ROW = Axis("attention.row", 1)
 """The axis of a single row, where each point of the other axes has keys of its own."""
@@ -111,25 +103,33 @@ class BlockedAttention:
     stores: tuple[Store, ...]
     """Statements of the results."""
 
-    @property
-    def is_few(self) -> bool:
-        """True for a softmax of few rows, all in one block, whose lanes are the elements of a head."""
-        return self.softmax is not None and self.block == self.queries.size and self.block <= _FEW
+
+def terms_not_divided(roots: Iterable[Expr]) -> Iterator[Term]:
+    """Yield each index term in expressions and each of its subterms, but not an axis that is divided."""
+    nodes, seen = list(roots), set[Expr]()
+    stack: list[Size] = []
+    while nodes:
+        node = nodes.pop()
+        if node not in seen:
+            seen.add(node)
+            nodes += node.children
+            nodes += [atom.value for term in node.terms for atom in indirects_in(term)]
+            stack += node.terms
+    visited: set[Term] = set()
+    while stack:
+        term = stack.pop()
+        if isinstance(term, Term) and term not in visited:
+            visited.add(term)
+            yield term
+            if not (isinstance(term, FloorDiv) and isinstance(term.dividend, Symbol)):
+                stack.extend(term.children())
 
 
-def blocked_attention(kernel: Kernel) -> BlockedAttention | None:
-    """Match a kernel whose first phase is weighted sums over nested reductions and whose others are plain stores.
+def attention_of(kernel: Kernel, schedule: CpuAttention) -> BlockedAttention | None:
+    """Return what a kernel computes under a schedule; ``None`` where it does not suit the kernel.
 
-    Rows that share keys are one axis where they are few.
+    The first phase of such a kernel is weighted sums over nested reductions, the others are plain stores.
     """
-    if not kernel.phases or not any(isinstance(each, Accumulate) for each in kernel.phases[0].statements):
-        return None
-    merged = with_shared_rows(kernel)
-    found = None if merged is None else _matched(merged)
-    return _matched(kernel) if found is None else found
-
-
-def _matched(kernel: Kernel) -> BlockedAttention | None:
     if not kernel.phases or kernel.scratch or any(phase.axes for phase in kernel.phases[1:]):
         return None
     first, *rest = kernel.phases
@@ -145,13 +145,15 @@ def _matched(kernel: Kernel) -> BlockedAttention | None:
     if len(sums) == 1 and sums[0].combiner == _SOFTMAX:
         largest, total, weighted = (name for name, _ in sums[0].results)
         score, value = sums[0].values
-        matcher = _Matcher(kernel, first.axes, (AttentionSum(score, value, weighted),), (largest, total))
+        matcher = _Matcher(
+            kernel, schedule, first.axes, (AttentionSum(score, value, weighted),), (largest, total)
+        )
     elif all(each.combiner == _SUM for each in sums):
         terms = [_term(each.values[0], each.results[0][0]) for each in sums]
         found = tuple(each for each in terms if each is not None)
         if len(found) < len(terms):
             return None
-        matcher = _Matcher(kernel, first.axes, found, None)
+        matcher = _Matcher(kernel, schedule, first.axes, found, None)
     else:
         return None
     return matcher.match(tuple(stores))
@@ -173,18 +175,20 @@ class _Matcher:
     def __init__(
         self,
         kernel: Kernel,
+        schedule: CpuAttention,
         summed: Sequence[Axis],
         sums: tuple[AttentionSum, ...],
         softmax: tuple[str, str] | None,
     ) -> None:
         self.kernel = kernel
+        self.schedule = schedule
         self.summed = tuple(summed)
         self.keys = frozenset(axis.name for axis in summed)
         self.sums = sums
         self.softmax = softmax
 
     def match(self, stores: tuple[Store, ...]) -> BlockedAttention | None:
-        """Return the form, with the last outer axis that only weights depend on as that of the rows."""
+        """Return the form over the axes of the rows and columns."""
         weights = frozenset[str]().union(*(each.weight.free_symbols for each in self.sums))
         values = frozenset[str]().union(*(each.value.free_symbols for each in self.sums))
         for each in self.sums:
@@ -192,13 +196,20 @@ class _Matcher:
                 return None
         alone = [each for each in self.kernel.outer if each.name not in weights]
         columns = [each for each in alone if each.name in values]
-        if len(columns) != 1 or not isinstance(columns[0].size, int) or columns[0].size > _MOST_WIDTH:
+        if [each.name for each in columns] != [self.schedule.columns]:
             return None
-        for queries in reversed([each for each in self.kernel.outer if each not in alone]):
-            found = self._form(queries, columns[0], stores)
-            if found is not None:
-                return found
-        return None if self.softmax is None else self._form(_ONE_ROW, columns[0], stores)
+        if not isinstance(columns[0].size, int) or columns[0].size > _MOST_WIDTH:
+            return None
+        name = self.schedule.rows
+        if name is None:
+            rows = None if self.softmax is None else _ONE_ROW
+        else:
+            rows = next((each for each in self.kernel.outer if each.name == name and each not in alone), None)
+        if rows is None:
+            return None
+        if self.schedule.lanes == "columns" and (self.softmax is None or self.schedule.block != rows.size):
+            return None
+        return self._form(rows, columns[0], stores)
 
     def _dot(self, dot: NestedReduction, number: int, under: tuple[Expr, ...]) -> AttentionDot | None:
         """Return the row and the key of a dot over one axis of known size."""
@@ -218,22 +229,19 @@ class _Matcher:
             Scalar(f"attention.dot{number}", f32), (name, size), cast(row, f32), cast(key, f32)
         )
 
-    def _block(self, queries: Axis, common: Iterable[Expr]) -> int:
-        """Return the rows of a block in which ``common`` are the same: all if they are few; 0 where there is none."""
-        terms = tuple(terms_not_divided(common))
-        divisors = {
-            term.divisor
-            for term in terms
-            if isinstance(term, FloorDiv) and term.dividend == symbol(queries.name)
-        }
-        known = [each for each in divisors if isinstance(each, int)]
-        if len(known) < len(divisors) or any(_is_loose(term, queries.name) for term in terms):
-            return 0
-        size = queries.size
-        if self.softmax is not None and isinstance(size, int) and size <= min((_FEW, *known)):
-            return size
-        length = gcd(_rows(size), *known)
-        return length if length >= _LEAST_BLOCK else 0
+    def _is_shared(self, queries: Axis, common: Iterable[Expr]) -> bool:
+        """Return True where ``common`` are the same for all rows of a block."""
+        block = self.schedule.block
+        for term in terms_not_divided(common):
+            if isinstance(term, Symbol) and term.name == queries.name:
+                return False
+            if isinstance(term, FloorDiv) and term.dividend == symbol(queries.name):
+                divisor = term.divisor
+                if not isinstance(divisor, int):
+                    return False
+                if divisor % block and (block != queries.size or block > divisor):
+                    return False
+        return True
 
     def _form(self, queries: Axis, columns: Axis, stores: tuple[Store, ...]) -> BlockedAttention | None:
         sums, seen = self.sums, self._seen(self.sums, queries, columns)
@@ -252,19 +260,18 @@ class _Matcher:
         elif any(queries.name not in each.row.free_symbols for each in dots.values()):
             return None
         common = [each.value for each in sums] + [each.key for each in dots.values()]
-        block = self._block(queries, (*common, *(each for each in (seen, within) if each is not None)))
-        if not block:
+        if not self._is_shared(queries, common):
             return None
         first = {queries.name: symbol(FIRST_QUERY)}
         count = self.summed[-1].size if within is None else _keys_within(within, self.summed[-1])
 
         def of_dots(weight: Expr) -> Expr:
             weight = transform(weight, lambda node: dots[node].result if node in dots else node)
-            return transform(weight, lambda node: self._of_block(node, queries, block))
+            return transform(weight, lambda node: self._of_block(node, queries))
 
         return BlockedAttention(
             tuple(axis for axis in self.kernel.outer if axis not in (queries, columns)),
-            queries, columns, block, self.summed, substitute(count, first),
+            queries, columns, self.schedule.block, self.summed, substitute(count, first),
             tuple(
                 AttentionDot(each.result, each.axis, each.row, substitute_expr(each.key, first))
                 for each in dots.values()
@@ -289,9 +296,9 @@ class _Matcher:
             dots[dot] = matched
         return dots or None
 
-    def _of_block(self, node: Expr, queries: Axis, block: int) -> Expr:
+    def _of_block(self, node: Expr, queries: Axis) -> Expr:
         """Return a part of a weight, of the first row of a block where it is the same for all of them."""
-        if queries.name not in node.free_symbols or self._block(queries, (node,)) < block:
+        if queries.name not in node.free_symbols or not self._is_shared(queries, (node,)):
             return node
         return substitute_expr(node, {queries.name: symbol(FIRST_QUERY)})
 
@@ -314,7 +321,11 @@ class _Matcher:
         """Return the condition without which the weights of whole blocks of keys are those of hidden keys."""
         condition = self._condition(sums)
         varying = {self.summed[-1].name, columns.name}
-        if condition is None or condition.free_symbols & varying or not self._block(queries, (condition,)):
+        if (
+            condition is None
+            or condition.free_symbols & varying
+            or not self._is_shared(queries, (condition,))
+        ):
             return None
         return condition
 
@@ -326,7 +337,9 @@ class _Matcher:
         at, end = condition.args
         if not isinstance(at, Index) or coefficient(at.term, keys) != 1 or keys in end.free_symbols:
             return None
-        return condition if isinstance(end, Index | Const) and self._block(queries, (condition,)) else None
+        return (
+            condition if isinstance(end, Index | Const) and self._is_shared(queries, (condition,)) else None
+        )
 
 
 def _keys_within(condition: Expr, keys: Axis) -> Size:
@@ -346,19 +359,6 @@ def _without(sums: Iterable[AttentionSum], condition: Expr) -> tuple[AttentionSu
     )
 
 
-def _rows(size: Size) -> int:
-    """Return the rows of a block: fewer where there are no more."""
-    rows = _QUERIES
-    while isinstance(size, int) and rows > _LEAST_BLOCK and rows >= 2 * size:
-        rows //= 2
-    return rows
-
-
 def _holding(condition: Expr, node: Expr) -> Expr:
     """Return a node where the condition holds."""
     return node.body if isinstance(node, Masked) and node.cond == condition else node
-
-
-def _is_loose(term: Term, name: str) -> bool:
-    """Return True for the axis itself, which occurs in no quotient here."""
-    return isinstance(term, Symbol) and term.name == name

@@ -1,6 +1,6 @@
 """Schedules: the mapping of a kernel's axes onto a machine, one dataclass for each form of kernel.
 
-The scheduler writes :class:`CpuLoops` for a CPU. For a GPU it writes a :class:`TileRequest`, and passes of the target
+The scheduler writes a form of a CPU's kernels. For a GPU it writes a :class:`TileRequest`, and passes of the target
 put one of the other forms in its place, with every number decided, before code is emitted. Schedules name axes; sizes
 stay in the kernel.
 
@@ -58,6 +58,31 @@ class CpuLoops:
 
     grain: Positive = 1
     """Fewest parallel points that are worth a thread."""
+
+
+AttentionLanes = Literal["rows", "columns"]
+"""Points of an attention that are along the lanes of a CPU's vector registers: rows, or the elements of a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuAttention:
+    """Weighted sums of values over keys, in blocks of rows and keys whose scores stay in a CPU's first-level cache.
+
+    :func:`litz_ir.plan.attention_of` returns what such a kernel computes.
+    """
+
+    columns: str
+    """Outer axis of the elements of a value."""
+
+    block: Positive
+    """Rows of a block: keys and values are the same for all of them."""
+
+    rows: str | None = None
+    """Outer axis of the rows: queries, or keys in the gradients of keys and values. ``None`` for single rows, each of
+    which has keys of its own."""
+
+    lanes: AttentionLanes = "rows"
+    """Points along the lanes of a vector register; those of columns only for a softmax of all rows in one block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +312,10 @@ class Foreach:
 GpuSchedule = TileLoops | Matmul | Attention | LookbackScan | Foreach
 """Forms that a GPU target decides on; code is emitted for these alone."""
 
-Schedule = CpuLoops | TileRequest | GpuSchedule
+CpuSchedule = CpuLoops | CpuAttention
+"""Forms of a CPU."""
+
+Schedule = CpuSchedule | TileRequest | GpuSchedule
 """The schedule of a kernel in any form."""
 
 

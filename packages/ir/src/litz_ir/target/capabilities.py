@@ -75,7 +75,7 @@ class Capabilities:
     """Columns of a panel of prepacked weights, by which kernels compute convolutions in tiles; 0 for a target that does
     not (:func:`litz_ir.contraction.tiled_sum`)."""
     blocked_attention: bool = False
-    """True where sums over scores that :func:`litz_ir.plan.blocked_attention` matches run in blocks of rows and keys.
+    """True where sums over scores that :class:`litz_ir.plan.CpuAttention` describes run in blocks of rows and keys.
     Attention then becomes such sums; scores of what is not matched are stored."""
     copies: frozenset[tuple[DType, DType]] = frozenset()
     """Pairs of dtypes, of source and target, in which modules of the device keep copies of memory up to date

@@ -15,7 +15,6 @@ from litz_ir.plan import (
     KernelOrigin,
     Parameter,
     Schedule,
-    blocked_attention,
     cluster_size,
     scan_segment,
     workspace_words,
@@ -32,6 +31,7 @@ from litz_scheduler.analysis.loop_order import LoopNest, bodies_of
 from litz_scheduler.build_plan.forms import Item, UnnamedLaunch
 from litz_scheduler.build_plan.values import ValuePlacements
 from litz_scheduler.options import SchedulerOptions
+from litz_scheduler.schedules.attention_blocks import attention_in_blocks
 from litz_scheduler.schedules.tiling import schedule_nest
 
 
@@ -80,7 +80,7 @@ class LaunchBuilder:
         if not bound.buffers:
             return  # nothing reads its values: it is dead code that no pass has removed
         if capabilities.blocked_attention:
-            self._require_blocks(bound.kernel, group)
+            bound = replace(bound, kernel=self._in_blocks(bound.kernel, group))
         if cluster_size(bound.kernel.schedule) > 1 or scan_segment(bound.kernel.schedule):
             bound = self._with_workspace(bound, group, capabilities)
         fused = self.lineage.of(member.operation for member in group.members)
@@ -96,12 +96,16 @@ class LaunchBuilder:
             )
         )
 
-    def _require_blocks(self, kernel: Kernel, group: Group) -> None:
-        """Raise ``UnblockedAttention`` for a long kernel of a CPU that would compute each score several times."""
+    def _in_blocks(self, kernel: Kernel, group: Group) -> Kernel:
+        """Return a kernel, in blocks if it is attention; raise ``UnblockedAttention`` for a long one that would compute
+        each score several times."""
+        blocked = attention_in_blocks(kernel)
+        if blocked is not None:
+            return blocked
         operations = [self.operations[member.operation] for member in group.members]
         scores = [each for each in operations if isinstance(each, Reduction) and _recomputes_scores(each)]
-        if not scores or blocked_attention(kernel) is not None:
-            return
+        if not scores:
+            return kernel
         first = scores[0]
         work = estimate(points((*first.axes, *first.reduce_axes)), self.symbols) * body_cost(*first.bodies)
         if work > _LONG:
@@ -109,6 +113,7 @@ class LaunchBuilder:
                 f"{first.name} is attention that a CPU cannot compute in blocks",
                 node=first.name, origin=first.origin, hint="store its scores: compute it by matmuls and a softmax",
             )  # fmt: skip
+        return kernel
 
     def fill(self, value: Value, axes: tuple[Axis, ...], body: Expr) -> None:
         """Append the launch of a kernel that fills ``value`` with ``body`` at each point of ``axes``."""

@@ -71,6 +71,11 @@ def outer_of(kernel: Kernel, registers: int) -> OuterLoopPlan:
     return replace(made, tiled=kernel.outer[-2], tile=tile_rows(transposed_accesses(kernel)))
 
 
+def sequential(kernel: Kernel) -> OuterLoopPlan:
+    """Return a division in which no outer axis is divided among threads or runs along the lanes."""
+    return OuterLoopPlan((), kernel.outer, None, 1)
+
+
 def _can_tile(outer: OuterLoopPlan, kernel: Kernel) -> bool:
     """Return True when tiles of the axis before the vector axis are useful and its points may run in any order."""
     if len(kernel.outer) < 2 or kernel.outer[-2] not in outer.parallel:

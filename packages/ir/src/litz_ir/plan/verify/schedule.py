@@ -6,12 +6,15 @@ from collections import Counter
 from collections.abc import Iterable
 
 from litz_ir.dtypes import i64
+from litz_ir.plan.attention_blocks import attention_of
 from litz_ir.plan.cluster import can_use_cluster
 from litz_ir.plan.kernel import Kernel, Store
 from litz_ir.plan.lookback_scan import lookback_scan_of
 from litz_ir.plan.schedule import (
     Attention,
+    CpuAttention,
     CpuLoops,
+    CpuSchedule,
     Foreach,
     InnerTile,
     LookbackScan,
@@ -39,11 +42,16 @@ def check_schedule(kernel: Kernel, location: ErrorLocation) -> None:
     schedule = kernel.schedule
     if isinstance(schedule, TileLoops | Matmul | Attention):
         _check_prefetch(kernel, schedule, location)
-    if not isinstance(schedule, CpuLoops | TileRequest):
+    if not isinstance(schedule, CpuSchedule | TileRequest):
         check_index_bits(kernel, schedule.index_bits, location)
     match schedule:
         case CpuLoops():
             _check_cpu_loops(kernel, schedule, location)
+        case CpuAttention():
+            if attention_of(kernel, schedule) is None:
+                location.fail(
+                    CHECK, "it has no weighted sums of values over the axes of the rows and columns"
+                )
         case TileRequest():
             _check_tile_request(kernel, schedule, location)
         case TileLoops():

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from litz_ir.loops import Axis, NamedCombiner
-from litz_ir.plan.kernel import Accumulate, Kernel, Phase, Statement, Store
-from litz_ir.scalar import Expr, indirects_in, nested_reductions, substitute_expr, transform
+from litz_ir.plan import Accumulate, Kernel, Phase, Statement, Store, terms_not_divided
+from litz_ir.scalar import Expr, nested_reductions, substitute_expr, transform
 from litz_ir.symbols import (
     FloorDiv,
     Simplifier,
     Size,
     Symbol,
-    Term,
     add,
     extent,
     floordiv,
@@ -98,27 +97,6 @@ def _groups(kernel: Kernel, common: Sequence[Expr]) -> dict[str, int]:
         if isinstance(divisor, int) and isinstance(axis.size, int) and axis.size % divisor == 0:
             found[axis.name] = divisor
     return found
-
-
-def terms_not_divided(roots: Iterable[Expr]) -> Iterator[Term]:
-    """Yield each index term in expressions and each of its subterms, but not an axis that is divided."""
-    nodes, seen = list(roots), set[Expr]()
-    stack: list[Size] = []
-    while nodes:
-        node = nodes.pop()
-        if node not in seen:
-            seen.add(node)
-            nodes += node.children
-            nodes += [atom.value for term in node.terms for atom in indirects_in(term)]
-            stack += node.terms
-    visited: set[Term] = set()
-    while stack:
-        term = stack.pop()
-        if isinstance(term, Term) and term not in visited:
-            visited.add(term)
-            yield term
-            if not (isinstance(term, FloorDiv) and isinstance(term.dividend, Symbol)):
-                stack.extend(term.children())
 
 
 def _divided(outer: Sequence[Axis], groups: Mapping[str, int]) -> list[Axis]:
