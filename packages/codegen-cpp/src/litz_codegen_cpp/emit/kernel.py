@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain
 
+from litz_codegen_cpp.capabilities import PANEL_VECTORS
 from litz_codegen_cpp.emit.attention.few_rows import FewRowsWriter
 from litz_codegen_cpp.emit.attention.writer import AttentionWriter
 from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
@@ -14,7 +15,7 @@ from litz_codegen_cpp.emit.loops.parallel import OuterLoops, outer_of, sequentia
 from litz_codegen_cpp.emit.loops.phases import PhaseWriter, positive, stored_buffers
 from litz_codegen_cpp.emit.loops.reduction import STATE_CLASSES
 from litz_codegen_cpp.emit.loops.registers import expressions, outer_registers
-from litz_codegen_cpp.emit.loops.tiled_sums import TiledLoops, tiled_sum_of
+from litz_codegen_cpp.emit.loops.tiled_sums import TiledLoops
 from litz_codegen_cpp.emit.source.context import BufferPointer, Context
 from litz_codegen_cpp.emit.source.entry_points import CALLED, entry_point
 from litz_codegen_cpp.emit.source.scopes import CppValue, indented
@@ -22,7 +23,16 @@ from litz_codegen_cpp.emit.source.spelling import CppNames, memory_type, remark
 from litz_ir.dtypes import b1, f64, i64
 from litz_ir.errors import CodegenError
 from litz_ir.faults import FAULTS
-from litz_ir.plan import CpuAttention, CpuLoops, Kernel, Phase, attention_of, with_user_combiners
+from litz_ir.plan import (
+    CpuAttention,
+    CpuLoops,
+    CpuTiledSum,
+    Kernel,
+    Phase,
+    attention_of,
+    tiled_sum_of,
+    with_user_combiners,
+)
 from litz_ir.scalar import HEAVY, OPS, Op
 from litz_ir.symbols import Range, extent
 
@@ -69,10 +79,10 @@ class _KernelWriter:
         self.kernel = kernel
         self.comment = comment
         self.lanes = lanes
-        self.attention = isinstance(kernel.schedule, CpuAttention)
-        self.registers = 1 if self.attention else outer_registers(kernel, lanes)
-        self.outer = sequential(kernel) if self.attention else outer_of(kernel, self.registers)
-        self.tiled = None if self.attention else tiled_sum_of(kernel, lanes)
+        looped = isinstance(kernel.schedule, CpuLoops)
+        self.registers = outer_registers(kernel, lanes) if looped else 1
+        self.outer = outer_of(kernel, self.registers) if looped else sequential(kernel)
+        self.threaded = not looped or bool(self.outer.parallel)
         self.symbol = entry_point(kernel.name)
         self.body = self._body()
 
@@ -100,7 +110,7 @@ class _KernelWriter:
         comment = [f"// {remark(self.comment)}"] if self.comment else []
         if any(axis.size == 0 for axis in self.kernel.outer):
             text = [*comment, self._signature(), "  return 0;", "}"]
-        elif self.outer.parallel or self.attention:
+        elif self.threaded:
             text = [*self._range_function(comment), "", *self._launcher()]
         else:
             text = [*comment, *self._serial()]
@@ -171,7 +181,7 @@ class _KernelWriter:
         """Write symbols, buffers, scratch and loops; ``leave`` is the statement of an early return."""
         context, scopes = self.body.context, self.body.context.scopes
         self._symbols(self.body)
-        if not self.outer.parallel and not self.attention:
+        if not self.threaded:
             self._return_if_empty(self.body, leave)
         self._buffers()
         on_heap = self._scratch(leave)
@@ -243,19 +253,23 @@ class _KernelWriter:
         return on_heap
 
     def _loops(self, body: ExpressionEmitter) -> OuterLoops | TiledLoops | AttentionWriter:
-        """Return the writer of attention, of the loops around what follows a sum in tiles, or around all phases."""
-        schedule = self.kernel.schedule
-        if isinstance(schedule, CpuAttention):
-            form = attention_of(self.kernel, schedule)
-            if form is None:
-                raise CodegenError(
-                    "a kernel that is no attention has its schedule", node=self.kernel.name,
-                    hint="verify the plan by litz_ir.verify: it names the axes that do not suit the kernel",
-                )  # fmt: skip
-            return (FewRowsWriter if schedule.lanes == "columns" else AttentionWriter)(body, form)
-        if self.tiled is not None:
-            return TiledLoops(body, self.tiled, lambda: self._phases(self.kernel.phases[1:]))
-        return OuterLoops(body, self.outer, self._phases)
+        """Return the writer of the schedule's form; raises :class:`CodegenError` where it does not suit the kernel."""
+        kernel, schedule = self.kernel, self.kernel.schedule
+        match schedule:
+            case CpuAttention():
+                form = attention_of(kernel, schedule)
+                if form is not None:
+                    return (FewRowsWriter if schedule.lanes == "columns" else AttentionWriter)(body, form)
+            case CpuTiledSum():
+                tiled = tiled_sum_of(kernel.outer, kernel.phases, schedule.columns)
+                if tiled is not None and schedule.columns == PANEL_VECTORS * self.lanes:
+                    return TiledLoops(body, tiled, schedule.grain, lambda: self._phases(kernel.phases[1:]))
+            case CpuLoops():
+                return OuterLoops(body, self.outer, self._phases)
+        raise CodegenError(
+            f"a kernel does not suit its schedule of the form {type(schedule).__name__}", node=kernel.name,
+            hint="schedule the graph for the capabilities of the target that emits it, and verify the plan",
+        )  # fmt: skip
 
     def _phases(self, phases: tuple[Phase, ...]) -> None:
         """Write phases of one outer point."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from litz_ir.contraction.nest import SUM
 from litz_ir.dtypes import f32
@@ -24,6 +25,11 @@ from litz_ir.symbols.term import Size, free_symbols, symbol
 
 MOST_FILTER_POINTS = 64
 """Most filter points along a dimension of a convolution in panels: a bit for each tells whether it is inside."""
+MOST_COPIED_DEPTH = 8192
+"""Most summed elements of a pixel that are copied: as many as the space for copies surely holds."""
+Tiles = Literal["channels", "panels", "copies"]
+"""The kind of the tiles: with a filter for each channel, of all summed elements, or of all of them as copies, since the
+last summed axis is not contiguous."""
 _NO_LIMIT = 1 << 62
 """The limit of a position that is known to be below its dimension's size."""
 
@@ -83,6 +89,14 @@ class TiledSum:
         return first
 
     @property
+    def tiles(self) -> Tiles:
+        """Return the kind of the tiles."""
+        if self.depthwise:
+            return "channels"
+        windowed = any(window.inner == 2 for window in self.windows)
+        return "copies" if windowed or self.stride(self.inner[-1]) != 1 else "panels"
+
+    @property
     def depth(self) -> int:
         """Number of summed elements."""
         count = 1
@@ -132,7 +146,18 @@ def tiled_sum(
     if windows is None:
         return None
     pixel_slots, inner_slots = (*_padding(pixels), *pixels), (*_padding(inner), *inner)
-    return TiledSum(source, weight, channel, pixel_slots, inner_slots, windows, depthwise)
+    made = TiledSum(source, weight, channel, pixel_slots, inner_slots, windows, depthwise)
+    return made if _has_room(made) else None
+
+
+def _has_room(tiled: TiledSum) -> bool:
+    """Return whether what a tile needs beside its sums has the room that kernels keep for it."""
+    if tiled.tiles == "copies":
+        return tiled.depth <= MOST_COPIED_DEPTH
+    return (
+        tiled.depthwise
+        or max(1 if axis is None else _size(axis) for axis in tiled.inner[:2]) <= MOST_FILTER_POINTS
+    )
 
 
 def _padding(axes: Sequence[Axis]) -> tuple[None, ...]:

@@ -65,6 +65,7 @@ from litz_ir.plan.schedule import (
     CpuAttention,
     CpuLoops,
     CpuSchedule,
+    CpuTiledSum,
     Foreach,
     GpuSchedule,
     InnerTile,
@@ -81,6 +82,7 @@ from litz_ir.plan.schedule import (
     launched_cluster,
     scan_segment,
 )
+from litz_ir.plan.tiled_sums import tiled_sum_of
 from litz_ir.plan.user_combiners import with_user_combiners
 
 __all__ = [
@@ -101,6 +103,7 @@ __all__ = [
     "CpuAttention",
     "CpuLoops",
     "CpuSchedule",
+    "CpuTiledSum",
     "DefineStep",
     "Foreach",
     "Free",
@@ -135,6 +138,7 @@ __all__ = [
     "alias_path",
     "attention_of",
     "terms_not_divided",
+    "tiled_sum_of",
     "zeroed_words",
     "cluster_size",
     "cpu_loops",

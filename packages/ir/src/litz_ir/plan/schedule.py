@@ -86,6 +86,20 @@ class CpuAttention:
 
 
 @dataclass(frozen=True, slots=True)
+class CpuTiledSum:
+    """A convolution over a prepacked weight in tiles of pixels and channels, and loops over the points of each tile.
+
+    :func:`litz_ir.plan.tiled_sum_of` returns what such a kernel sums.
+    """
+
+    columns: Positive
+    """Output channels of a panel of the weight."""
+
+    grain: Positive = 1
+    """Fewest outer points that are worth a thread."""
+
+
+@dataclass(frozen=True, slots=True)
 class TileRequest:
     """Constraints on a GPU kernel that its target has not scheduled yet; the target decides the rest.
 
@@ -312,7 +326,7 @@ class Foreach:
 GpuSchedule = TileLoops | Matmul | Attention | LookbackScan | Foreach
 """Forms that a GPU target decides on; code is emitted for these alone."""
 
-CpuSchedule = CpuLoops | CpuAttention
+CpuSchedule = CpuLoops | CpuAttention | CpuTiledSum
 """Forms of a CPU."""
 
 Schedule = CpuSchedule | TileRequest | GpuSchedule

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from litz_ir.contraction import tiled_sum
 from litz_ir.loops import Axis, UserCombiner
-from litz_ir.plan import Accumulate, CpuLoops, ScanStore, Schedule, Statement, Store, TileRequest
+from litz_ir.plan import (
+    Accumulate,
+    CpuLoops,
+    CpuTiledSum,
+    ScanStore,
+    Schedule,
+    Statement,
+    Store,
+    TileRequest,
+    tiled_sum_of,
+)
 from litz_ir.scalar import HEAVY, OPS, Op, indirects_in, walk
 from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols
 from litz_ir.target import Capabilities
@@ -42,10 +51,10 @@ def schedule_nest(
             return TileRequest(row_cluster=divided)
         cluster = chosen_cluster_size(nest, capabilities, symbols, options)
         return TileRequest(cluster, lookback_of(nest, capabilities, symbols, options))
-    if is_tiled(nest, capabilities):
+    columns = 0 if has_scratch else capabilities.panel_columns
+    if columns and tiled_sum_of(nest.outer, nest.phases, columns) is not None:
         names = tuple(axis.name for axis in nest.outer)
-        grain = _grain(nest, names, traffic, work, symbols, options)
-        return CpuLoops(parallel=names, vector=names[-1], grain=grain)
+        return CpuTiledSum(columns, _grain(nest, names, traffic, work, symbols, options))
     lanes, unroll = options.lanes, options.unroll
     invariant = options.batch_invariant and _sums(nest)
     if invariant:
@@ -56,17 +65,6 @@ def schedule_nest(
     parallel = _parallel_axes(nest, capabilities, symbols)
     grain = _grain(nest, parallel, traffic, work, symbols, options)
     return CpuLoops(parallel=parallel, vector=vector, unroll=unroll, grain=grain)
-
-
-def is_tiled(nest: LoopNest, capabilities: Capabilities) -> bool:
-    """Return whether kernels compute the first sum of a nest in tiles."""
-    first = nest.phases[0].statements[0] if nest.phases else None
-    return (
-        capabilities.panel_columns > 0
-        and isinstance(first, Accumulate)
-        and tiled_sum(first.combiner, first.values, nest.outer, nest.inner, capabilities.panel_columns)
-        is not None
-    )
 
 
 _INVARIANT_UNROLL = 4

@@ -10,62 +10,32 @@ from litz_codegen_cpp.emit.bodies.body import ExpressionEmitter
 from litz_codegen_cpp.emit.bodies.index import LANES
 from litz_codegen_cpp.emit.loops.epilogue_rows import epilogue_rows
 from litz_codegen_cpp.emit.loops.phases import step_text, vector_loop
-from litz_ir.contraction import MOST_FILTER_POINTS, TiledSum, tiled_sum
+from litz_ir.contraction import TiledSum
 from litz_ir.dtypes import f32
 from litz_ir.loops import Axis
-from litz_ir.plan import Accumulate, Kernel, cpu_loops
+from litz_ir.plan import Accumulate
 from litz_ir.symbols import product
 
 _HEADERS = {"copies": "library/copied_sums", "panels": "library/tiled_sums", "channels": "library/tiled_sums"}
 """The header with the routines of each kind of tiles."""
 _ADJACENT, _STRIDES = (3, 5, 7), (1, 2)
 """Lengths of rows of filters, and pixels' distances in them, for which elements are read once for all pixels."""
-_COPIED_DEPTH = 8192
-"""Most summed elements of a pixel that are copied: as many as the space for copies surely holds."""
-
-
-def tiled_sum_of(kernel: Kernel, lanes: int) -> TiledSum | None:
-    """Return the sum that a kernel begins with and its other phases read at the same point; ``None`` for others."""
-    if not kernel.phases or not kernel.outer or kernel.scratch:
-        return None
-    first, *others = kernel.phases
-    if len(first.statements) != 1 or any(phase.axes for phase in others):
-        return None
-    (statement,) = first.statements
-    names = tuple(axis.name for axis in kernel.outer)
-    schedule = cpu_loops(kernel.schedule)
-    if not isinstance(statement, Accumulate) or (schedule.parallel, schedule.vector) != (names, names[-1]):
-        return None
-    found = tiled_sum(statement.combiner, statement.values, kernel.outer, first.axes, PANEL_VECTORS * lanes)
-    if found is None or found.depthwise:
-        return found
-    if _kind(found) == "copies":
-        return found if found.depth <= _COPIED_DEPTH else None
-    return found if max(map(_size, found.inner[:2])) <= MOST_FILTER_POINTS else None
-
-
-def _kind(tiled: TiledSum) -> str:
-    """Return the kind of tiles: ``channels`` with a filter for each channel, or ``panels`` of all summed elements.
-
-    ``copies`` are panels of elements that are copied, since the last summed axis is not contiguous.
-    """
-    if tiled.depthwise:
-        return "channels"
-    windowed = any(window.inner == 2 for window in tiled.windows)
-    return "copies" if windowed or tiled.stride(tiled.inner[-1]) != 1 else "panels"
 
 
 class TiledLoops:
     """Writes loops over tiles; ``begin`` and ``end`` name a thread's range of tiles."""
 
-    def __init__(self, body: ExpressionEmitter, tiled: TiledSum, rest: Callable[[], None]) -> None:
+    def __init__(
+        self, body: ExpressionEmitter, tiled: TiledSum, grain: int, rest: Callable[[], None]
+    ) -> None:
         self.body = body
+        self.fewest = grain
         self.context = body.context
         self.tiled = tiled
         self.rest = rest
         kernel = self.context.kernel
         (self.statement,) = kernel.phases[0].statements
-        self._kind = _kind(tiled)
+        self._kind = tiled.tiles
         body.headers.add(_HEADERS[self._kind])
         self._tiles = ""
 
@@ -98,7 +68,7 @@ class TiledLoops:
         """Return the least number of tiles for a thread."""
         kernel = self.context.kernel
         points = product(axis.size for axis in kernel.outer)
-        return f"tile_grain({self._tiles}, {points}, {cpu_loops(kernel.schedule).grain})"
+        return f"tile_grain({self._tiles}, {points}, {self.fewest})"
 
     def _later(self) -> str:
         """Define the rows that are accessed after the sums; return them as the last arguments of the routine."""

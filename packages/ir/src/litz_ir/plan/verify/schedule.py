@@ -15,6 +15,7 @@ from litz_ir.plan.schedule import (
     CpuAttention,
     CpuLoops,
     CpuSchedule,
+    CpuTiledSum,
     Foreach,
     InnerTile,
     LookbackScan,
@@ -26,6 +27,7 @@ from litz_ir.plan.schedule import (
     least_values,
     scan_segment,
 )
+from litz_ir.plan.tiled_sums import tiled_sum_of
 from litz_ir.scalar.verify import ErrorLocation
 from litz_ir.symbols.quotients import cdiv
 from litz_ir.symbols.ranges import bounds, extent
@@ -52,6 +54,9 @@ def check_schedule(kernel: Kernel, location: ErrorLocation) -> None:
                 location.fail(
                     CHECK, "it has no weighted sums of values over the axes of the rows and columns"
                 )
+        case CpuTiledSum():
+            if kernel.scratch or tiled_sum_of(kernel.outer, kernel.phases, schedule.columns) is None:
+                location.fail(CHECK, f"it has no sum over a weight in panels of {schedule.columns} channels")
         case TileRequest():
             _check_tile_request(kernel, schedule, location)
         case TileLoops():
