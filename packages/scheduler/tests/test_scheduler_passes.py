@@ -15,7 +15,14 @@ from litz_ir.passes import FUEL_KINDS, Fuel, PassContext, Timings
 from litz_ir.plan import CallStep, Launch
 from litz_ir.target import Capabilities
 from litz_ir.text import parse_graph, to_text
-from litz_scheduler import SchedulerOptions, fusion_passes, graph_passes, plan_passes, schedule
+from litz_scheduler import (
+    SchedulerOptions,
+    default_passes,
+    fusion_passes,
+    graph_passes,
+    plan_passes,
+    schedule,
+)
 
 Golden = Callable[[str, str], None]
 
@@ -201,11 +208,23 @@ def test_timings_and_hooks_name_every_pass() -> None:
         timings=timings,
     )
     options = SchedulerOptions()
-    expected = [each.name for each in (*graph_passes(options), *fusion_passes(options))] + ["fuse"]
+    passes = (*default_passes(options).graph_for({"cpu"}), *fusion_passes(options))
+    expected = [each.name for each in passes] + ["fuse"]
     expected += [each.name for each in plan_passes(options)] + ["plan"]
     assert len({*expected}) == len(expected), "names are unique"
     assert seen == expected
     assert list(timings.seconds) == expected
+
+
+@pytest.mark.parametrize(("machine", "least", "most"), [(CPU_LIKE, 20, 24), (GPU_LIKE, 30, 34)])
+def test_passes_of_other_devices_do_not_run(machine: Capabilities, least: int, most: int) -> None:
+    passes = default_passes()
+    seen: list[str] = []
+    schedule(parse_graph(SOFTMAX), PassContext({CPU: machine}), hooks=[lambda name, *_: seen.append(name)])
+    skipped = [each.name for each in passes.graph if each.name not in seen]
+    other = "gpu" if machine is CPU_LIKE else "cpu"
+    assert skipped == [each.name for each in passes.graph if getattr(each, "devices", "") == other]
+    assert least <= len(passes.graph) - len(skipped) <= most
 
 
 @pytest.mark.parametrize("fuel", range(7))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from litz_ir.errors import ConfigError
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import Pass
+from litz_ir.target import DeviceClass
 
 AnyPass = Pass[Any, Any]
 
@@ -30,7 +31,11 @@ one whose fusions are counted, and checks of the device."""
 
 @dataclass(frozen=True, slots=True)
 class PassList:
-    """Passes by stage, in order. A pass belongs to the stage of the pass next to which it is inserted."""
+    """Passes by stage, in order. A pass belongs to the stage of the pass next to which it is inserted.
+
+    A pass over loop graphs that has the attribute ``devices``, a :data:`litz_ir.target.DeviceClass`, runs over graphs
+    with values on such a device alone.
+    """
 
     graph: tuple[Pass[LoopGraph, LoopGraph], ...]
     """From loop graph to loop graph."""
@@ -53,6 +58,10 @@ class PassList:
     def all(self) -> tuple[AnyPass, ...]:
         """Return the passes of all stages, in the order in which they run."""
         return (*self.graph, *self.fusion, *self.plan)
+
+    def graph_for(self, classes: Collection[DeviceClass]) -> tuple[Pass[LoopGraph, LoopGraph], ...]:
+        """Return the passes over a loop graph with values on devices of these classes."""
+        return tuple(each for each in self.graph if getattr(each, "devices", None) in (None, *classes))
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the passes, in the order in which they run."""

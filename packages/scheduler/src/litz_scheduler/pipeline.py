@@ -10,6 +10,7 @@ from litz_ir.fused import FusedGraph
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import Hook, Pass, PassContext, Pipeline, Timings, run_pass, run_passes
 from litz_ir.plan import Plan
+from litz_ir.target import DeviceClass
 from litz_scheduler.analysis.cost_model import CostModel, ThresholdCosts
 from litz_scheduler.arguments import (
     VerifyResults,
@@ -217,6 +218,12 @@ def schedule(
         context.decisions += run.decisions
 
 
+def _device_classes(graph: LoopGraph, context: PassContext) -> frozenset[DeviceClass]:
+    """Return the classes of the devices that values of a graph are on."""
+    machines = map(context.machine, {value.type.device for value in graph.values().values()})
+    return frozenset(machine.device_class for machine in machines if machine is not None)
+
+
 def _schedule(graph: LoopGraph, context: SchedulingContext, passes: PassList, fuel: int | None) -> Plan:
     def subplan(subgraph: LoopGraph) -> Plan:
         inner = SchedulingContext(
@@ -239,7 +246,8 @@ def _schedule(graph: LoopGraph, context: SchedulingContext, passes: PassList, fu
     plan = Pipeline[FusedGraph, Plan]("plan", passes.plan, counted="plan-pass", always=REQUIRED)
     outer, context.subplan = context.subplan, subplan
     try:
-        loops = run_passes(passes.graph, graph, context, fuel=fuel, counted="graph-pass", always=REQUIRED)
+        chosen = passes.graph_for(_device_classes(graph, context))
+        loops = run_passes(chosen, graph, context, fuel=fuel, counted="graph-pass", always=REQUIRED)
         return run_pass(plan, run_pass(fuse, loops, context), context)
     finally:
         context.subplan = outer  # a cycle of context and function would keep the graph until a collection

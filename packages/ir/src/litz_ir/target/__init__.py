@@ -1,7 +1,7 @@
 """Targets: the protocol of code generators, their capabilities and discovery, and their conformance suite."""
 
 from litz_ir.host.launch import BufferArgument, BufferFunction, Launcher, LaunchFunction, address_function
-from litz_ir.target.capabilities import Capabilities
+from litz_ir.target.capabilities import Capabilities, DeviceClass
 from litz_ir.target.device_model import DeviceModel
 from litz_ir.target.protocol import (
     ByteRange,
@@ -35,6 +35,7 @@ from litz_ir.target.requirements import Requirements, requirements_of
 
 __all__ = [
     "Capabilities",
+    "DeviceClass",
     "DeviceModel",
     "BufferArgument",
     "BufferFunction",

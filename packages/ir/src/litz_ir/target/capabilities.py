@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Literal
 
 from litz_ir.device import CPU, Device
 from litz_ir.dtypes import ALL, DType
@@ -21,6 +22,9 @@ from litz_ir.target.field_checks import (
     names_of,
     nonempty_text,
 )
+
+DeviceClass = Literal["cpu", "gpu"]
+"""A class of devices: those whose kernels run as thread blocks on SMs, or others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,11 @@ class Capabilities:
     def stores(self, mode: str) -> bool:
         """Return whether kernels run a combining store of a mode."""
         return self.combining_stores is None or mode in self.combining_stores
+
+    @property
+    def device_class(self) -> DeviceClass:
+        """The class of the device."""
+        return "gpu" if self.is_gpu else "cpu"
 
     @property
     def is_gpu(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
+from typing import ClassVar
 
 from litz_ir.dtypes import f32
 from litz_ir.fused import Decision
@@ -16,7 +17,7 @@ from litz_ir.loops import Axis, LoopGraph, NamedCombiner, Operation, Pointwise, 
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Load, loads, nested_reductions
 from litz_ir.symbols import Simplifier, Size, add, mul, symbol
-from litz_ir.target import Capabilities
+from litz_ir.target import Capabilities, DeviceClass
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost_model import CTAS_PER_SM, max_cluster_size
 from litz_scheduler.analysis.graph_facts import axis_ranges, overwritten_names, readers_by_value, reads_rows
@@ -49,6 +50,8 @@ class ColumnSums:
     """The name of the pass."""
     ulp: int = 64
     """The bound on changed results, in ULP."""
+    devices: ClassVar[DeviceClass] = "gpu"
+    """Devices of the graphs that the pass runs over."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         finder = _Finder(data, context, self.options)

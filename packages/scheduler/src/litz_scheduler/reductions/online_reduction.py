@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf, nan
+from typing import ClassVar
 
 from litz_ir.dtypes import f32, f64
 from litz_ir.fused import Decision
@@ -16,6 +17,7 @@ from litz_ir.loops import Axis, LoopGraph, NamedCombiner, Operation, Pointwise, 
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Const, Expr, Load, Op, const, op, substitute_expr, where
 from litz_ir.symbols import Size, SymbolTable, substitute, symbol
+from litz_ir.target import DeviceClass
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import estimate, points
 from litz_scheduler.analysis.cost_model import CostModel, ThresholdCosts
@@ -32,6 +34,8 @@ class OnlineReductions:
     """The name of the pass."""
     ulp: int = 256
     """The bound on changed results, in ULP."""
+    devices: ClassVar[DeviceClass] = "gpu"
+    """Devices of the graphs that the pass runs over."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         merger = _Merger(data)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import ClassVar
 
 from litz_ir.dtypes import f32
 from litz_ir.fused import Decision
@@ -17,7 +18,7 @@ from litz_ir.loops import Axis, LoopGraph, NamedCombiner, Operation, Pointwise, 
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, NestedReduction, loads, nested_reductions, substitute_expr, transform
 from litz_ir.symbols import Size, add, free_symbols, mul, symbol
-from litz_ir.target import Capabilities
+from litz_ir.target import Capabilities, DeviceClass
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost_model import max_cluster_size
 from litz_scheduler.analysis.graph_facts import (
@@ -58,6 +59,8 @@ class RowAndColumnSums:
     """The name of the pass."""
     ulp: int = 64
     """The bound on changed results, in ULP."""
+    devices: ClassVar[DeviceClass] = "gpu"
+    """Devices of the graphs that the pass runs over."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         done: set[str] = set()

@@ -7,6 +7,7 @@ splits before it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from litz_ir.dtypes import i64
 from litz_ir.fused import Decision
@@ -25,6 +26,7 @@ from litz_ir.loops import (
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, const, index, masked, op, substitute_expr, substitute_params
 from litz_ir.symbols import Size, add, floordiv, mod, mul, symbol
+from litz_ir.target import DeviceClass
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import estimate, load_count, points
 from litz_scheduler.analysis.cost_model import CTAS_PER_SM, MIN_COLUMN_TILE
@@ -42,6 +44,8 @@ class SplitScans:
     """The name of the pass."""
     ulp: int = 64
     """The bound on changed results, in ULP."""
+    devices: ClassVar[DeviceClass] = "gpu"
+    """Devices of the graphs that the pass runs over."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         operations: list[Operation] = []

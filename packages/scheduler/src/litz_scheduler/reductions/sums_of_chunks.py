@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import ClassVar
 
 from litz_ir.dtypes import f32
 from litz_ir.fused import Decision
@@ -28,7 +29,7 @@ from litz_ir.loops import (
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Load, const, loads, nested_reductions, substitute_expr
 from litz_ir.symbols import Size, add, mul, symbol
-from litz_ir.target import Capabilities
+from litz_ir.target import Capabilities, DeviceClass
 from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import element_of, overwritten_names, readers_by_value
 from litz_scheduler.analysis.iteration_space import collapsed_axes, divided, space_of
@@ -56,6 +57,8 @@ class SumsOfChunks:
     """The name of the pass."""
     ulp: int = 64
     """The bound on changed results, in ULP."""
+    devices: ClassVar[DeviceClass] = "cpu"
+    """Devices of the graphs that the pass runs over."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         found = _Finder(data, context).columns()

@@ -6,10 +6,12 @@ The gradient of a cross-entropy multiplies and rounds elements of a one-hot row,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from litz_ir.loops import LoopGraph, Pointwise
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Const, Expr, Op, cast, transform
+from litz_ir.target import DeviceClass
 from litz_scheduler.analysis.iteration_space import space_of
 
 _LEAST_ROW = 1024
@@ -24,6 +26,8 @@ class UniformSelects:
     """The name of the pass."""
     ulp: int = 0
     """The bound on changed results, in ULP."""
+    devices: ClassVar[DeviceClass] = "gpu"
+    """Devices of the graphs that the pass runs over."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         def rewritten(operation: Pointwise) -> Pointwise:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from litz_ir.contraction import ConvolutionArguments, convolution_arguments
 from litz_ir.dtypes import bf16, f16, f32, f64
@@ -23,6 +24,7 @@ from litz_ir.origin import Origin
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Load, cast, op
 from litz_ir.symbols import symbol
+from litz_ir.target import DeviceClass
 from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import element_axes
 from litz_scheduler.legality.matmul import gpu_kinds
@@ -42,6 +44,8 @@ class UnfuseConvolutionBias:
     """The name of the pass."""
     ulp: int = 64
     """The bound on changed results, in ULP."""
+    devices: ClassVar[DeviceClass] = "gpu"
+    """Devices of the graphs that the pass runs over."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         kinds, values = gpu_kinds(context), data.values()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Literal
+from typing import ClassVar, Literal
 
 from litz_ir.contraction import CONVOLUTION, Convolution, ConvolutionCall, convolution_call
 from litz_ir.dtypes import bf16, f16, f32, i64
@@ -27,6 +27,7 @@ from litz_ir.loops import (
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, cast, const, index, loads, logical_and, op, where
 from litz_ir.symbols import Size, add, floordiv, mul, symbol
+from litz_ir.target import DeviceClass
 from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import element_axes, is_identity, output_names, readers_by_value
 from litz_scheduler.legality.matmul import gpu_kinds
@@ -76,6 +77,8 @@ class DepthwiseConvolutions:
     """The name of the pass."""
     ulp: int = 64
     """The bound on changed results, in ULP."""
+    devices: ClassVar[DeviceClass] = "gpu"
+    """Devices of the graphs that the pass runs over."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         kinds, values = gpu_kinds(context), data.values()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from litz_ir.contraction import ConvolutionArguments, convolution_arguments
 from litz_ir.dtypes import bf16, f16, f32
@@ -24,6 +25,7 @@ from litz_ir.loops import (
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, Op, cast, const, loads, op, substitute_expr, transform, where
 from litz_ir.symbols import symbol
+from litz_ir.target import DeviceClass
 from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import element_axes, is_identity, output_names
 from litz_scheduler.legality.matmul import gpu_kinds
@@ -53,6 +55,8 @@ class FuseConvolutionRelu:
     """The name of the pass."""
     ulp: int = 64
     """The bound on changed results, in ULP."""
+    devices: ClassVar[DeviceClass] = "gpu"
+    """Devices of the graphs that the pass runs over."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         replaced = any(value.replaces is not None for value in data.values().values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import ClassVar
 
 from litz_ir.contraction import Convolution, ConvolutionCall, convolution_call
 from litz_ir.dtypes import bf16, f16, i64
@@ -13,7 +14,7 @@ from litz_ir.loops import ContractionCall, LoopGraph, Operation, Pointwise, Valu
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, const, index, logical_and, masked, op, substitute_expr
 from litz_ir.symbols import Size, add, symbol
-from litz_ir.target import DeviceModel
+from litz_ir.target import DeviceClass, DeviceModel
 from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import element_axes, output_names, readers_by_value
 from litz_scheduler.library.convolution.convolution_loops import convolution_sum, sum_loops
@@ -63,11 +64,11 @@ class NarrowConvolutions:
     """The name of the pass."""
     ulp: int = 64
     """The bound on changed results, in ULP."""
+    devices: ClassVar[DeviceClass] = "gpu"
+    """Devices of the graphs that the pass runs over."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         models = {d.kind: known.model for d, known in context.capabilities.items() if known.is_gpu}
-        if not models:
-            return data
         values, padding = data.values(), _Padding(data)
         for operation in data.operations:
             call = convolution_call(operation, values)

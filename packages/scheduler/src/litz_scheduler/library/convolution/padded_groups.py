@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Literal
+from typing import ClassVar, Literal
 
 from litz_ir.contraction import CONVOLUTION, Convolution, convolution_arguments, convolution_call
 from litz_ir.dtypes import bf16, f16
@@ -23,7 +23,7 @@ from litz_ir.loops import (
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, const, index, logical_and, masked, op
 from litz_ir.symbols import Size, add, floordiv, mod, mul, symbol
-from litz_ir.target import DeviceModel
+from litz_ir.target import DeviceClass, DeviceModel
 from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import element_axes
 from litz_scheduler.library.layout.channels_last_values import channels_last
@@ -62,11 +62,11 @@ class PadConvolutionGroups:
     """The name of the pass."""
     ulp: int = 64
     """The bound on changed results, in ULP."""
+    devices: ClassVar[DeviceClass] = "gpu"
+    """Devices of the graphs that the pass runs over."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         models = {d.kind: known.model for d, known in context.capabilities.items() if known.is_gpu}
-        if not models:
-            return data
         values, padding = data.values(), _Padding()
         for operation in data.operations:
             groups = self._planned(operation, values, models)

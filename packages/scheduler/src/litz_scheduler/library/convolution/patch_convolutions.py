@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 from litz_ir.contraction import Convolution, ConvolutionCall, convolution_call
 from litz_ir.dtypes import bf16, f16
@@ -26,6 +27,7 @@ from litz_ir.origin import Origin
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, op
 from litz_ir.symbols import Size, add, floordiv, mod, mul, symbol
+from litz_ir.target import DeviceClass
 from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import element_axes
 from litz_scheduler.library.convolution.convolution_bias import channel_sums
@@ -47,6 +49,8 @@ class PatchConvolutions:
     """The name of the pass."""
     ulp: int = 64
     """The bound on changed results, in ULP."""
+    devices: ClassVar[DeviceClass] = "gpu"
+    """Devices of the graphs that the pass runs over."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         vectors = {
@@ -54,8 +58,6 @@ class PatchConvolutions:
             for device, known in context.capabilities.items()
             if known.is_gpu
         }
-        if not vectors:
-            return data
         values = data.values()
         operations: list[Operation] = []
         for operation in data.operations:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import ClassVar
 
 from litz_ir.contraction import MOST_FILTER_POINTS, convolution_arguments
 from litz_ir.device import CPU
@@ -28,6 +29,7 @@ from litz_ir.loops import (
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, loads, op, substitute_expr
 from litz_ir.symbols import Size, symbol
+from litz_ir.target import DeviceClass
 from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import is_identity
 from litz_scheduler.library.constants.frozen_region import FrozenRegion
@@ -54,6 +56,8 @@ class PrepackConvolutions:
     """The name of the pass."""
     ulp: int = 64
     """The bound on changed results, in ULP."""
+    devices: ClassVar[DeviceClass] = "cpu"
+    """Devices of the graphs that the pass runs over."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         if not self.options.prepack_convolutions or not data.frozen:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from litz_ir.fused import Decision
 from litz_ir.loops import LoopGraph, Operation, Pointwise, Reduction, TensorType, contiguous, is_dense
 from litz_ir.passes import PassContext
 from litz_ir.scalar import loads
 from litz_ir.symbols import symbol
+from litz_ir.target import DeviceClass
 from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import is_identity
 from litz_scheduler.legality.matmul import gpu_kinds
@@ -32,6 +34,8 @@ class RowMajorActivations:
     """The name of the pass."""
     ulp: int = 0
     """The bound on changed results, in ULP."""
+    devices: ClassVar[DeviceClass] = "gpu"
+    """Devices of the graphs that the pass runs over."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         kinds, saved = gpu_kinds(context), frozenset(data.saved)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from litz_ir.contraction import matmul_call, plain_operands
 from litz_ir.dtypes import bf16, f16
@@ -26,7 +26,7 @@ from litz_ir.loops import (
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, const, index, logical_and, masked, op, substitute_expr
 from litz_ir.symbols import Size, substitute, symbol
-from litz_ir.target import DeviceModel
+from litz_ir.target import DeviceClass, DeviceModel
 from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import element_axes, output_names, readers_by_value
 from litz_scheduler.library.matmul.generated_matmuls import matmul_loops
@@ -59,11 +59,11 @@ class AlignMatmuls:
     """The name of the pass."""
     ulp: int = 64
     """The bound on changed results, in ULP."""
+    devices: ClassVar[DeviceClass] = "gpu"
+    """Devices of the graphs that the pass runs over."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         models = {d.kind: known.model for d, known in context.capabilities.items() if known.is_gpu}
-        if not models:
-            return data
         padding = _Padding(data)
         for operation in data.operations:
             planned = self._planned(operation, padding, models)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from litz_ir.contraction import plain_operands
 from litz_ir.dtypes import f32, f64
@@ -22,6 +23,7 @@ from litz_ir.loops import (
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Load, op
 from litz_ir.symbols import Size, symbol
+from litz_ir.target import DeviceClass
 from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import output_names
 
@@ -38,6 +40,8 @@ class UnfuseBias:
     """The name of the pass."""
     ulp: int = 64
     """The bound on changed results, in ULP."""
+    devices: ClassVar[DeviceClass] = "gpu"
+    """Devices of the graphs that the pass runs over."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         gpus = {device.kind for device, machine in context.capabilities.items() if machine.is_gpu}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from litz_ir.contraction import plain_operands
 from litz_ir.dtypes import f32
@@ -10,6 +11,7 @@ from litz_ir.fused import Decision
 from litz_ir.loops import Axis, ContractionCall, LoopGraph, Operation, Ref, TensorType, Value, View
 from litz_ir.passes import PassContext
 from litz_ir.symbols import Size, symbol
+from litz_ir.target import DeviceClass
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import estimate
 from litz_scheduler.analysis.graph_facts import VersionDeadlines
@@ -32,6 +34,8 @@ class LinearMatmuls:
     """The name of the pass."""
     ulp: int = 64
     """The bound on changed results, in ULP."""
+    devices: ClassVar[DeviceClass] = "cpu"
+    """Devices of the graphs that the pass runs over."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         if not self.options.linear_flops:

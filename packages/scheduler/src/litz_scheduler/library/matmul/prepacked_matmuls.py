@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from litz_ir.device import CPU
 from litz_ir.dtypes import f32
@@ -25,6 +26,7 @@ from litz_ir.origin import Origin
 from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, const, index, masked, op
 from litz_ir.symbols import Size, add, floordiv, mod, mul, substitute, symbol
+from litz_ir.target import DeviceClass
 from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import VersionDeadlines, alias_type
 from litz_scheduler.library.constants.frozen_region import FrozenRegion
@@ -45,6 +47,8 @@ class PrepackMatmuls:
     """The name of the pass."""
     ulp: int = 64
     """The bound on changed results, in ULP."""
+    devices: ClassVar[DeviceClass] = "cpu"
+    """Devices of the graphs that the pass runs over."""
 
     def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
         machine = context.machine(CPU)
