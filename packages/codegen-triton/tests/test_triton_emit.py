@@ -14,7 +14,7 @@ from triton_cases import I0, I1, R0, kernel, scalar
 from triton_scheduled import emitted, tiled
 
 from litz_codegen_triton.emit.source.ops_table import Form
-from litz_codegen_triton.schedule.tile_loops import PERSISTENT_LIMIT
+from litz_codegen_triton.tables.hopper import HOPPER
 from litz_ir.dtypes import DType, bf16, f32, i8, i64
 from litz_ir.errors import CodegenError
 from litz_ir.loops import Axis, NamedCombiner, ScatterMode
@@ -125,8 +125,8 @@ def test_masks_are_left_out_where_tiles_fit() -> None:
 
 
 def test_rows_stay_in_registers_while_they_fit() -> None:
-    assert "for " not in emitted(row_sum(4096, PERSISTENT_LIMIT)).text
-    assert "for " in emitted(row_sum(4096, PERSISTENT_LIMIT + 1)).text
+    assert "for " not in emitted(row_sum(4096, HOPPER.loops.persistent_row)).text
+    assert "for " in emitted(row_sum(4096, HOPPER.loops.persistent_row + 1)).text
 
 
 def test_independent_loops_follow_one_another() -> None:

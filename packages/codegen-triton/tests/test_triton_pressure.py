@@ -10,8 +10,8 @@ import triton_assembly
 from triton_scheduled import emitted, tiled
 
 from litz_codegen_triton.capabilities import NVIDIA
-from litz_codegen_triton.schedule.map_tiles import POINT_REGISTERS
 from litz_codegen_triton.schedule.register_pressure import point_words
+from litz_codegen_triton.tables.hopper import HOPPER
 from litz_ir.plan import Kernel
 from litz_ir.text import parse_kernel
 
@@ -141,7 +141,7 @@ def test_independent_loops_share_no_registers() -> None:
 @pytest.mark.parametrize("dtype", ["u8", "bf16", "f32"])
 def test_scatters_with_64_bit_indices_have_fewer_points(dtype: str, tmp_path: Path) -> None:
     kernel = parse_kernel(PLACED.format(dtype=dtype))
-    assert each(kernel) * point_words(kernel) <= POINT_REGISTERS
+    assert each(kernel) * point_words(kernel) <= HOPPER.maps.point_registers
     assert each(kernel) >= 8
     assert triton_assembly.compiled(emitted(kernel), "sm_90", tmp_path).spilled == 0
 
@@ -149,7 +149,7 @@ def test_scatters_with_64_bit_indices_have_fewer_points(dtype: str, tmp_path: Pa
 def test_threads_that_reduce_windows_have_registers_for_their_values(tmp_path: Path) -> None:
     kernel = parse_kernel(LARGEST)
     assert (tiled(kernel).warps, each(kernel)) == (4, 4)
-    assert each(kernel) * point_words(kernel) <= POINT_REGISTERS
+    assert each(kernel) * point_words(kernel) <= HOPPER.maps.point_registers
     assert triton_assembly.compiled(emitted(kernel), "sm_90", tmp_path).spilled == 0
 
 

@@ -17,7 +17,7 @@ from triton_scheduled import choices, emitted, scheduled, tiled
 
 from litz_codegen_triton.emit.loops.tiles import Tiling
 from litz_codegen_triton.runtime.compile import compile_source
-from litz_codegen_triton.schedule.tile_loops import LARGEST_TILE
+from litz_codegen_triton.tables.hopper import HOPPER
 from litz_codegen_triton.tune.candidate_configs import MAX_CANDIDATES, describe_tile
 from litz_ir.dtypes import bf16, f32
 from litz_ir.errors import CodegenError
@@ -113,7 +113,7 @@ def test_candidates_differ_in_their_tiles_alone(name: str) -> None:
         points = 1 if tiles.uses_dot else points
         for dim in tiles.outer:
             points *= dim.block
-        assert points <= LARGEST_TILE and 32 * tiles.warps <= points
+        assert points <= HOPPER.loops.largest_tile and 32 * tiles.warps <= points
 
 
 def test_tiles_of_candidates_in_words() -> None:

@@ -12,7 +12,8 @@ from litz_codegen_triton.emit.loops.dot_kernels import DotKernel, scheduled_role
 from litz_codegen_triton.emit.loops.tiles import Tiling, tiling
 from litz_codegen_triton.emit.source.ops_table import Form
 from litz_codegen_triton.schedule.kernel import schedule_kernel
-from litz_codegen_triton.tune.candidate_configs import ATTENTION_SHARED_BYTES, candidates
+from litz_codegen_triton.tables.hopper import HOPPER
+from litz_codegen_triton.tune.candidate_configs import candidates
 from litz_ir.plan import Kernel, KernelOrigin, TileRequest, schedules_of, with_schedules
 
 MACHINE = chip_capabilities(DEFAULT_CHIP)
@@ -49,7 +50,7 @@ def subkernel_tiles(kernel: Kernel) -> list[Tiling]:
 
 
 def choices(
-    kernel: Kernel, shared_bytes: int = ATTENTION_SHARED_BYTES, *, described: bool = False
+    kernel: Kernel, shared_bytes: int = HOPPER.tuning.attention_shared_bytes, *, described: bool = False
 ) -> tuple[Kernel, ...]:
     """The kernel and its candidates, for a chip with ``shared_bytes``, and tensor descriptors where ``described``."""
     model = replace(MACHINE.model, shared_bytes=shared_bytes, tensor_descriptors=described)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from litz_codegen_triton.emit.loops.fused_attention import (
     MIN_TILE_SIZE,
@@ -14,92 +12,16 @@ from litz_codegen_triton.emit.loops.fused_attention import (
 )
 from litz_codegen_triton.emit.loops.tiles import next_power_of_two
 from litz_codegen_triton.schedule.request import named_block, names
+from litz_codegen_triton.tables import AttentionTile, Chip
+from litz_codegen_triton.tables.tiles import AttentionTiles
 from litz_ir.loops import Axis
 from litz_ir.plan import Accumulate, Attention, InnerTile, LaunchOrder, Tile, TileRequest
 from litz_ir.scalar import Expr, Index, Op, walk
 from litz_ir.symbols import SymbolTable, product, summands, symbol
-from litz_ir.target import Capabilities, DeviceModel
-
-_MAX_COLUMNS = 256
-"""Most columns of a tile. A tile usually has all columns, since thread blocks of other columns would compute the same
-P."""
-
-_MIN_TILE_ROWS = 64
-"""Number of rows down to which tiles are halved so that no SM is idle: M of a warp group's MMA on sm_90."""
-
-_MIN_WARPS = 4
-"""Fewest warps by default: one warp group of sm_90."""
-
-
-_MAX_TILES_BY_ROWS = 16
-"""Tiles of a gradient for each SM up to which it is quicker to start with the longest rows of all heads than to finish
-head after head, whose operands then stay in the L2 cache."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Tile:
-    """Default tile of one kind of kernel, for problems that are large enough."""
-
-    rows: int
-    """Queries of the tile, in the forward direction."""
-
-    summed: int
-    """Keys of the tile, in the forward direction."""
-
-    warps: int
-    """Warps of a thread block."""
-
-    stages: int
-    """Software pipelining stages."""
-
-    descriptors: bool = False
-    """True where tiles along the summed axes are read through tensor descriptors."""
-
-
-_Rule = Mapping[int, _Tile]
-
-_WEIGHTS: _Rule = MappingProxyType(
-    {64: _Tile(64, 64, 4, 3), 128: _Tile(64, 64, 4, 3), 256: _Tile(128, 64, 8, 2)}
-)
-_LISTED_WEIGHTS: _Rule = MappingProxyType({**_WEIGHTS, 64: _Tile(64, 128, 4, 3)})
-_SUMS: _Rule = MappingProxyType({64: _Tile(64, 64, 4, 3), 128: _Tile(64, 64, 4, 2), 256: _Tile(64, 64, 8, 2)})
-_PAIRS: _Rule = MappingProxyType({**_SUMS, 64: _Tile(64, 128, 4, 2)})
-_EXACT: _Rule = MappingProxyType(
-    {64: _Tile(64, 32, 8, 2), 128: _Tile(32, 16, 8, 2), 256: _Tile(16, 16, 8, 2)}
-)
-_ROUNDED: _Rule = MappingProxyType(
-    {64: _Tile(64, 32, 4, 2), 128: _Tile(64, 32, 8, 2), 256: _Tile(32, 16, 8, 2)}
-)
-"""Default tiles by the larger of the head dimension and the columns, as a power of two: a softmax-weighted sum of
-low-precision operands (the forward direction), the same over the blocks that a mask lists, another low-precision sum (a
-gradient), two of them, exact ``f32``, ``f32`` in TF32. Those of low precision were timed on an H100."""
-
-_DESCRIBED_WEIGHTS: _Rule = MappingProxyType({256: _Tile(128, 64, 8, 2, True)})
-_DESCRIBED_LISTED_WEIGHTS: _Rule = MappingProxyType(
-    {**_DESCRIBED_WEIGHTS, 64: _Tile(64, 128, 4, 2, True), 128: _Tile(64, 64, 4, 3, True)}
-)
-_DESCRIBED_SUMS: _Rule = MappingProxyType({256: _Tile(64, 64, 4, 2, True)})
-_DESCRIBED_LISTED_SUMS: _Rule = MappingProxyType(
-    {**_DESCRIBED_SUMS, 64: _Tile(64, 64, 4, 2, True), 128: _Tile(64, 64, 4, 2, True)}
-)
-_DESCRIBED_PAIRS: _Rule = MappingProxyType({256: _Tile(64, 64, 8, 2, True)})
-_DESCRIBED_LISTED_PAIRS: _Rule = MappingProxyType({**_DESCRIBED_PAIRS, 128: _Tile(64, 64, 4, 2, True)})
-"""Tiles with tensor descriptors, where these are quicker: timed on an H200. Kinds and sizes are those above; lists pay
-earlier, since their loops compute more addresses."""
-
-_DESCRIBED_POINTS = 2048
-"""Summed points from which descriptors pay, timed where each thread block made its own, in about a microsecond: on an
-H200 causal attention over 512 points is 9% slower with them, over 2,048 it is 6 to 25% faster."""
-
-_LARGE_PAIR = _Tile(64, 64, 4, 2, True)
-_LARGE_PAIR_OPERATIONS = 20
-"""The tile of two sums under a list up to a depth of 64, where scores and gradients are at least so many operations
-on floats (16 for masks alone, 21 for ALiBi). In the larger tile, which is faster for masks alone, registers spill:
-ALiBi takes 0.322 instead of 0.258 ms on an H200."""
 
 
 def schedule_attention(
-    request: TileRequest, found: FusedAttention, known: SymbolTable, capabilities: Capabilities
+    request: TileRequest, found: FusedAttention, known: SymbolTable, chip: Chip
 ) -> Attention:
     """Schedule a kernel that computes the attention ``found``.
 
@@ -110,8 +32,8 @@ def schedule_attention(
     def extent(axes: Sequence[Axis]) -> int:
         return known.hint(product(axis.size for axis in axes))
 
-    model = capabilities.model
-    default = _default_tile(found, extent(found.columns), extent(found.summed), model)
+    tiles = chip.tiles.attention
+    default = _default_tile(found, extent(found.columns), extent(found.summed), chip)
     if request.blocks:
         named = dict(request.blocks)
         given = (found.rows, found.columns, found.summed)
@@ -119,10 +41,13 @@ def schedule_attention(
         x = x if found.columns else 1
         warps, stages = request.warps, request.stages or default.stages
     else:
-        y = _rows(default.rows, extent(found.rows), extent(found.batch), model.sm_count)
-        x = _whole_tile(extent(found.columns)) if found.columns else 1
+        y = _rows(default.rows, extent(found.rows), extent(found.batch), chip)
+        x = _whole_tile(extent(found.columns), tiles) if found.columns else 1
         r = max(MIN_TILE_SIZE, min(default.summed, next_power_of_two(extent(found.summed))))
-        warps, stages = min(default.warps, max(_MIN_WARPS, default.warps * y // default.rows)), default.stages
+        warps, stages = (
+            min(default.warps, max(tiles.least_warps, default.warps * y // default.rows)),
+            default.stages,
+        )
     if found.row_block:
         y = _divisor(y, found.row_block)
     serial, tiled, r = _summed(found, found.summed, r)
@@ -133,20 +58,20 @@ def schedule_attention(
         summed=InnerTile(names(tiled), r, serial=names(serial)),
         warps=warps,
         stages=stages,
-        order=_order(found, extent(found.batch) * -(-extent(found.rows) // y), model.sm_count),
+        order=_order(found, extent(found.batch) * -(-extent(found.rows) // y), chip),
         descriptors=request.descriptors or default.descriptors,
     )
 
 
-def _order(found: FusedAttention, tiles: int, sm_count: int) -> LaunchOrder:
-    """Return the order in which rows with more summed points start first, for so many ``tiles``.
+def _order(found: FusedAttention, count: int, chip: Chip) -> LaunchOrder:
+    """Return the order in which rows with more summed points start first, for so many tiles.
 
     A row sums the points of the blocks that its mask lists, of which the comparisons of positions in the mask tell
     whether later rows have more. Without a loop bound all rows have the same.
     """
     if found.loop_bound is None or not found.rows:
         return "batch"
-    if not _is_forward(found) and tiles > _MAX_TILES_BY_ROWS * sm_count:
+    if not _is_forward(found) and count > chip.tiles.attention.tiles_by_rows * chip.model.sm_count:
         return "batch"
     row, point, trend = found.rows[-1].name, found.summed[-1].name, 0
     for node in walk(*map(p_operand_of, found.statements)):
@@ -172,30 +97,31 @@ def _slope(position: Expr, name: str) -> int:
     return 0
 
 
-def _whole_tile(size: int) -> int:
-    """Return the tile size that covers ``size`` columns, at most ``_MAX_COLUMNS``."""
-    return min(_MAX_COLUMNS, max(MIN_TILE_SIZE, next_power_of_two(size)))
+def _whole_tile(size: int, tiles: AttentionTiles) -> int:
+    """Return the tile size that covers ``size`` columns, at most ``columns``."""
+    return min(tiles.columns, max(MIN_TILE_SIZE, next_power_of_two(size)))
 
 
-def _default_tile(found: FusedAttention, columns: int, points: int, model: DeviceModel) -> _Tile:
+def _default_tile(found: FusedAttention, columns: int, points: int, chip: Chip) -> AttentionTile:
     """Return the default tile of an attention with these numbers of columns and summed points.
 
     Chips with clusters multiply operands in shared memory, which then need no registers.
     """
-    size = max(64, _whole_tile(max(columns, found.head_dim)))
+    model, tiles = chip.model, chip.tiles.attention
+    size = max(64, _whole_tile(max(columns, found.head_dim), tiles))
     if found.dtype.bits > 16:
-        return (_EXACT if found.precision == "ieee" else _ROUNDED)[size]
-    described = model.tensor_descriptors and points >= _DESCRIBED_POINTS and found.columns
+        return (tiles.exact if found.precision == "ieee" else tiles.rounded)[size]
+    described = model.tensor_descriptors and points >= tiles.described_points and found.columns
     listed, pair = found.loop_bound is not None, len(found.statements) == 2
     if _is_forward(found):
-        rule = _LISTED_WEIGHTS if listed else _WEIGHTS
-        better = _DESCRIBED_LISTED_WEIGHTS if listed else _DESCRIBED_WEIGHTS
+        rule = tiles.listed_weights if listed else tiles.weights
+        better = tiles.described_listed_weights if listed else tiles.described_weights
     elif pair and model.max_cluster_size > 1:
-        rule, better = _PAIRS, _DESCRIBED_LISTED_PAIRS if listed else _DESCRIBED_PAIRS
-        if described and listed and size == 64 and _operations(found) >= _LARGE_PAIR_OPERATIONS:
-            return _LARGE_PAIR
+        rule, better = tiles.pairs, tiles.described_listed_pairs if listed else tiles.described_pairs
+        if described and listed and size == 64 and _operations(found) >= tiles.large_pair_operations:
+            return tiles.large_pair
     else:
-        rule, better = _SUMS, _DESCRIBED_LISTED_SUMS if listed else _DESCRIBED_SUMS
+        rule, better = tiles.sums, tiles.described_listed_sums if listed else tiles.described_sums
     return (described and better.get(size)) or rule[size]
 
 
@@ -217,10 +143,10 @@ def _is_forward(found: FusedAttention) -> bool:
     return not others and isinstance(first, Accumulate) and first.combiner == SOFTMAX
 
 
-def _rows(limit: int, rows: int, batch: int, sm_count: int) -> int:
+def _rows(limit: int, rows: int, batch: int, chip: Chip) -> int:
     """Return the rows of a tile, at most ``limit``, for ``rows`` rows in each of ``batch`` batches."""
     y = min(limit, max(MIN_TILE_SIZE, next_power_of_two(rows)))
-    while y > _MIN_TILE_ROWS and batch * -(-rows // y) < sm_count:
+    while y > chip.tiles.attention.least_rows and batch * -(-rows // y) < chip.model.sm_count:
         y //= 2
     return y
 

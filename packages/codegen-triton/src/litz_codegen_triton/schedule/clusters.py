@@ -5,19 +5,13 @@ from __future__ import annotations
 from litz_codegen_triton.emit.loops.tiles import next_power_of_two, tiling
 from litz_codegen_triton.schedule.kernel_traits import KernelTraits
 from litz_codegen_triton.schedule.request import names
+from litz_codegen_triton.tables import Chip
 from litz_ir.errors import CodegenError
 from litz_ir.loops import Axis
 from litz_ir.plan import InnerTile, Kernel, Tile, TileLoops
-from litz_ir.target import DeviceModel
-
-_MIN_WARPS = 16
-"""Fewest warps of a thread block of a cluster that divides rows. An SM has one such thread block at a time."""
-
-_MAX_THREAD_ELEMENTS = 16
-"""Most elements of a row that a thread has; longer parts of rows have more warps, as far as the machine allows."""
 
 
-def parts_of_rows(traits: KernelTraits, row: Axis, divided: int, model: DeviceModel) -> TileLoops:
+def parts_of_rows(traits: KernelTraits, row: Axis, divided: int, chip: Chip) -> TileLoops:
     """Return the schedule of a kernel that sums rows and columns.
 
     ``row`` is the outer axis along a row. A cluster of ``divided`` thread blocks divides it: each has a tile of the
@@ -27,7 +21,8 @@ def parts_of_rows(traits: KernelTraits, row: Axis, divided: int, model: DeviceMo
     rest = tuple(axis for axis in traits.outer if axis is not row)
     outer = (*((Tile(names(rest)),) if rest else ()), Tile((row.name,), part))
     inner = tuple(InnerTile(names(axes), 1, False) if axes else None for axes in traits.phases)
-    warps = max(_MIN_WARPS, min(model.max_warps, part // (model.warp_size * _MAX_THREAD_ELEMENTS)))
+    model, tiles = chip.model, chip.tiles.loops
+    warps = max(tiles.part_warps, min(model.max_warps, part // (model.warp_size * tiles.part_elements)))
     return TileLoops(outer, inner, warps, row_cluster=divided)
 
 

@@ -15,6 +15,7 @@ from litz_codegen_triton.schedule.matmul import schedule_matmul
 from litz_codegen_triton.schedule.prefetch import covered, with_next_tiles, with_prefetch
 from litz_codegen_triton.schedule.request import check_request
 from litz_codegen_triton.schedule.tile_loops import schedule_tile_loops
+from litz_codegen_triton.tables import chip_of
 from litz_ir.plan import GpuSchedule, Kernel, TileRequest
 from litz_ir.symbols import SymbolTable
 from litz_ir.target import Capabilities
@@ -37,17 +38,17 @@ def _schedule(kernel: Kernel, request: TileRequest, capabilities: Capabilities) 
     """Return the schedule of a kernel by its form, which is no matmul and no attention if a cluster is requested."""
     check_request(kernel, request)
     known = SymbolTable(kernel.symbols)
-    model = capabilities.model
+    chip = chip_of(capabilities)
     found = dot_kernel(kernel) if request.cluster == 1 else None
     if isinstance(found, FusedAttention):
-        attention = schedule_attention(request, found, known, capabilities)
+        attention = schedule_attention(request, found, known, chip)
         attention = with_index_width(kernel, attention, found)
-        return with_prefetch(kernel, attention, (found.phase,), model.warp_size)
+        return with_prefetch(kernel, attention, (found.phase,), chip)
     if found is not None:
-        matmul = schedule_matmul(kernel, request, found, known, capabilities)
-        return with_prefetch(kernel, matmul, (found.phase,), model.warp_size)
+        matmul = schedule_matmul(kernel, request, found, known, chip)
+        return with_prefetch(kernel, matmul, (found.phase,), chip)
     if request.segment:
-        return with_index_width(kernel, schedule_lookback_scan(request, model))
-    loops = with_eviction(kernel, schedule_tile_loops(kernel, request, model))
-    loops = with_next_tiles(kernel, with_prefetch(kernel, loops, covered(loops), model.warp_size), model)
+        return with_index_width(kernel, schedule_lookback_scan(request, chip.model))
+    loops = with_eviction(kernel, schedule_tile_loops(kernel, request, chip))
+    loops = with_next_tiles(kernel, with_prefetch(kernel, loops, covered(loops), chip), chip)
     return with_index_width(kernel, loops)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import get_args
 
 from litz_codegen_triton.emit.indexing.coordinates import TileIndices
@@ -13,12 +12,13 @@ from litz_codegen_triton.emit.loops.tiles import next_power_of_two, tiling
 from litz_codegen_triton.emit.matmul.descriptor import descriptors
 from litz_codegen_triton.schedule.index_width import with_index_width
 from litz_codegen_triton.schedule.request import named_block, names
-from litz_ir.dtypes import DType, bf16, f8e4m3fn, f8e5m2, f16, f32, i8
+from litz_codegen_triton.tables import Chip
+from litz_codegen_triton.tables.tiles import MatmulTiles
+from litz_ir.dtypes import DType
 from litz_ir.loops import Axis
 from litz_ir.plan import Accumulate, Kernel, Matmul, Operand, Tile, TileRequest
 from litz_ir.scalar import Masked, loads, walk
 from litz_ir.symbols import SymbolTable, product
-from litz_ir.target import Capabilities
 
 MIN_BLOCK = 16
 """Smallest tile size along M, N and K that ``tl.dot`` takes."""
@@ -26,55 +26,9 @@ MIN_BLOCK = 16
 _MIN_K_BYTES = 32
 """Smallest tile size along K of 8-bit operands, which have one byte an element."""
 
-STAGE_BYTES = 32 << 10
-"""Most bytes that one tile of A and one of B have together; every chip has shared memory for ``STAGES`` such pairs."""
-
-STAGES = 3
-"""Default number of software pipelining stages."""
-
-GROUP = 8
-"""Rows of tiles in a group of the launch order, as in Triton's tutorial."""
-
-_MAX_BLOCK_K = 256
-"""Largest default tile size along K."""
-
-_MAX_GATHERED_K = 64
-"""Largest default tile size along K of gathered operands, whose elements each have an address and a mask in registers,
-as the input of a convolution has."""
-
-_GATHERED_BYTES = 64
-"""Most bytes that a thread has of a tile of a gathered operand."""
-
-
-@dataclass(frozen=True, slots=True)
-class _BlockLimits:
-    """Bounds of the tile size along M and N."""
-
-    high: int
-    """Size where the problem is large enough."""
-
-    low: int
-    """Size down to which tiles are halved so that no SM is idle."""
-
-
-_BLOCK_LIMITS: Mapping[DType, _BlockLimits] = MappingProxyType(
-    {
-        bf16: _BlockLimits(128, 32),
-        f16: _BlockLimits(128, 32),
-        f8e4m3fn: _BlockLimits(128, 32),
-        f8e5m2: _BlockLimits(128, 32),
-        i8: _BlockLimits(128, 32),
-        f32: _BlockLimits(64, 32),
-    }
-)
-
-
-_EIGHT_WARP_RESULTS = 128 * 128
-"""Results of a tile from which on a thread block has eight warps instead of four."""
-
 
 def schedule_matmul(
-    kernel: Kernel, request: TileRequest, found: Contraction, known: SymbolTable, capabilities: Capabilities
+    kernel: Kernel, request: TileRequest, found: Contraction, known: SymbolTable, chip: Chip
 ) -> Matmul:
     """Schedule a kernel that computes the contraction ``found``.
 
@@ -84,20 +38,20 @@ def schedule_matmul(
     def extent(axes: Sequence[Axis]) -> int:
         return known.hint(product(axis.size for axis in axes))
 
-    summed, model = kernel.phases[found.phase].axes, capabilities.model
+    summed, model, tiles = kernel.phases[found.phase].axes, chip.model, chip.tiles.matmuls
     if request.blocks:
         named = dict(request.blocks)
         y, x, r = (named_block(axes, named, MIN_BLOCK) for axes in (found.rows, found.columns, summed))
         r = max(r, _min_block_k(found.dtype))
-        warps, stages = request.warps, request.stages or STAGES
+        warps, stages = request.warps, request.stages or tiles.stages
     else:
         extents = extent(found.rows), extent(found.columns), extent(found.batch)
-        y, x = _blocks(found.dtype, *extents, model.sm_count)
-        warps, stages = (8 if y * x >= _EIGHT_WARP_RESULTS else 4), STAGES
-        r = _block_k(found.dtype, y + x, extent(summed))
+        y, x = _blocks(found.dtype, *extents, chip)
+        warps, stages = (8 if y * x >= tiles.eight_warp_results else 4), tiles.stages
+        r = _block_k(found.dtype, y + x, extent(summed), tiles)
         if _is_gathered(kernel, found):
-            fits = _GATHERED_BYTES * model.warp_size * warps // (max(y, x) * found.dtype.itemsize)
-            r = max(_min_block_k(found.dtype), min(r, fits, _MAX_GATHERED_K))
+            fits = tiles.gathered_bytes * model.warp_size * warps // (max(y, x) * found.dtype.itemsize)
+            r = max(_min_block_k(found.dtype), min(r, fits, tiles.gathered_k))
     # A persistent kernel has a loop over its tiles, whose number must be static.
     sizes = (axis.size for axis in (*found.batch, *found.rows, *found.columns))
     schedule = Matmul(
@@ -108,7 +62,7 @@ def schedule_matmul(
         warps=warps,
         stages=stages,
         grid=request.grid if all(isinstance(size, int) for size in sizes) else 0,
-        group=GROUP,
+        group=tiles.group,
     )
     schedule = with_index_width(kernel, schedule, found)
     return _with_descriptors(kernel, schedule, found) if request.descriptors else schedule
@@ -134,9 +88,9 @@ def _is_gathered(kernel: Kernel, found: Contraction) -> bool:
     )
 
 
-def _blocks(dtype: DType, rows: int, columns: int, batch: int, sm_count: int) -> tuple[int, int]:
+def _blocks(dtype: DType, rows: int, columns: int, batch: int, chip: Chip) -> tuple[int, int]:
     """Return the tile sizes along M and N: the larger one is halved while there are fewer tiles than SMs."""
-    limits = _BLOCK_LIMITS[dtype]
+    limits, sm_count = chip.tiles.matmuls.blocks[dtype], chip.model.sm_count
     y, x = (min(limits.high, max(MIN_BLOCK, next_power_of_two(size))) for size in (rows, columns))
 
     def tile_count() -> int:
@@ -150,9 +104,9 @@ def _blocks(dtype: DType, rows: int, columns: int, batch: int, sm_count: int) ->
     return y, x
 
 
-def _block_k(dtype: DType, rows: int, length: int) -> int:
+def _block_k(dtype: DType, rows: int, length: int, tiles: MatmulTiles) -> int:
     """Return the tile size along K, of which there are ``length`` points, for ``rows`` rows of A and columns of B."""
-    limit = min(_MAX_BLOCK_K, STAGE_BYTES // (rows * dtype.itemsize))
+    limit = min(tiles.block_k, tiles.stage_bytes // (rows * dtype.itemsize))
     fits = 1 << (limit.bit_length() - 1)
     return max(_min_block_k(dtype), min(fits, next_power_of_two(length)))
 

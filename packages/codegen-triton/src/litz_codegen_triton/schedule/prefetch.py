@@ -9,46 +9,36 @@ from typing import TypeVar
 
 from litz_codegen_triton.emit.indexing.prefetch import early_loads
 from litz_codegen_triton.emit.indexing.statements import independent_runs, values_of
+from litz_codegen_triton.tables import Chip
 from litz_ir.plan import Accumulate, Attention, Kernel, Matmul, Statement, Tile, TileLoops
 from litz_ir.scalar import Load, nested_reductions
 from litz_ir.symbols import free_symbols, product
-from litz_ir.target import DeviceModel
-
-_REGISTERS = 64
-"""Registers of a thread that prefetched elements may take: a quarter of those that a thread can have."""
-
-_TILE_REGISTERS = 24
-"""Most registers of a thread for the next tile of a loop over rows. More bytes are in flight without it: on an H200 the
-gradient of an RMS norm of 4,096 elements takes 237 us without it and 205 with it in bf16, 202 and 205 in f32."""
-
-_TILE_SHARE = 5 / 8
-"""Most of the registers that a thread can have for two tiles of such a loop and its accumulators: with 7/8 of them the
-gradient of an RMS norm of 16,384 elements takes 277 us instead of 229."""
 
 Tiled = TypeVar("Tiled", TileLoops, Matmul, Attention)
 
 
-def with_prefetch(kernel: Kernel, schedule: Tiled, summing: Iterable[int], warp_size: int) -> Tiled:
+def with_prefetch(kernel: Kernel, schedule: Tiled, summing: Iterable[int], chip: Chip) -> Tiled:
     """Choose the phases whose loads are prefetched and enter them into a kernel's schedule.
 
     They are pointwise phases, all but those that ``summing`` numbers, that have loads to prefetch, and for which a
     thread has enough registers for the loads of all of its points.
     """
-    points = -(-prod(tile.block for tile in _outer(schedule)) // (warp_size * schedule.warps))
+    points = -(-prod(tile.block for tile in _outer(schedule)) // (chip.model.warp_size * schedule.warps))
     excluded = frozenset(summing)
     found = tuple(
         number
         for number, phase in enumerate(kernel.phases)
-        if number not in excluded and _fits(phase.statements, points)
+        if number not in excluded and _fits(phase.statements, points, chip.tiles.prefetch.registers)
     )
     return replace(schedule, prefetch=found)
 
 
-def with_next_tiles(kernel: Kernel, loops: TileLoops, model: DeviceModel) -> TileLoops:
+def with_next_tiles(kernel: Kernel, loops: TileLoops, chip: Chip) -> TileLoops:
     """Add loops that sum whole rows, of which a tile has all points, to those phases: they load the next tile first.
 
     Threads wait for one another at each sum, and would have no load in flight.
     """
+    model, limits = chip.model, chip.tiles.prefetch
     row, threads = loops.outer[-1] if loops.outer else Tile(()), model.warp_size * loops.warps
     available = min(model.thread_registers, model.registers // threads)
     found = list(loops.prefetch)
@@ -65,7 +55,7 @@ def with_next_tiles(kernel: Kernel, loops: TileLoops, model: DeviceModel) -> Til
             _words(load, row, points) for load in early_loads(values) if free_symbols(load.index[0]) & along
         )
         sums = sum(each.combiner.components for each in phase.statements if isinstance(each, Accumulate))
-        if 0 < words <= _TILE_REGISTERS and 2 * words + points * sums <= _TILE_SHARE * available:
+        if 0 < words <= limits.tile_registers and 2 * words + points * sums <= limits.tile_share * available:
             found.append(number)
     return replace(loops, prefetch=tuple(sorted(found)))
 
@@ -85,7 +75,7 @@ def _outer(schedule: TileLoops | Matmul | Attention) -> tuple[Tile, ...]:
     return schedule.outer if isinstance(schedule, TileLoops) else (schedule.rows, schedule.columns)
 
 
-def _fits(statements: Sequence[Statement], points: int) -> bool:
+def _fits(statements: Sequence[Statement], points: int, registers: int) -> bool:
     """True where statements have loads to prefetch and a thread has registers for them at ``points`` points.
 
     False for independent statements: each frees its registers before the next starts, and prefetching for all of them
@@ -95,4 +85,4 @@ def _fits(statements: Sequence[Statement], points: int) -> bool:
         return False
     loads = early_loads(value for each in statements for value in values_of(each))
     words = sum(max(1, points * load.dtype.itemsize // 4) for load in loads)
-    return 0 < words <= _REGISTERS
+    return 0 < words <= registers

@@ -2,8 +2,7 @@
 
 The request decides where it names blocks. Otherwise the aim is threads in flight: each thread moves 16 bytes with one
 load, and as many threads run as an SM holds, which hides more memory latency than several loads a thread do. Rows stay
-in registers while they fit, and no tile is so large that an SM is idle. The constants were measured on an H200, with
-kernels that move 256 MB and more.
+in registers while they fit, and no tile is so large that an SM is idle. The numbers are those of the chip's table.
 """
 
 from __future__ import annotations
@@ -26,117 +25,22 @@ from litz_codegen_triton.schedule.map_tiles import (
 from litz_codegen_triton.schedule.register_pressure import index_words
 from litz_codegen_triton.schedule.request import named_block, names
 from litz_codegen_triton.schedule.row_threads import row_threads
+from litz_codegen_triton.tables import Chip
 from litz_ir.dtypes import f32
 from litz_ir.errors import CodegenError
 from litz_ir.loops import Axis
 from litz_ir.plan import InnerTile, Kernel, ScanStore, Tile, TileLoops, TileRequest
 from litz_ir.scalar import indirects_in, loads
 from litz_ir.symbols import product
-from litz_ir.target import DeviceModel
-
-_TRANSPOSED_TILE = 8192
-"""Most elements of a tile with more rows than others have, so that what is contiguous across rows is read in whole
-sectors."""
-
-_TILE_ELEMENTS = 16
-"""Elements of a thread in a reduction of columns, or of several short rows."""
-
-_PAIRED_ELEMENTS = 32
-"""Elements of a thread where each has an index with it: such pairs are expensive to combine across threads."""
-
-_LOOPED_ELEMENTS = 4
-"""Elements of a thread in a loop over tiles of one row."""
-
-_MULTIWORD_SCAN_WARPS = 16
-"""Most warps of a looped scan whose values need more than one register each."""
-
-PERSISTENT_LIMIT = 16384
-"""Most elements of a row that stays in registers."""
-
-_CLUSTER_LIMIT = 32768
-"""Most elements of the loaded rows that a thread block of a cluster keeps in registers."""
-
-_LOOPED_ROW = 4096
-"""Elements of a tile in a loop over one row."""
-
-_EXPONENTIALS_BYTES, _EXPONENTIALS_WARPS = 16 << 10, 16
-"""Bytes of a tile in a loop over one row whose exponentials are summed, and its warps: a thread has two loads in
-flight, and rescales its sum once for each.
-
-On an H200 cross-entropy of 128,256 classes in bf16 takes 66 us, 69 with one load, 72 with twice the warps."""
-
-_REREAD_ROW = 8192
-"""Elements of a tile in a loop over a row that later phases read again: with larger tiles an SM works on fewer rows at
-a time, which stay in the L2 cache."""
-
-_COLUMN_TILE = 4096
-"""Elements of a tile in a loop down several columns; a quarter of it with more than ``_LIGHT_STATES`` accumulators."""
-
-_STAGED_TILE = 4096
-"""Bytes of a tile in a loop down columns that a cluster reduces, which has several tiles in flight."""
-
-_STAGED_THREAD = 32
-"""Bytes of such a tile that a thread loads, of one matrix."""
-
-_LIGHT_STATES = 3
-"""Accumulators of an element of a tile that leave registers for ``_COLUMN_TILE``."""
-
-_ACCUMULATORS = 128
-"""Most registers of a thread for the accumulators of a loop down columns, of 255 for everything."""
-
-_STORED_COLUMNS, _STORED_TILE = (64, 32), 1024
-"""Columns of a thread block that stores the elements of a chunk of rows and sums its columns, the best first, and
-elements of its tile."""
-
-_STORED_STAGES = 2
-"""Software pipelining stages of such loops over narrow elements. Those over f32 are not quicker with stages."""
-
-_CHUNKED_ROW, _CHUNKED_TILE = 16384, 2048
-"""Most elements of a row that is summed in one kernel with columns, and elements of its tile if it has fewer."""
-
-_NESTED_REDUCTION_TILE = 1024
-"""Elements of a tile with nested reductions, whose loads all stay in registers."""
-
-STAGES = 4
-"""Software pipelining stages of loops down columns that a cluster reduces. Other loops are slower with stages. On an
-H200 sums over 16,384 x 4,096 in f32 take 67.8 us with three, 64.4 with four and 66.4 with five."""
-
-_ROW_STAGES = 3
-"""The same of loops over whole rows that are summed in one kernel with columns."""
-
-_STAGED_BYTES = 48 << 10
-"""Most bytes of shared memory for the tiles of all stages."""
-
-_SORTED_TILE = 1024
-"""Keys of a thread block that sorts, unless one row has more."""
-
-_SORTED_ELEMENTS = 8
-"""Keys of a thread that sorts."""
-
-_SHORT_ROWS_TILE = 1024
-"""Elements of the rows of a thread block that has several."""
-
-MAX_COLUMNS = 64
-"""Most columns of a thread block, unless a memory sector has more."""
-
-_FULL_WAVE = 15
-"""Sixteenths of two thread blocks for each SM that columns are at least divided among, without clusters. On an H100
-ReLU's gradient with sums over 200,704 x 256 takes 197 us in 256, 273 in 512; in clusters the other way round."""
-
-_MAX_COLUMN_WARPS = 16
-"""Most warps of a loop down columns."""
-
-LARGEST_TILE = 32768
-"""Most elements of a tile that autotuning, or a foreach kernel with more warps, makes larger than the default."""
 
 
-def schedule_tile_loops(kernel: Kernel, request: TileRequest, model: DeviceModel) -> TileLoops:
+def schedule_tile_loops(kernel: Kernel, request: TileRequest, chip: Chip) -> TileLoops:
     """Schedule a kernel without matmuls for a device.
 
     Raises ``CodegenError`` when a request names more outer axes than a tile has dimensions, or a cluster with more
     thread blocks than there are points.
     """
-    chooser = _Chooser(kernel, request, model)
+    chooser = _Chooser(kernel, request, chip)
     schedule = chooser.requested() if request.blocks else chooser.default()
     check_clusters(replace(kernel, schedule=schedule))
     return schedule
@@ -145,10 +49,12 @@ def schedule_tile_loops(kernel: Kernel, request: TileRequest, model: DeviceModel
 class _Chooser:
     """The choice of one kernel's tiles."""
 
-    def __init__(self, kernel: Kernel, request: TileRequest, model: DeviceModel) -> None:
+    def __init__(self, kernel: Kernel, request: TileRequest, chip: Chip) -> None:
         self.kernel = kernel
         self.request = request
-        self.model = model
+        self.chip = chip
+        self.model = chip.model
+        self.tiles = chip.tiles.loops
         self.traits = KernelTraits(kernel)
         self.outer = self.traits.outer
         self.phases = self.traits.phases
@@ -199,13 +105,13 @@ class _Chooser:
     def default(self) -> TileLoops:
         """Return the schedule where the request names no blocks."""
         if not any(self.phases):
-            return schedule_map(self.traits, self.model)
+            return schedule_map(self.traits, self.chip)
         if self.cluster == 1 and self.traits.reduces_windows():
-            return schedule_windows(self.traits, self.model)
+            return schedule_windows(self.traits, self.chip)
         row = self.traits.summed_row()
         if row is not None and self.request.row_cluster > 1:
-            return parts_of_rows(self.traits, row, self.request.row_cluster, self.model)
-        if row is not None and next_power_of_two(self.traits.extent([row])) <= _CHUNKED_ROW:
+            return parts_of_rows(self.traits, row, self.request.row_cluster, self.chip)
+        if row is not None and next_power_of_two(self.traits.extent([row])) <= self.tiles.chunked_row:
             return self.rows_in_chunks(row)
         columns = self.traits.is_contiguous_along_outer()
         if columns and self.stores_columns():
@@ -219,7 +125,7 @@ class _Chooser:
             return self.sorting(longest, rows, columns)
         block, x, persistent = (self.column_tile if columns else self.row_tile)(longest, rows)
         if self.traits.has_nested_reductions():
-            block = max(1, min(block, _NESTED_REDUCTION_TILE // x))
+            block = max(1, min(block, self.tiles.nested_reduction_tile // x))
         inner = tuple(self.default_inner(k, block, persistent) for k in range(len(self.phases)))
         outer = flattened(self.outer, x)
         warps = self.warps_for_registers(self.warps(x, block, columns, persistent), x * block)
@@ -229,18 +135,20 @@ class _Chooser:
         """Return the schedule of sums over rows and over columns: whole rows, a few of a chunk at a time."""
         length = next_power_of_two(self.traits.extent([row]))
         across = [axis for axes in self.phases for axis in axes[-1:]]
-        block = max(1, _CHUNKED_TILE // length, self.rows_of_sectors(across, [row], length))
+        block = max(1, self.tiles.chunked_tile // length, self.rows_of_sectors(across, [row], length))
         rest = tuple(axis for axis in self.outer if axis is not row)
         outer = (*((Tile(names(rest)),) if rest else ()), Tile((row.name,), length))
         inner = tuple(self.default_inner(k, block, False) for k in range(len(self.phases)))
-        warps = max(1, min(self.model.max_warps, length * block // (self.model.warp_size * _TILE_ELEMENTS)))
-        return TileLoops(outer, inner, warps, self.staged(length, inner, _ROW_STAGES))
+        warps = max(
+            1, min(self.model.max_warps, length * block // (self.model.warp_size * self.tiles.elements))
+        )
+        return TileLoops(outer, inner, warps, self.staged(length, inner, self.tiles.row_stages))
 
     def stores_columns(self) -> bool:
         """True where elements of chunks of rows are stored, and are contiguous along enough columns for a tile."""
         chunked = self.cluster == 1 and len(self.outer) > 1 and self.traits.stores_rows()
         column = self.outer[-1] if chunked else None
-        if column is None or self.traits.extent([column]) < min(_STORED_COLUMNS):
+        if column is None or self.traits.extent([column]) < min(self.tiles.stored_columns):
             return False
         traffic = self.traits.unit_stride_bytes()
         return traffic[column.name] == max(traffic.values())
@@ -249,22 +157,28 @@ class _Chooser:
         """Return the schedule of elements that are stored and whose columns are summed, in chunks of rows."""
         *rest, column = self.outer
         extent = self.traits.extent([column])
-        x = min(_STORED_COLUMNS, key=lambda columns: -(-extent // columns) * columns)
+        x = min(self.tiles.stored_columns, key=lambda columns: -(-extent // columns) * columns)
         outer = (Tile(names(rest)), Tile((column.name,), x))
-        inner = tuple(self.default_inner(k, _STORED_TILE // x, False) for k in range(len(self.phases)))
+        inner = tuple(
+            self.default_inner(k, self.tiles.stored_tile // x, False) for k in range(len(self.phases))
+        )
         itemsize = self.traits.row_itemsize()
-        warps = max(1, _STORED_TILE * itemsize // (self.model.warp_size * _STAGED_THREAD))
-        stages = self.staged(x, inner, _STORED_STAGES) if itemsize < f32.itemsize else 1
-        return TileLoops(outer, inner, self.warps_for_registers(warps, _STORED_TILE), stages)
+        warps = max(
+            1, self.tiles.stored_tile * itemsize // (self.model.warp_size * self.tiles.staged_thread_bytes)
+        )
+        stages = self.staged(x, inner, self.tiles.stored_stages) if itemsize < f32.itemsize else 1
+        return TileLoops(outer, inner, self.warps_for_registers(warps, self.tiles.stored_tile), stages)
 
     def sorting(self, phase: int, rows: int, columns: bool) -> TileLoops:
         """Return the schedule of a sort: several short rows, one long row, or the columns of a memory sector."""
         block = next_power_of_two(self.traits.extent(self.split(phase)[1]))
         sector = max(1, self.model.sector_bytes // self.traits.max_itemsize())
         least = min(sector if columns else 1, next_power_of_two(rows))
-        x = max(least, self.rows_per_cta(max(1, _SORTED_TILE // block), rows))
+        x = max(least, self.rows_per_cta(max(1, self.tiles.sorted_tile // block), rows))
         inner = tuple(self.default_inner(k, block, True) for k in range(len(self.phases)))
-        warps = max(1, min(self.model.max_warps, x * block // (self.model.warp_size * _SORTED_ELEMENTS)))
+        warps = max(
+            1, min(self.model.max_warps, x * block // (self.model.warp_size * self.tiles.sorted_elements))
+        )
         return TileLoops(flattened(self.outer, x), inner, warps)
 
     def warps(self, x: int, block: int, columns: bool, persistent: bool) -> int:
@@ -275,27 +189,29 @@ class _Chooser:
 
         traits = self.traits
         if traits.has_nested_reductions():
-            wanted = at(_TILE_ELEMENTS // 2)
+            wanted = at(self.tiles.elements // 2)
         elif traits.reduces_pairs():
-            wanted = at(_PAIRED_ELEMENTS)
+            wanted = at(self.tiles.paired_elements)
         elif columns and not persistent and self.has_small_column_tiles():
             wanted = at(self.column_elements())
         elif columns or (not persistent and x > 1):
-            wanted = at(_TILE_ELEMENTS)
+            wanted = at(self.tiles.elements)
         elif persistent:
-            wanted = row_threads(traits, x * block) // self.model.warp_size
+            wanted = row_threads(traits, x * block, self.tiles) // self.model.warp_size
         elif traits.sums_exponentials() and sum(bool(axes) for axes in self.phases) == 1:
-            wanted = min(at(_LOOPED_ELEMENTS), _EXPONENTIALS_WARPS)
+            wanted = min(at(self.tiles.looped_elements), self.tiles.exponentials_warps)
         else:
             wanted = min(
-                at(_LOOPED_ELEMENTS),
-                _MULTIWORD_SCAN_WARPS if traits.has_multiword_scan() else self.model.max_warps,
+                at(self.tiles.looped_elements),
+                self.tiles.multiword_scan_warps if traits.has_multiword_scan() else self.model.max_warps,
             )
-        return max(1, min(wanted, _MAX_COLUMN_WARPS if columns and not persistent else self.model.max_warps))
+        return max(
+            1, min(wanted, self.tiles.column_warps if columns and not persistent else self.model.max_warps)
+        )
 
     def warps_for_registers(self, warps: int, elements: int) -> int:
         """Double the warps of a tile of ``elements`` while a thread has too few registers for its points."""
-        model, limit = self.model, fitting(self.traits, elements)
+        model, limit = self.model, fitting(self.traits, elements, self.chip)
         while warps < model.full_register_warps and elements // (model.warp_size * warps) > limit:
             warps *= 2
         return warps
@@ -315,19 +231,19 @@ class _Chooser:
         _, axes = self.split(phase)
         length = next_power_of_two(self.points_per_cta(axes))
         static = isinstance(product(axis.size for axis in axes), int)
-        limit = PERSISTENT_LIMIT // max(1, self.traits.live_rows() - 2)
+        limit = self.tiles.persistent_row // max(1, self.traits.live_rows() - 2)
         if self.cluster > 1:
-            limit = _CLUSTER_LIMIT // self.traits.loaded_rows()
+            limit = self.tiles.cluster_elements // self.traits.loaded_rows()
         persistent = static and length <= limit
         rereads = sum(bool(axes) for axes in self.phases) > 1
-        looped = _REREAD_ROW if rereads else _LOOPED_ROW
+        looped = self.tiles.reread_row if rereads else self.tiles.looped_row
         if not rereads and self.traits.sums_exponentials():
-            looped = _EXPONENTIALS_BYTES // self.traits.row_bytes()
+            looped = self.tiles.exponentials_bytes // self.traits.row_bytes()
             looped = 1 << max(0, looped.bit_length() - 1)
         if self.traits.has_multiword_scan() and index_words(self.kernel) > 1:
             looped //= 2  # both indices and values need two registers each
         block = length if persistent else min(length, looped)
-        x = max(1, _SHORT_ROWS_TILE // block, self.rows_of_sectors(self.outer[-1:], axes, block))
+        x = max(1, self.tiles.short_rows_tile // block, self.rows_of_sectors(self.outer[-1:], axes, block))
         return block, self.rows_per_cta(x, rows), persistent
 
     def rows_of_sectors(self, across: Sequence[Axis], along: Sequence[Axis], block: int) -> int:
@@ -336,7 +252,7 @@ class _Chooser:
         itemsize = self.traits.itemsize_across(across, along)
         if not itemsize:
             return 1
-        return max(1, min(self.model.sector_bytes // itemsize, _TRANSPOSED_TILE // block))
+        return max(1, min(self.model.sector_bytes // itemsize, self.tiles.transposed_tile // block))
 
     def column_tile(self, phase: int, rows: int) -> tuple[int, int, bool]:
         """Return elements of a column, columns of a thread block, and whether the column is persistent."""
@@ -345,25 +261,25 @@ class _Chooser:
         static = isinstance(product(axis.size for axis in axes), int)
         itemsize = self.traits.row_itemsize() if self.cluster > 1 else self.traits.max_itemsize()
         sector = max(1, self.model.sector_bytes // itemsize)
-        least = 2 * self.model.sm_count * (_FULL_WAVE if self.cluster == 1 else 16) // 16
-        x = max(sector, self.rows_per_cta(min(MAX_COLUMNS, next_power_of_two(rows)), rows, least))
-        block = min(length, max(1, _COLUMN_TILE // x))
+        least = 2 * self.model.sm_count * (self.tiles.wave_sixteenths if self.cluster == 1 else 16) // 16
+        x = max(sector, self.rows_per_cta(min(self.tiles.columns, next_power_of_two(rows)), rows, least))
+        block = min(length, max(1, self.tiles.column_tile // x))
         if block < length and self.cluster > 1:
-            block = max(1, _STAGED_TILE // (x * itemsize))
+            block = max(1, self.tiles.staged_tile_bytes // (x * itemsize))
         elif block < length and self.has_small_column_tiles():
             block = max(1, block // 4)
         return block, min(x, next_power_of_two(rows)), static and length == block
 
     def has_small_column_tiles(self) -> bool:
-        """True where loops down columns have a quarter of ``_COLUMN_TILE``."""
-        return self.cluster > 1 or self.traits.accumulated_values() > _LIGHT_STATES
+        """True where loops down columns have a quarter of ``column_tile``."""
+        return self.cluster > 1 or self.traits.accumulated_values() > self.tiles.light_states
 
     def column_elements(self) -> int:
         """Return the elements of a thread in a small tile of columns."""
-        elements = _TILE_ELEMENTS // 2
+        elements = self.tiles.elements // 2
         if self.cluster > 1:
-            elements = max(1, _STAGED_THREAD // self.traits.row_itemsize())
-        while elements > 1 and elements * self.traits.accumulated_values() > _ACCUMULATORS:
+            elements = max(1, self.tiles.staged_thread_bytes // self.traits.row_itemsize())
+        while elements > 1 and elements * self.traits.accumulated_values() > self.tiles.accumulators:
             elements //= 2
         return elements
 
@@ -371,7 +287,7 @@ class _Chooser:
         """Return the software pipelining stages of loops that only accumulate, 1 where a load has an indirect index."""
         if self.cluster == 1 or not self.traits.is_contiguous_along_outer():
             return 1
-        return self.staged(prod(dim.block for dim in outer), inner, STAGES)
+        return self.staged(prod(dim.block for dim in outer), inner, self.tiles.column_stages)
 
     def staged(self, columns: int, inner: Sequence[InnerTile | None], stages: int) -> int:
         """Return ``stages`` for loops over tiles of ``columns`` columns, 1 where shared memory is too small."""
@@ -385,7 +301,7 @@ class _Chooser:
                     return 1
                 nbytes = sum(load.dtype.itemsize for load in found) * each.block * columns
                 stage_bytes = max(stage_bytes, nbytes)
-        return stages if 0 < stage_bytes * stages <= _STAGED_BYTES else 1
+        return stages if 0 < stage_bytes * stages <= self.tiles.staged_bytes else 1
 
     def rows_per_cta(self, x: int, rows: int, least: int = 0) -> int:
         """Return at most ``x`` rows of a CTA, fewer if there were fewer than ``least`` CTAs, by default two an SM."""

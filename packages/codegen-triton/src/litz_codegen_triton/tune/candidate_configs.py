@@ -18,8 +18,8 @@ from litz_codegen_triton.emit.matmul.descriptor import descriptors
 from litz_codegen_triton.schedule.foreach import sms_of_subkernel
 from litz_codegen_triton.schedule.kernel import schedule_kernel
 from litz_codegen_triton.schedule.kernel_traits import sorts
-from litz_codegen_triton.schedule.matmul import MIN_BLOCK, STAGE_BYTES, STAGES
-from litz_codegen_triton.schedule.tile_loops import LARGEST_TILE
+from litz_codegen_triton.schedule.matmul import MIN_BLOCK
+from litz_codegen_triton.tables import Chip, chip_of
 from litz_codegen_triton.tune.tile_moves import (
     CHUNKED_ROWS,
     COLUMNS,
@@ -36,19 +36,10 @@ from litz_codegen_triton.tune.tile_moves import (
 from litz_ir.dtypes import f32
 from litz_ir.plan import Kernel, LookbackScan, TileRequest, with_schedules
 from litz_ir.symbols import SymbolTable, cdiv
-from litz_ir.target import Capabilities, DeviceModel
+from litz_ir.target import Capabilities
 
 MAX_CANDIDATES = 6
 """Most candidates of a kernel, the kernel itself included."""
-
-_REGISTERS = 128
-"""Registers of a thread for the elements of all buffers, or for the results of a matmul."""
-
-_ATTENTION_REGISTERS = 192
-"""Registers of a thread for the accumulators and P of fused attention."""
-
-ATTENTION_SHARED_BYTES = 2 * STAGES * STAGE_BYTES
-"""Bytes of shared memory for the operand tiles of fused attention in flight, where the chip has as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +77,7 @@ def candidates(kernel: Kernel, capabilities: Capabilities) -> tuple[Kernel, ...]
     if isinstance(kernel.schedule, LookbackScan):
         return (kernel,)  # it needs one thread for each word of a look-back window
     base = tiling(kernel)
-    search = _SearchSpace(kernel, base, capabilities.model)
+    search = _SearchSpace(kernel, base, chip_of(capabilities))
     found = {_shape(base): kernel}
     for tile in filter(search.is_sensible, search.moved()):
         other = schedule_kernel(replace(kernel, schedule=search.request(tile)), capabilities)
@@ -102,10 +93,11 @@ def _foreach_candidates(kernel: Kernel, capabilities: Capabilities) -> tuple[Ker
     A move has to be sensible for the subkernel with most points. It moves the others for which it is sensible too; the
     rest are scheduled by default for the same number of warps.
     """
-    model = replace(capabilities.model, sm_count=sms_of_subkernel(kernel, capabilities))
+    chip = chip_of(capabilities)
+    chip = replace(chip, model=replace(chip.model, sm_count=sms_of_subkernel(kernel, capabilities)))
     bases = _tilings(kernel)
     searches = [
-        _SearchSpace(subkernel.kernel, base, model)
+        _SearchSpace(subkernel.kernel, base, chip)
         for subkernel, base in zip(kernel.subkernels, bases, strict=True)
     ]
     largest = max(
@@ -171,9 +163,11 @@ def _shape(tiles: Tiling) -> tuple[object, ...]:
 class _SearchSpace:
     """The tiles near the chosen tiling ``base`` of a kernel."""
 
-    def __init__(self, kernel: Kernel, base: Tiling, model: DeviceModel) -> None:
+    def __init__(self, kernel: Kernel, base: Tiling, chip: Chip) -> None:
         self.base = base
-        self.model = model
+        self.model = model = chip.model
+        self.limits = chip.tiles.tuning
+        self.largest_tile = chip.tiles.loops.largest_tile
         self.dot = scheduled_roles(kernel)
         found = self.dot if isinstance(self.dot, Contraction) else None
         # Without tensor cores, a thread has no free registers for the loop over tiles of a persistent matmul.
@@ -242,9 +236,9 @@ class _SearchSpace:
         if isinstance(found, FusedAttention):
             return self._attention_fits(tile, found) and self._occupies_sms(tile)
         if found is None:
-            limit = max(self._points_per_thread(self.start), _REGISTERS // max(1, self.parameters))
+            limit = max(self._points_per_thread(self.start), self.limits.registers // max(1, self.parameters))
         else:
-            limit = _REGISTERS
+            limit = self.limits.registers
             shared_bytes = sum(tile.outer) * tile.inner * found.dtype.itemsize * tile.stages
             if tile.persistent:
                 # Operands of the next tile arrive while the results of this one pass through shared memory.
@@ -253,7 +247,7 @@ class _SearchSpace:
                 tile.persistent and not self._persistence_pays(tile)
             ):
                 return False
-        if tile.points > LARGEST_TILE or self._points_per_thread(tile) > limit:
+        if tile.points > self.largest_tile or self._points_per_thread(tile) > limit:
             return False
         if tile.warps > 1 and tile.points < self.model.warp_size * tile.warps:
             return False
@@ -271,8 +265,8 @@ class _SearchSpace:
         rows = y + tile.inner * tile.stages
         shared_bytes = rows * max(found.head_dim, x) * 2 * found.dtype.itemsize
         return (
-            elements <= _ATTENTION_REGISTERS
-            and shared_bytes <= min(ATTENTION_SHARED_BYTES, self.model.shared_bytes)
+            elements <= self.limits.attention_registers
+            and shared_bytes <= min(self.limits.attention_shared_bytes, self.model.shared_bytes)
             and tile.stages > 0
         )
 
