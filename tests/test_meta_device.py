@@ -24,7 +24,7 @@ def test_a_model_on_meta_gives_shapes_and_no_warning(caplog: pytest.LogCaptureFi
     assert not caplog.records
 
 
-def test_a_value_made_on_meta_beside_values_of_the_cpu() -> None:
+def test_a_value_on_meta_in_a_graph_of_the_cpu() -> None:
     def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x * 2, torch.empty(x.shape[0], 3, device="meta") + 1
 

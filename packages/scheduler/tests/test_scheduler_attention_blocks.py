@@ -100,9 +100,9 @@ def test_heads_of_a_group_share_keys_where_they_are_few(queries: int, rows: int)
     schedule, form = found
     assert schedule.block == rows
     assert schedule.lanes == ("columns" if rows <= 32 else "rows")
-    shared = rows == 2 * queries
+    merged = rows == 2 * queries
     sizes = [axis.size for axis in form.batch if axis.size != 1]
-    assert sizes == ([2] if shared else [4])
+    assert sizes == ([2] if merged else [4])
 
 
 HIDDEN = """

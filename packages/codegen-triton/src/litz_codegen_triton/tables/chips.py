@@ -1,4 +1,4 @@
-"""The table of each chip. One that was not measured has the numbers of ``sm_90``, which its table says."""
+"""The table of each chip. A chip without one has the numbers of ``sm_90``, and ``measured_on`` says so."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from litz_codegen_triton.tables.hopper import HOPPER
 from litz_codegen_triton.tables.tiles import TileTable
 from litz_ir.target import Capabilities, DeviceModel
 
-_MEASURED: Mapping[str, TileTable] = MappingProxyType({"sm_90": HOPPER})
-_DERIVED = replace(HOPPER, measured_on="no GPU of this chip; the numbers are those of an H200")
+_TABLES: Mapping[str, TileTable] = MappingProxyType({"sm_90": HOPPER})
+_OTHERS = replace(HOPPER, measured_on="no GPU of this chip; the numbers are those of an H200")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,4 +26,4 @@ class Chip:
 
 def chip_of(capabilities: Capabilities) -> Chip:
     """Return the chip of a GPU target's capabilities."""
-    return Chip(capabilities.model, _MEASURED.get(capabilities.name, _DERIVED))
+    return Chip(capabilities.model, _TABLES.get(capabilities.name, _OTHERS))

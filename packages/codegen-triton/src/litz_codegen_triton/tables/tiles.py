@@ -28,15 +28,16 @@ class LoopTiles:
     cluster_elements: int
     """Most elements of the loaded rows that a thread block of a cluster keeps in registers."""
     looped_row: int
-    """Elements of a tile in a loop over one row."""
+    """Elements of a tile in a loop over one row that is reduced or scanned, in a kernel of one such loop whose sums are
+    no exponentials."""
     exponentials_bytes: int
-    """Bytes of a tile in a loop over one row whose exponentials are summed: a thread has two loads in flight, and
-    rescales its sum once for each."""
+    """The same in bytes where exponentials are summed (a softmax): a thread has two loads in flight, and rescales its
+    sum once for each."""
     exponentials_warps: int
     """Warps of such a tile."""
     reread_row: int
-    """Elements of a tile in a loop over a row that later phases read again: with larger tiles an SM works on fewer rows
-    at a time, which stay in the L2 cache."""
+    """Elements of a tile in a loop over one row in a kernel of several such loops, which read the row again: with
+    larger tiles an SM works on fewer rows at a time, which stay in the L2 cache."""
     column_tile: int
     """Elements of a tile in a loop down several columns; a quarter of it with more than ``light_states``."""
     staged_tile_bytes: int
@@ -74,7 +75,8 @@ class LoopTiles:
     columns: int
     """Most columns of a thread block, unless a memory sector has more."""
     wave_sixteenths: int
-    """Sixteenths of two thread blocks for each SM that columns are at least divided among, without clusters."""
+    """Fewest thread blocks that reduce columns without clusters, in sixteenths of two for each SM: the columns of a
+    thread block are halved until there are so many."""
     column_warps: int
     """Most warps of a loop down columns."""
     largest_tile: int
@@ -124,8 +126,8 @@ class MapTiles:
     square_elements: int
     """Elements of a thread in a square tile."""
     dominant: int
-    """Lanes run along the axis with unit stride in more than so many times the bytes of the last axis, whatever eager's
-    order."""
+    """Ratio of bytes that are accessed with unit stride along another axis to those along the last one, above which
+    lanes run along the other, whatever eager's order of axes."""
     point_registers: int
     """Registers of a thread for the values of its points. Where they need more, a thread of a map has fewer points, and
     another tile has more threads, but none that leave a thread fewer registers than it can have."""
@@ -260,7 +262,8 @@ class TileTable:
     """The numbers of one chip."""
 
     measured_on: str
-    """The GPU that they were measured on, and whether they are those of another chip."""
+    """The GPU that they were measured on (``H200``); for numbers that were not, words that say so and where they are
+    from."""
     loops: LoopTiles
     """Numbers of reductions, scans and sorts."""
     maps: MapTiles

@@ -147,11 +147,11 @@ def tiled_sum(
         return None
     pixel_slots, inner_slots = (*_padding(pixels), *pixels), (*_padding(inner), *inner)
     made = TiledSum(source, weight, channel, pixel_slots, inner_slots, windows, depthwise)
-    return made if _has_room(made) else None
+    return made if _fits(made) else None
 
 
-def _has_room(tiled: TiledSum) -> bool:
-    """Return whether what a tile needs beside its sums has the room that kernels keep for it."""
+def _fits(tiled: TiledSum) -> bool:
+    """Return whether copies and masks of filter points are within the capacity that kernels have for them."""
     if tiled.tiles == "copies":
         return tiled.depth <= MOST_COPIED_DEPTH
     return (

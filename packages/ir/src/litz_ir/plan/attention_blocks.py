@@ -1,4 +1,4 @@
-"""What kernels of attention compute: sums of weighted values whose weights hold nested reductions, in blocks.
+"""Attention that a CPU computes in blocks: sums of weighted values whose weights hold nested reductions.
 
 A schedule says which axes have the rows and the elements of a value. As plain loops such a kernel would compute each
 score once for every element of a value.

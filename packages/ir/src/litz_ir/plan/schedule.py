@@ -31,7 +31,8 @@ Positive = Annotated[int, AtLeast(1)]
 NonNegative = Annotated[int, AtLeast(0)]
 """A number of at least zero."""
 BUFFER: Final = "buffer"
-"""Mark of names that are those of buffers, where others are those of axes."""
+"""Mark of the type :data:`BufferName`, by which the text form writes ``%`` before a name; other names are those of
+axes."""
 BufferName = Annotated[str, BUFFER]
 """The name of a buffer."""
 
@@ -82,18 +83,20 @@ class CpuAttention:
     which has keys of its own."""
 
     lanes: AttentionLanes = "rows"
-    """Points along the lanes of a vector register; those of columns only for a softmax of all rows in one block."""
+    """Points along the lanes of a vector register. They are ``columns`` only where one block has all rows of a
+    softmax."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuTiledSum:
-    """A convolution over a prepacked weight in tiles of pixels and channels, and loops over the points of each tile.
+    """The sum of a convolution or matmul over a prepacked weight, in tiles of pixels and output channels; the kernel's
+    other phases run over the points of each tile.
 
     :func:`litz_ir.plan.tiled_sum_of` returns what such a kernel sums.
     """
 
     columns: Positive
-    """Output channels of a panel of the weight."""
+    """Output channels of a panel, the unit in which the weight is prepacked."""
 
     grain: Positive = 1
     """Fewest outer points that are worth a thread."""

@@ -1,4 +1,4 @@
-"""What kernels of tiled sums compute: a convolution over a prepacked weight, and loops at the points of its results."""
+"""Sums over a prepacked weight that a CPU computes in tiles, with loops at the points of their results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from litz_ir.plan.kernel import Accumulate, Phase
 def tiled_sum_of(outer: Sequence[Axis], phases: Sequence[Phase], columns: int) -> TiledSum | None:
     """Return the sum of the first phase, whose result the others read at the same points; ``None`` for other phases.
 
-    ``columns`` is the number of a panel's.
+    ``outer`` and ``phases`` are those of a kernel, ``columns`` the output channels of a panel of the weight.
     """
     if not phases or not outer:
         return None

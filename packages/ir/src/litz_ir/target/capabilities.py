@@ -24,7 +24,7 @@ from litz_ir.target.field_checks import (
 )
 
 DeviceClass = Literal["cpu", "gpu"]
-"""A class of devices: those whose kernels run as thread blocks on SMs, or others."""
+"""A class of devices: ``gpu`` for those whose kernels run as thread blocks on SMs, ``cpu`` for all others."""
 
 
 @dataclass(frozen=True, slots=True)
