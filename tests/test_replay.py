@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from replay.canonical import canonical
 from replay.compare import Emitted, compared
+from replay.records import headers
 from replay.run import Expectation, expectations, grouped, unexpected
 from rich.console import Console
 
@@ -190,3 +191,7 @@ def test_expected_differences_have_reasons() -> None:
     assert unexpected(keys, found, Console(quiet=True)) == keys[1:]
     with pytest.raises(SystemExit, match="without a reason"):
         expectations("a.py::*")
+
+
+def test_headers_are_those_of_all_folders() -> None:
+    assert {"header lanes.h", "header library/gemm.h"} <= headers().keys()

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.resources import files
+from pathlib import Path
 from types import MappingProxyType
 from typing import TypedDict
 
@@ -80,8 +81,10 @@ def records_of(graph: LoopGraph, target: str, options: SchedulerOptions) -> list
 
 def headers() -> dict[str, Record]:
     """Return the headers that C++ kernels include, by path."""
-    folder = files("litz_codegen_cpp") / "include" / "litz"
-    found = {each.name: each.read_text(encoding="utf-8") for each in folder.iterdir()}
+    folder = Path(str(files("litz_codegen_cpp") / "include" / "litz"))
+    found = {
+        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in folder.rglob("*.h")
+    }
     return {
         f"header {name}": Record(name=name, language="c++", text=text, facts=[])
         for name, text in sorted(found.items())
