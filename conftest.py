@@ -39,13 +39,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the cases of sampled tests that `--sample` does not take, always the same ones, and put the tests that
-    share a fixture of their module into one group, whose process makes it once."""
-    for item in items:
-        if shares_fixture(item):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    """Leave out the cases of sampled tests that `--sample` does not take: always the same ones."""
     cases: dict[str, set[str]] = defaultdict(set)
     for item in items:
         if (case := sampled_case(item)) is not None:
@@ -58,12 +53,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left:
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
-
-
-def shares_fixture(item: pytest.Item) -> bool:
-    """Say whether a test uses a fixture that is made once for its module."""
-    fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
-    return any(each[-1].scope == "module" for each in fixtures.values())
 
 
 class SampledCase(NamedTuple):

@@ -57,7 +57,7 @@ SITE = (
 MYPY = "mypy>=2.4,<3"
 IMPORT_LINTER = "import-linter>=2.16,<3"
 XDIST = "pytest-xdist>=3.6,<4"
-TWO_AT_A_TIME = ("-n", "2", "--dist", "loadgroup")
+TWO_AT_A_TIME = ("-n", "2", "--dist", "loadfile")
 SLOWEST = ("--durations", "20")
 SLEEPING = {"OMP_WAIT_POLICY": "PASSIVE"}  # threads that wait for work leave the cores to the other process
 OFFLINE = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}

@@ -7,6 +7,7 @@ tiles, which fill the registers with sums, read none.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from cpp_assembly import Loop, assembly, innermost_loops
@@ -16,7 +17,7 @@ from test_cpp_emit import plan_of
 from litz_codegen_cpp.emit.unit import emit_plan
 from litz_codegen_cpp.toolchain.isa import Isa, by_name
 from litz_ir.errors import CompilerNotFound
-from litz_ir.plan import Kernel
+from litz_ir.plan import CpuAttention, Kernel
 from litz_ir.target.conformance import conformance_cases
 from litz_ir.text import parse_kernel
 
@@ -29,7 +30,11 @@ CHAIN = """kernel chain(in %x: f32, in %y: f32, out %o: f32) {
 KERNELS: Mapping[str, Kernel] = {
     "pointwise chain": parse_kernel(CHAIN),
     **{case.kernel.name: case.kernel for case in all_cases()},
-    "attention": next(case.kernel for case in conformance_cases() if case.name == "attention_f32"),
+    "attention": next(
+        replace(case.kernel, schedule=CpuAttention("j", 23, "i", "columns"))
+        for case in conformance_cases()
+        if case.name == "attention_f32"
+    ),
 }
 LOOPS = ("pointwise chain", "softmax_inner", "layer_norm_inner")
 """Kernels of loops by themselves."""

@@ -202,7 +202,7 @@ class _Matcher:
             return None
         name = self.schedule.rows
         if name is None:
-            rows = None if self.softmax is None else _ONE_ROW
+            rows = _ONE_ROW if self.schedule.lanes == "columns" else None
         else:
             rows = next((each for each in self.kernel.outer if each.name == name and each not in alone), None)
         if rows is None:

@@ -80,7 +80,7 @@ class CpuAttention:
 
     rows: str | None = None
     """Outer axis of the rows: queries, or keys in the gradients of keys and values. ``None`` for single rows, each of
-    which has keys of its own."""
+    which has keys of its own, with lanes along columns."""
 
     lanes: AttentionLanes = "rows"
     """Points along the lanes of a vector register. They are ``columns`` only where one block has all rows of a

@@ -4,13 +4,13 @@
     print(report.describe())
 
 Every case is one small kernel. Its plan is emitted, built and loaded like any other, and its results are compared with
-those of the reference interpreter. On a CPU each case runs twice, with threads and vectors and without any schedule;
-on a device with tiles it runs once, as the target schedules it.
+those of the reference interpreter. On a CPU each case runs twice, with threads and vectors and without any schedule,
+and attention in blocks too where the target has them; on a device with tiles it runs once, as the target schedules it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,20 @@ from litz_ir.host.launch import BufferFunction, Launcher
 from litz_ir.host.memory import Memory, NumpyMemory
 from litz_ir.interp.kernel import run_kernel
 from litz_ir.loops.nodes import Input, ScalarInput, Value, tensor_type
+from litz_ir.plan.attention_blocks import attention_of
 from litz_ir.plan.horizontal_fusion import invocations_of, schedules_of, with_schedules
 from litz_ir.plan.kernel import Kernel
 from litz_ir.plan.program import Launch, Placement, Plan
-from litz_ir.plan.schedule import CpuLoops, Schedule, TileRequest, cpu_loops
+from litz_ir.plan.schedule import CpuAttention, CpuLoops, Schedule, TileRequest, cpu_loops
 from litz_ir.symbols.table import SymbolTable
 from litz_ir.symbols.term import evaluate, symbol
 from litz_ir.target.capabilities import Capabilities
 from litz_ir.target.cases import Case, all_cases
 from litz_ir.target.protocol import SchedulingTarget, Target, check_members
 from litz_ir.target.requirements import requirements_of
+
+_ROWS = 16
+"""Rows of a block of attention: those of the widest vector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +137,29 @@ def _variants(kernel: Kernel, capabilities: Capabilities) -> tuple[Kernel, ...]:
     if capabilities.max_tile_elements:
         return (_rescheduled(kernel, TileRequest()),)
     plain = replace(kernel, schedule=CpuLoops())
+    blocks = _attention_schedules(kernel) if capabilities.blocked_attention else ()
+    attention = tuple(
+        replace(kernel, schedule=each, name=f"{kernel.name}_blocks_{number}")
+        for number, each in enumerate(blocks)
+    )
     schedule = cpu_loops(kernel.schedule)
     if not capabilities.model.vector_bytes:
         schedule = replace(schedule, vector=None)
     if capabilities.model.threads < 2:
         schedule = replace(schedule, parallel=())
     if schedule == CpuLoops():
-        return (plain,)
-    return (replace(kernel, schedule=schedule), replace(plain, name=f"{kernel.name}_plain"))
+        return (plain, *attention)
+    return (replace(kernel, schedule=schedule), replace(plain, name=f"{kernel.name}_plain"), *attention)
+
+
+def _attention_schedules(kernel: Kernel) -> Iterator[CpuAttention]:
+    """Yield schedules of attention in blocks that suit a kernel, with lanes along rows and along columns."""
+    for columns in kernel.outer:
+        for rows in kernel.outer:
+            found = [CpuAttention(columns.name, _ROWS, rows.name)]
+            if isinstance(rows.size, int) and rows.size:
+                found.append(CpuAttention(columns.name, rows.size, rows.name, "columns"))
+            yield from (each for each in found if attention_of(kernel, each) is not None)
 
 
 def _rescheduled(kernel: Kernel, schedule: Schedule) -> Kernel:
