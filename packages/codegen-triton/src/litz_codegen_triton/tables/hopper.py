@@ -149,3 +149,4 @@ HOPPER = TileTable(
         attention_shared_bytes=192 << 10,
     ),
 )
+"""The numbers of ``sm_90``."""
