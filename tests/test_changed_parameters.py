@@ -83,3 +83,46 @@ def test_parameters_that_stay_are_compiled(mode: Callable[[], Any], caplog: pyte
         with mode():
             torch.testing.assert_close(compiled(x), module(x))
     assert "runs in eager" not in caplog.text
+
+
+class Scaled(nn.Module):
+    """A layer of a scaled input, whose scale needs a gradient under any mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.arange(4.0), requires_grad=False)
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            scaled = x * self.scale
+        return scaled, self.layer(scaled)
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad])
+def test_requires_grad_that_changes_between_calls(mode: Callable[[], Any]) -> None:
+    module = Scaled()
+    compiled = torch.compile(module, backend="litz")
+    for frozen in ((module.scale,), (), (module.layer.weight, module.layer.bias, module.scale)):
+        for parameter in module.parameters():
+            parameter.requires_grad_(all(parameter is not each for each in frozen))
+        x = torch.randn(3, 4)
+        with mode():
+            found, expected = compiled(x), module(x)
+        torch.testing.assert_close(found, expected)
+        assert [each.requires_grad for each in found] == [each.requires_grad for each in expected]
+        needed = [each for each in module.parameters() if each.requires_grad]
+        if expected[1].requires_grad:
+            own, eager = (torch.autograd.grad(each[1].sum(), needed) for each in (found, expected))
+            torch.testing.assert_close(own, eager)
+
+
+def test_frozen_parameters_stay_compiled_without_gradients(caplog: pytest.LogCaptureFixture) -> None:
+    module = nn.Linear(4, 4)
+    compiled = torch.compile(module, backend="litz")
+    for frozen in (False, True):
+        module.requires_grad_(not frozen)
+        x = torch.randn(3, 4)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x), module(x))
+    assert "runs in eager" not in caplog.text

@@ -479,6 +479,21 @@ def test_with_and_without_gradients_are_different_graphs(traced: list[str]) -> N
     assert traced == ["forward", "backward", "inference", "inference"]
 
 
+def test_a_region_with_gradients_in_a_call_without(traced: list[str]) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.enable_grad():
+            wanted = x * y
+        return wanted, wanted * 2
+
+    x = X.clone().requires_grad_()
+    for _ in range(2):
+        with torch.no_grad():
+            first, second = anew(function, x, Y)
+        assert (first.requires_grad, second.requires_grad) == (True, False)
+        assert_close(torch.autograd.grad(first.sum(), x), (Y,))
+    assert traced == ["forward", "backward"]
+
+
 def test_a_module_whose_buffers_change_is_traced_once(traced: list[str]) -> None:
     def run(compiled: bool) -> tuple[torch.Tensor, ...]:
         torch._dynamo.reset()

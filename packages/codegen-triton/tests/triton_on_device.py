@@ -69,7 +69,8 @@ def difference(case: triton_cases.Case, found: Mapping[str, Any]) -> str:
     wanted = triton_cases.reference(case)
     if case.multiplies("mul_tf32"):
         floats = [wanted[p.name] for p in case.kernel.parameters if p.access == "out" and p.dtype == f32]
-        largest = max(float(np.abs(each[np.isfinite(each)]).max(initial=0.0)) for each in floats)
+        finite = (np.abs(each[np.isfinite(each)]) for each in floats)
+        largest = max((float(each.max(initial=0.0)) for each in finite), default=0.0)
         case = replace(case, rtol=max(case.rtol, TF32), atol=max(case.atol, TF32 * largest))
     return triton_cases.difference(case, found, wanted)
 

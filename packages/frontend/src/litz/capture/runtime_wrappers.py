@@ -160,8 +160,17 @@ def training_call(
             for each, source in zip(saved, saved_inputs, strict=True)
         )
 
-    call: Callable[..., Any] = Compiled.apply
-    return lambda *inputs: call(*inputs)[:-1]
+    apply: Callable[..., tuple[torch.Tensor, ...]] = Compiled.apply
+
+    def run_differentiably(*inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        if torch.is_grad_enabled():
+            return apply(*inputs)[:-1]
+        with (
+            torch.enable_grad()
+        ):  # as the program does inside: a graph without a result that needs it has no backward
+            return apply(*inputs)[:-1]
+
+    return run_differentiably
 
 
 def with_own_results(call: HostFunction, positions: Sequence[int]) -> HostFunction:
