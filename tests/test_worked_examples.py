@@ -24,6 +24,7 @@ FILES: Mapping[str, int] = {
     "pointwise-operator": 3,
     "scalar-operation": 6,
     "pass": 4,
+    "strategy": 4,
     "reduction-kind": 6,
     "dtype": 6,
 }

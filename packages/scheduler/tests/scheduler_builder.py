@@ -45,7 +45,7 @@ from litz_ir.passes import PassContext
 from litz_ir.plan import Plan
 from litz_ir.scalar import Expr, Indirect, Load, cast, const, index, masked, op
 from litz_ir.symbols import Size, SymbolInfo, SymbolTable, add, extent, floordiv, mod, mul, simplify, symbol
-from litz_ir.target import Capabilities, DeviceModel
+from litz_ir.target import Capabilities, DeviceModel, RoutineModel
 from litz_ir.verifier import verify
 from litz_scheduler import SchedulerOptions, schedule
 from litz_scheduler.analysis.graph_facts import alias_type
@@ -54,6 +54,22 @@ Array = npt.NDArray[Any]
 Terms = tuple[Size, ...]
 
 CPU_LIKE = Capabilities("avx512", CPU, DeviceModel(vector_bytes=64, threads=2), scratch_bytes=16 << 10)
+ROUTINES = RoutineModel(
+    measured_on="nothing: round numbers",
+    matmul_share=0.7,
+    unaligned_matmul_shares=((1, 0.1), (2, 0.25)),
+    matmul_loop_share=0.5,
+    grouped_share=0.3,
+    group_slowness=25,
+    narrow_share=0.1,
+    narrow_gradient_share=0.15,
+    narrow_columns=64,
+    narrow_slowness=4,
+    gathered_flops=200,
+    depthwise_taps=25,
+    fused_depthwise_taps=9,
+    depthwise_sums=(10, 25, 49),
+)
 GPU_LIKE = Capabilities(
     "sm_90",
     CPU,
@@ -61,6 +77,7 @@ GPU_LIKE = Capabilities(
     atomics=frozenset({f32, f64, i64}),
     max_tile_elements=1024,
     nested_reductions=True,
+    routines=ROUTINES,
 )
 CRAMPED = Capabilities("cramped", CPU, max_statements=12)
 MACHINES = (CPU_LIKE, GPU_LIKE, CRAMPED)

@@ -14,7 +14,8 @@ from litz_ir.loops import LoopGraph, Pointwise, Value, View
 from litz_ir.passes import PassContext
 from litz_ir.plan import Plan
 from litz_ir.text import parse_graph
-from litz_scheduler.library import AlignMatmuls
+from litz_scheduler import SchedulerOptions
+from litz_scheduler.library import ChooseStrategies, matmul_strategies
 
 MACHINE = replace(GPU_LIKE, model=replace(GPU_LIKE.model, matrix_rate=10**9, vector_bytes=16))
 
@@ -31,7 +32,8 @@ graph head(%x: f16[16, 24] fixed, %w: f32[37, 24] fixed) -> (%y, %z, %cast) {
 
 def aligned(text: str) -> dict[str, Pointwise | View]:
     graph = parse_graph(text)
-    found = AlignMatmuls().apply(graph, PassContext({graph.inputs[0].type.device: MACHINE}))
+    align = ChooseStrategies(matmul_strategies(SchedulerOptions()), "matmul-strategies")
+    found = align.apply(graph, PassContext({graph.inputs[0].type.device: MACHINE}))
     loops = [each for each in found.operations if isinstance(each, Pointwise | View)]
     return {each.results[0].name: each for each in loops}
 

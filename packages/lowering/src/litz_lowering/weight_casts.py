@@ -16,7 +16,7 @@ _MATMULS = (_aten.mm.default, _aten.addmm.default)
 _TRANSPOSES = (_aten.t.default, _aten.transpose.int, _aten.permute.default)
 
 _ALIGNMENT = 4
-"""Elements. Matmuls with a size that is no multiple of it may be padded (``AlignMatmuls`` of the scheduler)."""
+"""Elements. Matmuls with a size that is no multiple of it may be padded (``AlignedMatmul`` of the scheduler)."""
 
 _LEAST_ELEMENTS = 1 << 20
 """The fewest elements of a cast that is repeated: the memory of smaller ones is not worth a launch."""

@@ -174,6 +174,7 @@ LIBRARY_FLIPPED = Reason(
     "library.flipped",
     "it is the depthwise convolution of a gradient with the flipped filter, which the library computes faster",
 )
+LIBRARY_CHEAPEST = Reason("library.cheapest", "no other way to compute it takes less time by the model")
 LIBRARY_NO_TEMPLATE = Reason(
     "library.no_template", "the target cannot generate this contraction, so a library routine runs it"
 )

@@ -32,6 +32,7 @@ from litz_ir.target.protocol import (
 )
 from litz_ir.target.registry import extension_entries, find_target, load_target, made_target, target_entries
 from litz_ir.target.requirements import Requirements, requirements_of
+from litz_ir.target.routine_model import RoutineModel
 
 __all__ = [
     "Capabilities",
@@ -73,5 +74,6 @@ __all__ = [
     "raise_failure",
     "Requirements",
     "requirements_of",
+    "RoutineModel",
     "target_entries",
 ]

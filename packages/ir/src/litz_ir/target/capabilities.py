@@ -22,6 +22,7 @@ from litz_ir.target.field_checks import (
     names_of,
     nonempty_text,
 )
+from litz_ir.target.routine_model import RoutineModel
 
 DeviceClass = Literal["cpu", "gpu"]
 """A class of devices: ``gpu`` for those whose kernels run as thread blocks on SMs, ``cpu`` for all others."""
@@ -84,6 +85,8 @@ class Capabilities:
     copies: frozenset[tuple[DType, DType]] = frozenset()
     """Pairs of dtypes, of source and target, in which modules of the device keep copies of memory up to date
     (:class:`litz_ir.target.CopyingModule`)."""
+    routines: RoutineModel | None = None
+    """Rates of the host's library on the device; ``None`` leaves contractions to it that loops could take over."""
 
     def __post_init__(self) -> None:
         check_fields(self, _CHECKS)
@@ -154,6 +157,9 @@ _CHECKS: Mapping[str, Check] = MappingProxyType(
         "max_sorted_row": at_least(0),
         "panel_columns": at_least(0),
         "copies": _PAIRS,
+        "routines": accepts(
+            lambda value: value is None or isinstance(value, RoutineModel), "None or a RoutineModel"
+        ),
     }
 )
 """The check of each field."""

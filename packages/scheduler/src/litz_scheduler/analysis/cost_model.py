@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from litz_ir.loops import ContractionCall
 from litz_ir.scalar import Expr
 from litz_ir.target import Capabilities
 from litz_scheduler.analysis.cost import body_cost
@@ -79,6 +80,13 @@ class CostModel(Protocol):
         reads it again.
         """
 
+    def contraction_seconds(self, strategy: str, call: ContractionCall, seconds: float) -> float:
+        """Seconds of a way to run a contraction, which the machine's table gives as ``seconds``.
+
+        ``strategy`` is the name of a strategy, or ``call`` for the routine that is called, without what both have in
+        common; infinity leaves a strategy out.
+        """
+
     def splits(self, work: ReductionWork, machine: Capabilities) -> int:
         """The most parts into which a reduction is split to run in parallel; less than 2 leaves it whole."""
 
@@ -106,6 +114,9 @@ class ThresholdCosts:
 
     def reads_in_chunks(self, elements: int, *, columns: bool) -> bool:
         return elements > (self.options.tall_column if columns else self.options.long_row)
+
+    def contraction_seconds(self, strategy: str, call: ContractionCall, seconds: float) -> float:
+        return seconds
 
     def splits(self, work: ReductionWork, machine: Capabilities) -> int:
         return self._splits_on_gpu(work, machine) if machine.is_gpu else self._splits_on_cpu(work, machine)

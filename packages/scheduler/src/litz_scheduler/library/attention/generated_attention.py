@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from litz_ir.dtypes import bf16, f32
-from litz_ir.fused import Decision
 from litz_ir.loops import (
     Axis,
     ContractionCall,
-    LoopGraph,
     NamedCombiner,
     Operation,
     Pointwise,
@@ -18,9 +16,9 @@ from litz_ir.loops import (
     Value,
     tensor_type,
 )
-from litz_ir.passes import PassContext
 from litz_ir.scalar import Load, QueryKeyPoint, cast, const, index, masked, normalized, op, where
-from litz_ir.symbols import Size, symbol
+from litz_ir.symbols import Size, SymbolTable, symbol
+from litz_ir.target import Capabilities
 from litz_scheduler import reasons
 from litz_scheduler.analysis.cost import estimate
 from litz_scheduler.analysis.graph_facts import element_axes
@@ -35,6 +33,7 @@ from litz_scheduler.library.attention.attention_calls import (
 )
 from litz_scheduler.library.attention.attention_gradients import attention_gradient_loops
 from litz_scheduler.library.attention.attention_scores import AttentionScores, loop
+from litz_scheduler.library.strategy import Candidate, Choice, Rewriting
 from litz_scheduler.options import SchedulerOptions
 
 _ON_CPU = (ATTENTION_ON_CPU, GRADIENT_ON_CPU)
@@ -50,7 +49,7 @@ them. It ran 301 GFLOP/s of five matmuls at 1,024 by 128, 211 at 512 by 64; bloc
 
 @dataclass(frozen=True, slots=True)
 class GeneratedAttention:
-    """Replace calls of fused attention by softmax-weighted sums, which keep no scores in memory.
+    """Calls of fused attention as softmax-weighted sums, which keep no scores in memory.
 
     On a GPU, ``generated_matmuls`` names the calls. On a CPU, all become loops whose kernels compute blocks of scores;
     gradients of few queries have too few rows for a block.
@@ -59,29 +58,20 @@ class GeneratedAttention:
     unknown semantics, or with f32 operands that would be rounded is left to the library.
     """
 
-    options: SchedulerOptions = field(default_factory=SchedulerOptions)
+    options: SchedulerOptions
     """``generated_matmuls`` selects the calls on a GPU."""
     name: str = "generated-attention"
-    """The name of the pass."""
-    ulp: int = 64
-    """The bound on changed results, in ULP."""
+    """The name of the strategy."""
 
-    def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        values = data.values()
-        operations: list[Operation] = []
-        for operation in data.operations:
-            loops: tuple[Operation, ...] = ()
-            reason = reasons.LIBRARY_GENERATED
-            if isinstance(operation, ContractionCall) and operation.target in _ON_CPU:
-                reason = reasons.LIBRARY_BLOCKS
-                if self._has_blocks(operation, data, context):
-                    loops = self._loops(operation, values)
-            elif isinstance(operation, ContractionCall) and self._is_requested(operation, context):
-                loops = self._loops(operation, values)
-            if loops:
-                context.decide(Decision("library", operation.name, "generate", reason))
-            operations.extend(loops or (operation,))
-        return data.with_operations(tuple(operations))
+    def candidate(self, call: ContractionCall, rewriting: Rewriting) -> Candidate | None:
+        machine = rewriting.machine(call.results[0])
+        on_cpu = call.target in _ON_CPU
+        runs = self._has_blocks if on_cpu else self._is_requested
+        if machine is None or not runs(call, machine, rewriting.graph.symbols):
+            return None
+        loops = self._loops(call, rewriting.values)
+        reason = reasons.LIBRARY_BLOCKS if on_cpu else reasons.LIBRARY_GENERATED
+        return Candidate((Choice(call.name, "generate", reason),), lambda: loops) if loops else None
 
     def _loops(self, operation: ContractionCall, values: Mapping[str, Value]) -> tuple[Operation, ...]:
         """Return the loops that replace a call; empty where it remains."""
@@ -100,10 +90,9 @@ class GeneratedAttention:
             call.routine.rounded and call.query.type.dtype == f32 and self.options.matmul_precision != "ieee"
         )
 
-    def _has_blocks(self, operation: ContractionCall, graph: LoopGraph, context: PassContext) -> bool:
+    def _has_blocks(self, operation: ContractionCall, machine: Capabilities, symbols: SymbolTable) -> bool:
         """Return True for a call whose kernels compute blocks of enough queries."""
-        machine = context.machine(operation.results[0].type.device)
-        if machine is None or not machine.blocked_attention:
+        if not machine.blocked_attention:
             return False
         result = operation.results[0].type
         if len(result.shape) != 4:
@@ -114,19 +103,17 @@ class GeneratedAttention:
             return False
         if operation.target == ATTENTION_ON_CPU and isinstance(queries, int):
             return True
-        known = estimate(queries, graph.symbols)
+        known = estimate(queries, symbols)
         pairs = result.dtype == bf16 and "avx512_bf16" in machine.features
         if pairs and operation.target == GRADIENT_ON_CPU and known * width >= _LARGE_GRADIENT:
             return False
         return known >= _LEAST_QUERIES
 
-    def _is_requested(self, operation: ContractionCall, context: PassContext) -> bool:
+    def _is_requested(self, operation: ContractionCall, machine: Capabilities, _: SymbolTable) -> bool:
         if operation.target not in ATTENTIONS and operation.target not in GRADIENTS:
             return False
-        if not self.options.generates(operation.name, operation.origin.node):
-            return False
-        machine = context.machine(operation.results[0].type.device)
-        return machine is not None and machine.is_gpu and machine.nested_reductions
+        requested = self.options.generates(operation.name, operation.origin.node)
+        return requested and machine.is_gpu and machine.nested_reductions
 
 
 def _as_loops(operation: Operation, call: AttentionCall) -> tuple[Operation, ...]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from litz_ir.contraction import ConvolutionArguments, convolution_arguments
 from litz_ir.dtypes import bf16, f16, f32, f64
-from litz_ir.fused import Decision
 from litz_ir.loops import (
     Argument,
     Axis,
     ContractionCall,
-    LoopGraph,
     NamedCombiner,
     Operation,
     Pointwise,
@@ -21,56 +17,53 @@ from litz_ir.loops import (
     Value,
 )
 from litz_ir.origin import Origin
-from litz_ir.passes import PassContext
 from litz_ir.scalar import Load, cast, op
 from litz_ir.symbols import symbol
-from litz_ir.target import DeviceClass
 from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import element_axes
-from litz_scheduler.legality.matmul import gpu_kinds
+from litz_scheduler.library.prices import bias_seconds
+from litz_scheduler.library.strategy import Candidate, Choice, Prices, Rewriting
 
 _DTYPES = (bf16, f16, f32, f64)
 
 
 @dataclass(frozen=True, slots=True)
-class UnfuseConvolutionBias:
-    """Add the bias of a convolution on a GPU in a loop, and sum its gradient in one.
+class UnfusedConvolutionBias:
+    """A convolution on a GPU whose bias is added in a loop, or whose gradient is summed in one.
 
     The library adds a bias in a kernel of its own, after it has rounded the result, and sums the gradient in another.
     Loops do the same, and fuse with what reads the result or writes the gradient.
     """
 
-    name: str = "unfuse-convolution-bias"
-    """The name of the pass."""
-    ulp: int = 64
-    """The bound on changed results, in ULP."""
-    devices: ClassVar[DeviceClass] = "gpu"
-    """Devices of the graphs that the pass runs over."""
+    name: str = "unfused-convolution-bias"
+    """The name of the strategy."""
 
-    def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        kinds, values = gpu_kinds(context), data.values()
-        operations: list[Operation] = []
-        for operation in data.operations:
-            loops = _unfused(operation, values, kinds) if isinstance(operation, ContractionCall) else ()
-            if loops:
-                context.decide(Decision("library", operation.name, "call", reasons.LIBRARY_CONVOLUTION_BIAS))
-            operations.extend(loops or (operation,))
-        return data.with_operations(tuple(operations))
+    def candidate(self, call: ContractionCall, rewriting: Rewriting) -> Candidate | None:
+        arguments = convolution_arguments(call.target, call.arguments, call.attributes)
+        result = call.results[0]
+        if arguments is None or not isinstance(result, Value) or result.type.dtype not in _DTYPES:
+            return None
+        machine = rewriting.gpu(result)
+        gradient = arguments.grad_output
+        if machine is None or (gradient is None and arguments.bias is None):
+            return None
+        if gradient is not None and not _has_bias_gradient(call, arguments):
+            return None
+        read = result if gradient is None else rewriting.values[gradient.name]
+
+        def rewrite() -> tuple[Operation, ...]:
+            if gradient is not None:
+                return _gradient_unfused(call, arguments, read)
+            assert arguments.bias is not None
+            return _sum_unfused(call, result, arguments.bias.name)
+
+        choices = (Choice(call.name, "call", reasons.LIBRARY_CONVOLUTION_BIAS),)
+        return Candidate(choices, rewrite, Prices(0.0, bias_seconds(read.type, machine.model)))
 
 
-def _unfused(
-    call: ContractionCall, values: Mapping[str, Value], kinds: frozenset[str]
-) -> tuple[Operation, ...]:
-    """Return the call without its bias, and the loop that adds or sums it; empty where the call has none."""
-    arguments = convolution_arguments(call.target, call.arguments, call.attributes)
-    first = call.results[0]
-    if arguments is None or not isinstance(first, Value) or first.type.device.kind not in kinds:
-        return ()
-    if first.type.dtype not in _DTYPES:
-        return ()
-    if arguments.grad_output is not None:
-        return _gradient_unfused(call, arguments, values[arguments.grad_output.name])
-    return () if arguments.bias is None else _sum_unfused(call, first, arguments.bias.name)
+def _has_bias_gradient(call: ContractionCall, arguments: ConvolutionArguments) -> bool:
+    """Return whether a call computes the gradient of a bias."""
+    return arguments.output_mask[2] is True and isinstance(call.results[2], Value)
 
 
 def _sum_unfused(call: ContractionCall, result: Value, bias: str) -> tuple[Operation, ...]:
@@ -90,10 +83,8 @@ def _gradient_unfused(
 
     The call is left out where the gradient of the bias is the only one.
     """
-    *mask, of_bias = arguments.output_mask
+    *mask, _ = arguments.output_mask
     result = call.results[2]
-    if of_bias is not True or not isinstance(result, Value):
-        return ()
     others = call.results[0], call.results[1], replace(result, name=f"{result.name}.unread")
     given: tuple[Argument, ...] = (*call.arguments[:-1], (*mask, False))
     plain = (replace(call, results=others, arguments=given),) if any(mask) else ()

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import ClassVar, Literal
+from typing import Literal
 
-from litz_ir.contraction import CONVOLUTION, Convolution, ConvolutionCall, convolution_call
+from litz_ir.contraction import CONVOLUTION, Convolution, ConvolutionCall
 from litz_ir.dtypes import bf16, f16, f32, i64
-from litz_ir.fused import Decision
 from litz_ir.loops import (
     Axis,
     ContractionCall,
     Layout,
-    LoopGraph,
     NamedCombiner,
     Operation,
     Pointwise,
@@ -24,13 +22,11 @@ from litz_ir.loops import (
     Value,
     contiguous,
 )
-from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, cast, const, index, loads, logical_and, op, where
 from litz_ir.symbols import Size, add, floordiv, mul, symbol
-from litz_ir.target import DeviceClass
+from litz_ir.target import RoutineModel
 from litz_scheduler import reasons
-from litz_scheduler.analysis.graph_facts import element_axes, is_identity, output_names, readers_by_value
-from litz_scheduler.legality.matmul import gpu_kinds
+from litz_scheduler.analysis.graph_facts import element_axes, is_identity
 from litz_scheduler.library.convolution.convolution_loops import (
     convolution_sum,
     input_points,
@@ -41,6 +37,7 @@ from litz_scheduler.library.convolution.convolution_loops import (
 from litz_scheduler.library.convolution.remaining_call import remaining_call
 from litz_scheduler.library.layout.channels_last_values import channels_last
 from litz_scheduler.library.layout.convolution_layouts import is_channels_last
+from litz_scheduler.library.strategy import Candidate, Choice, Rewriting
 
 Form = Literal["call", "loops", "flipped", "sums"]
 """Form of a depthwise convolution or of a gradient of one: by the library's own call, by a loop over the filter,
@@ -51,19 +48,10 @@ _DTYPES = (bf16, f16)
 _RANK = 4
 """Rank of 2-d activations. Others have not been timed, or have no channels-last."""
 
-_MOST_TAPS = 25
-"""Most filter points, of those that reach one element, of a convolution as a loop."""
-
-_FUSED_TAPS = 9
-"""Most filter points of a convolution of stride 1 as a loop, which saves a pass over the result for its reader."""
-
-_SUMMED_TAPS, _SUMMED_POINTS = range(10, _MOST_TAPS + 1), 49
-"""Filter points, and most output points of a batch element, of a gradient of the weight that is computed by sums."""
-
 
 @dataclass(frozen=True, slots=True)
-class DepthwiseConvolutions:
-    """Replace 2-d depthwise convolutions in low precision and channels-last where the library's kernel is slow.
+class DepthwiseForms:
+    """2-d depthwise convolutions in low precision and channels-last on a GPU in the form that is quickest.
 
     On an H200 the library's gradient of the input takes up to 2.3 times its convolution, up to 3.4 times with a stride,
     though both move the same bytes. Without a stride, the gradient is the convolution of the output's
@@ -73,51 +61,42 @@ class DepthwiseConvolutions:
     Transposed convolutions and their gradients are the same three computations.
     """
 
-    name: str = "depthwise-convolutions"
-    """The name of the pass."""
-    ulp: int = 64
-    """The bound on changed results, in ULP."""
-    devices: ClassVar[DeviceClass] = "gpu"
-    """Devices of the graphs that the pass runs over."""
+    name: str = "depthwise-forms"
+    """The name of the strategy."""
 
-    def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        kinds, values = gpu_kinds(context), data.values()
-        readers, returned = readers_by_value(data), output_names(data)
-        operations: list[Operation] = []
-        for operation in data.operations:
-            call = convolution_call(operation, values)
-            if call is None or not isinstance(operation, ContractionCall) or not _suits(call, kinds):
-                operations.append(operation)
-                continue
-            result = call.convolutions[0].result
-            fused = result.name not in returned and _is_read_pointwise(result, readers.get(result.name, ()))
-            forms = [_form(each, fused) for each in call.convolutions]
-            if set(forms) == {"call"}:
-                operations.append(operation)
-                continue
-            operations.extend(_rewritten(operation, call, forms))
-            for each, form in zip(call.convolutions, forms):
-                if form == "flipped":
-                    context.decide(Decision("library", each.result.name, "call", reasons.LIBRARY_FLIPPED))
-                elif form != "call":
-                    context.decide(
-                        Decision("library", each.result.name, "generate", reasons.LIBRARY_DEPTHWISE)
-                    )
-        return data.with_operations(tuple(operations))
+    def candidate(self, call: ContractionCall, rewriting: Rewriting) -> Candidate | None:
+        known = rewriting.convolution(call)
+        machine = None if known is None else rewriting.gpu_of(known)
+        if known is None or machine is None or machine.routines is None or not _suits(known):
+            return None
+        result = known.convolutions[0].result
+        readers = rewriting.readers.get(result.name, ())
+        fused = result.name not in rewriting.returned and _is_read_pointwise(result, readers)
+        forms = [_form(each, fused, machine.routines) for each in known.convolutions]
+        if set(forms) == {"call"}:
+            return None
+        choices = tuple(
+            Choice(each.result.name, "call", reasons.LIBRARY_FLIPPED)
+            if form == "flipped"
+            else Choice(each.result.name, "generate", reasons.LIBRARY_DEPTHWISE)
+            for each, form in zip(known.convolutions, forms)
+            if form != "call"
+        )
+        return Candidate(choices, lambda: _rewritten(call, known, forms))
 
 
-def _suits(call: ConvolutionCall, kinds: frozenset[str]) -> bool:
+def _suits(call: ConvolutionCall) -> bool:
     """Return whether all that a call computes are depthwise convolutions whose other forms have been timed."""
-    plain = call.bias is None and call.bias_gradient is None and bool(call.convolutions)
-    return plain and all(_is_depthwise(each, kinds) for each in call.convolutions)
+    plain = call.bias is None and call.bias_gradient is None
+    return plain and all(map(_is_depthwise, call.convolutions))
 
 
-def _is_depthwise(convolution: Convolution, kinds: frozenset[str]) -> bool:
+def _is_depthwise(convolution: Convolution) -> bool:
     types = (convolution.input.type, convolution.output.type, convolution.weight.type)
     rows, columns, *_ = types[-1].shape
     if {type_.dtype for type_ in types} not in ({dtype} for dtype in _DTYPES):
         return False
-    if any(type_.device.kind not in kinds for type_ in types) or len(types[0].shape) != _RANK:
+    if len({type_.device.kind for type_ in types}) != 1 or len(types[0].shape) != _RANK:
         return False
     one_each = rows == convolution.groups and columns == 1 and convolution.groups > 1
     return one_each and all(is_channels_last(type_) for type_ in types[:2])
@@ -133,22 +112,24 @@ def _is_read_pointwise(value: Value, readers: Sequence[Operation]) -> bool:
     return sizes == value.type.shape and all(is_identity(load.index, loop.axes) for load in read_)
 
 
-def _form(convolution: Convolution, fused: bool) -> Form:
+def _form(convolution: Convolution, fused: bool, routines: RoutineModel) -> Form:
     """Return the form that took the least time; ``fused`` says that a loop saves a pass over the result."""
+    least_taps, max_taps, max_points = routines.depthwise_sums
     strides, taps = convolution.stride, convolution.kernel_size
     strided = max(strides) > 1
     match convolution.computed:
         case "weight":
             points = prod(size for size in convolution.output.type.shape[2:] if isinstance(size, int))
-            wide = strided and prod(taps) in _SUMMED_TAPS and points <= _SUMMED_POINTS
+            wide = strided and least_taps <= prod(taps) <= max_taps and points <= max_points
             return "sums" if wide else "call"
         case "input" if not strided:
             plain = max(convolution.dilation) == 1
             return "flipped" if plain and all(p < k for p, k in zip(convolution.padding, taps)) else "call"
         case "input":
-            return "loops" if reaching_taps(convolution) <= _MOST_TAPS else "call"
+            return "loops" if reaching_taps(convolution) <= routines.depthwise_taps else "call"
         case "output":
-            limit = _MOST_TAPS if strided else _FUSED_TAPS if fused else 0
+            fused_taps = routines.fused_depthwise_taps if fused else 0
+            limit = routines.depthwise_taps if strided else fused_taps
             return "loops" if prod(taps) <= limit else "call"
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import ClassVar, Literal
+from typing import Literal
 
-from litz_ir.contraction import CONVOLUTION, Convolution, convolution_arguments, convolution_call
+from litz_ir.contraction import CONVOLUTION, Convolution, convolution_arguments
 from litz_ir.dtypes import bf16, f16
-from litz_ir.fused import Decision
 from litz_ir.loops import (
     ContractionCall,
-    LoopGraph,
     Operation,
     Pointwise,
     TensorType,
@@ -20,10 +18,9 @@ from litz_ir.loops import (
     contiguous,
     rename_reads,
 )
-from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, const, index, logical_and, masked, op
 from litz_ir.symbols import Size, add, floordiv, mod, mul, symbol
-from litz_ir.target import DeviceClass, DeviceModel
+from litz_ir.target import DeviceModel, RoutineModel
 from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import element_axes
 from litz_scheduler.library.layout.channels_last_values import channels_last
@@ -33,59 +30,34 @@ from litz_scheduler.library.layout.convolution_layouts import (
     is_both_layouts,
     is_channels_last,
 )
+from litz_scheduler.library.strategy import Candidate, Choice, Prices, Rewriting
 
 _DTYPES = (bf16, f16)
 
 _UNIT = 8
 """Channels of an access of tensor cores. Groups of 4 channels are quickest as they are (H100)."""
 
-_SLOWNESS = 25
-"""Time in which the library pads a byte of an activation, by the time in which memory moves one. cuDNN copies single
-elements, 5.2 ns for each KB (H100, bf16, channels-last, 64 x 216 x 28 x 28, groups of 24: 302 us forward and 587
-backward; with padded operands 127 and 184, ATen's copies of these included)."""
-
-_SHARE = 0.3
-"""Share of the peak rate that is assumed of a convolution in groups, for its multiplications by zero."""
-
 
 @dataclass(frozen=True, slots=True)
-class PadConvolutionGroups:
-    """Pad the channels of groups to a power of two, for convolutions in low precision on a GPU and their gradients.
+class PaddedGroups:
+    """A convolution in groups on a GPU, in low precision, whose groups' channels are padded to a power of two.
 
     A library that pads them does so in copies of its own, one for each tensor in every call. Loops write operands with
     zeros behind each group, as part of what computes them where nothing else reads that, and readers of a result skip
-    what is behind its groups. Applies where a model finds that the library's copies take longer than the
-    multiplications by zero and the copies that loops may have to make.
+    what is behind its groups. Gradients are padded likewise.
     """
 
-    name: str = "pad-convolution-groups"
-    """The name of the pass."""
-    ulp: int = 64
-    """The bound on changed results, in ULP."""
-    devices: ClassVar[DeviceClass] = "gpu"
-    """Devices of the graphs that the pass runs over."""
+    name: str = "padded-groups"
+    """The name of the strategy."""
 
-    def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        models = {d.kind: known.model for d, known in context.capabilities.items() if known.is_gpu}
-        values, padding = data.values(), _Padding()
-        for operation in data.operations:
-            groups = self._planned(operation, values, models)
-            if groups is None:
-                padding.operations.append(operation)
-                continue
-            padding.pad(groups)
-            context.decide(Decision("library", operation.name, "pad", reasons.LIBRARY_GROUPS))
-        return data.with_operations(tuple(padding.operations)) if padding.changed else data
-
-    def _planned(
-        self, operation: Operation, values: Mapping[str, Value], models: Mapping[str, DeviceModel]
-    ) -> _Groups | None:
-        """Return a convolution to pad; ``None`` for other operations."""
-        groups = _groups(operation, values) if isinstance(operation, ContractionCall) else None
-        model = None if groups is None else models.get(groups.device)
-        if groups is None or model is None or model.matrix_rate == 0 or not groups.pays(model):
+    def candidate(self, call: ContractionCall, rewriting: Rewriting) -> Candidate | None:
+        groups = _groups(call, rewriting)
+        machine = None if groups is None else rewriting.gpu(groups.operands[0].value)
+        if groups is None or machine is None or machine.routines is None or not machine.model.matrix_rate:
             return None
-        return groups
+        prices = groups.prices(machine.routines, machine.model)
+        choices = (Choice(call.name, "pad", reasons.LIBRARY_GROUPS),)
+        return Candidate(choices, lambda: _padded_call(groups, rewriting), prices)
 
 
 _Role = Literal["input", "output", "weight"]
@@ -120,13 +92,8 @@ class _Groups:
     geometry: Convolution
     """The convolution, or one of those that compute its gradients, without padding."""
 
-    @property
-    def device(self) -> str:
-        """The kind of the device that computes it."""
-        return self.operands[0].value.type.device.kind
-
-    def pays(self, model: DeviceModel) -> bool:
-        """Return whether the library's own copies take longer than multiplications by zero, and copies by loops."""
+    def prices(self, routines: RoutineModel, model: DeviceModel) -> Prices:
+        """Return the seconds of multiplications by zero and of copies by loops, and of the library's own copies."""
         moved = sum(
             each.nbytes
             for computed in self.results
@@ -138,15 +105,16 @@ class _Groups:
             for role, dimensions in self.widths.items()
         }
         flops = self.call.flops if isinstance(self.call.flops, int) else 0
-        zeros = flops * (growth["weight"] - 1) / (_SHARE * model.matrix_rate)
+        zeros = flops * (growth["weight"] - 1) / (routines.grouped_share * model.matrix_rate)
         tensors = [each for each in (*self.operands, *self.results) if growth[each.role] > 1]
         copied = sum((1 + growth[each.role]) * each.nbytes for each in tensors)
         copies = copied / model.memory_rate + len(tensors) * model.launch_seconds
-        return _SLOWNESS * moved / model.memory_rate > zeros + copies
+        return Prices(zeros + copies, routines.group_slowness * moved / model.memory_rate)
 
 
-def _groups(call: ContractionCall, values: Mapping[str, Value]) -> _Groups | None:
+def _groups(call: ContractionCall, rewriting: Rewriting) -> _Groups | None:
     """Return the convolution of a call whose groups have a multiple of 8 channels and no power of two."""
+    values = rewriting.values
     arguments = convolution_arguments(call.target, call.arguments, call.attributes)
     if arguments is None or arguments.transposed or arguments.bias is not None:
         return None
@@ -167,7 +135,7 @@ def _groups(call: ContractionCall, values: Mapping[str, Value]) -> _Groups | Non
             for value, role, wanted in zip(call.results, roles, mask, strict=False)
             if wanted
         ]
-    tensors, known = (*operands, *results), convolution_call(call, values)
+    tensors, known = (*operands, *results), rewriting.convolution(call)
     if not isinstance(count, int) or count < 2 or known is None or not results or not _suit(tensors):
         return None
     outputs, inputs, *_ = weight.value.type.shape
@@ -198,60 +166,47 @@ def _suit(tensors: Sequence[_Tensor]) -> bool:
     )
 
 
-class _Padding:
-    """The operations of a graph as they are emitted, with the padded operands made so far."""
+def _padded_call(groups: _Groups, rewriting: Rewriting) -> Iterator[Operation]:
+    """Yield a convolution of padded operands, and loops that read its results without the padding."""
+    names: dict[str, str] = {}
+    for each in groups.operands:
+        yield from _padded_operand(each.value, groups.widths[each.role], names, rewriting)
+    computed = {each.value.name: groups.widths[each.role] for each in groups.results}
+    results, loops = [], []
+    for value in groups.call.results:
+        assert isinstance(value, Value)
+        if value.name in computed and any(width != padded for width, padded in computed[value.name].values()):
+            whole = Value(f"{value.name}.padded", _padded(value.type, computed[value.name]))
+            loops.append(_without_padding(value, whole, computed[value.name], groups.call))
+            value = whole
+        results.append(value)
+    call = replace(groups.call, results=tuple(results))
+    calls = _one_by_one(call, groups.geometry) if len(groups.results) == 2 else (call,)
+    yield from (rename_reads(each, names) for each in calls)
+    yield from loops
 
-    def __init__(self) -> None:
-        self.operations: list[Operation] = []
-        """The operations emitted so far."""
-        self.changed = False
-        """True once a convolution has been padded."""
-        self._made: set[str] = set()
 
-    def pad(self, groups: _Groups) -> None:
-        """Emit a convolution of padded operands, and loops that read its results without the padding."""
-        self.changed = True
-        names = {
-            each.value.name: self._operand(each.value, groups.widths[each.role]) for each in groups.operands
-        }
-        computed = {each.value.name: groups.widths[each.role] for each in groups.results}
-        results, loops = [], []
-        for value in groups.call.results:
-            assert isinstance(value, Value)
-            if value.name in computed and any(
-                width != padded for width, padded in computed[value.name].values()
-            ):
-                whole = Value(f"{value.name}.padded", _padded(value.type, computed[value.name]))
-                loops.append(_without_padding(value, whole, computed[value.name], groups.call))
-                value = whole
-            results.append(value)
-        call = replace(groups.call, results=tuple(results))
-        both = len(groups.results) == 2
-        calls = _one_by_one(call, groups.geometry) if both else (call,)
-        self.operations += [*(rename_reads(each, names) for each in calls), *loops]
-
-    def _operand(self, value: Value, widths: _Widths) -> str:
-        """Return the name of an operand with zeros behind each group, which is emitted once."""
-        grown = {at: (width, padded) for at, (width, padded) in widths.items() if width != padded}
-        if not grown:
-            return value.name
-        name = f"{value.name}.groups{'x'.join(str(width) for width, _ in widths.values())}"
-        if name in self._made:
-            return name
-        self._made.add(name)
-        type_ = _padded(value.type, widths)
-        axes = element_axes(type_)
-        points: list[Size] = [symbol(axis.name) for axis in axes]
-        inside = [
-            op("lt", index(mod(points[at], padded)), index(width)) for at, (width, padded) in grown.items()
-        ]
-        for at, (width, padded) in grown.items():
-            points[at] = _regrouped(points[at], padded, width, value.type.shape[at])
-        load: Expr = Load(value.name, tuple(points), type_.dtype)
-        body = masked(logical_and(*inside), load, const(0, type_.dtype))
-        type_ = replace(type_, layout=replace(type_.layout, fixed=False))
-        self.operations.append(Pointwise(results=(Value(name, type_),), axes=axes, bodies=(body,)))
-        return name
+def _padded_operand(
+    value: Value, widths: _Widths, names: dict[str, str], rewriting: Rewriting
+) -> Iterator[Pointwise]:
+    """Add the name of an operand with zeros behind each group to ``names``, and yield its loop the first time."""
+    grown = {at: (width, padded) for at, (width, padded) in widths.items() if width != padded}
+    if not grown:
+        return
+    name = names[value.name] = f"{value.name}.groups{'x'.join(str(width) for width, _ in widths.values())}"
+    if name in rewriting.made:
+        return
+    rewriting.made.add(name)
+    type_ = _padded(value.type, widths)
+    axes = element_axes(type_)
+    points: list[Size] = [symbol(axis.name) for axis in axes]
+    inside = [op("lt", index(mod(points[at], padded)), index(width)) for at, (width, padded) in grown.items()]
+    for at, (width, padded) in grown.items():
+        points[at] = _regrouped(points[at], padded, width, value.type.shape[at])
+    load: Expr = Load(value.name, tuple(points), type_.dtype)
+    body = masked(logical_and(*inside), load, const(0, type_.dtype))
+    type_ = replace(type_, layout=replace(type_.layout, fixed=False))
+    yield Pointwise(results=(Value(name, type_),), axes=axes, bodies=(body,))
 
 
 def _one_by_one(call: ContractionCall, geometry: Convolution) -> tuple[ContractionCall, ContractionCall]:

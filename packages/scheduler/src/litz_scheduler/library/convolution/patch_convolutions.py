@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
 
-from litz_ir.contraction import Convolution, ConvolutionCall, convolution_call
+from litz_ir.contraction import Convolution, ConvolutionCall
 from litz_ir.dtypes import bf16, f16
-from litz_ir.fused import Decision
 from litz_ir.loops import (
     Axis,
     ContractionCall,
     Layout,
-    LoopGraph,
     Operation,
     Pointwise,
     Ref,
@@ -24,67 +21,72 @@ from litz_ir.loops import (
     contiguous,
 )
 from litz_ir.origin import Origin
-from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, op
 from litz_ir.symbols import Size, add, floordiv, mod, mul, symbol
-from litz_ir.target import DeviceClass
+from litz_ir.target import DeviceModel, RoutineModel
 from litz_scheduler import reasons
 from litz_scheduler.analysis.graph_facts import element_axes
 from litz_scheduler.library.convolution.convolution_bias import channel_sums
+from litz_scheduler.library.prices import (
+    bias_seconds,
+    matmul_seconds,
+    padded_convolution_seconds,
+    type_nbytes,
+    type_size,
+)
+from litz_scheduler.library.strategy import Candidate, Choice, Prices, Rewriting
 
 _DTYPES = (bf16, f16)
 """The dtypes whose channels tensor cores read several at a time. Others are left to the library."""
 
 
 @dataclass(frozen=True, slots=True)
-class PatchConvolutions:
-    """Replace convolutions over patches on a GPU, and their weights' gradients, by matmuls over a matrix of patches.
+class PatchMatmul:
+    """A convolution over patches on a GPU, and its weight's gradient, as a matmul over a matrix of patches.
 
     A filter as long as its stride reads each element of the input at most once, so that the patches have each at
     most once: a loop gathers them, which fuses with a cast of the input. The library's convolutions are slow where the
     channels are no multiple of a vector, as three are; a row of the matrix holds all elements of a patch.
     """
 
-    name: str = "patch-convolutions"
-    """The name of the pass."""
-    ulp: int = 64
-    """The bound on changed results, in ULP."""
-    devices: ClassVar[DeviceClass] = "gpu"
-    """Devices of the graphs that the pass runs over."""
+    name: str = "patches"
+    """The name of the strategy."""
 
-    def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        vectors = {
-            device.kind: known.model.vector_bytes
-            for device, known in context.capabilities.items()
-            if known.is_gpu
-        }
-        values = data.values()
-        operations: list[Operation] = []
-        for operation in data.operations:
-            call = convolution_call(operation, values)
-            if call is None or not _suits(call, vectors):
-                operations.append(operation)
-                continue
-            operations.extend(_matmuls(call, operation.origin))
-            context.decide(Decision("library", operation.name, "call", reasons.LIBRARY_PATCHES))
-        return data.with_operations(tuple(operations))
+    def candidate(self, call: ContractionCall, rewriting: Rewriting) -> Candidate | None:
+        known = rewriting.convolution(call)
+        machine = None if known is None else rewriting.gpu_of(known)
+        if known is None or machine is None or machine.routines is None or not machine.model.matrix_rate:
+            return None
+        if known.bias is not None and known.bias.type.dtype != known.convolutions[0].result.type.dtype:
+            return None
+        vector = machine.model.vector_bytes
+        if not all(_is_of_patches(each, vector) for each in known.convolutions):
+            return None
+        choices = (Choice(call.name, "call", reasons.LIBRARY_PATCHES),)
+        prices = _prices(known, machine.routines, machine.model)
+        return Candidate(choices, lambda: _matmuls(known, call.origin), prices)
 
 
-def _suits(call: ConvolutionCall, vectors: Mapping[str, int]) -> bool:
-    """Return whether all that a call computes are matmuls over patches; ``vectors`` has the GPUs' vector lengths."""
-    if call.bias is not None and call.bias.type.dtype != call.convolutions[0].result.type.dtype:
-        return False
-    return bool(call.convolutions) and all(_is_of_patches(each, vectors) for each in call.convolutions)
+def _prices(call: ConvolutionCall, routines: RoutineModel, model: DeviceModel) -> Prices:
+    """Return the seconds of the matmuls and the copies of patches, and of the library over padded channels."""
+    own = other = 0.0
+    for each in call.convolutions:
+        channels, *patch = (_size(size) for size in each.weight.type.shape)
+        rows = type_size(each.output.type) // channels
+        own += matmul_seconds(rows, channels, prod(patch), routines.matmul_share, model)
+        own += 2 * type_nbytes(each.input.type) / model.memory_rate
+        other += padded_convolution_seconds(each, routines, model)
+    biased = call.bias is not None or call.bias_gradient is not None
+    return Prices(own, other + (bias_seconds(call.convolutions[0].output.type, model) if biased else 0.0))
 
 
-def _is_of_patches(convolution: Convolution, vectors: Mapping[str, int]) -> bool:
+def _is_of_patches(convolution: Convolution, vector: int) -> bool:
     """Return whether the matmul over patches computes a convolution, with aligned rows where its channels are not.
 
     The gradient of the input would have to be scattered back, and is left to the library.
     """
     types = (convolution.input.type, convolution.output.type, convolution.weight.type)
     dtype = types[0].dtype
-    vector = vectors.get(convolution.result.type.device.kind)
     if not vector or convolution.computed == "input" or convolution.groups != 1:
         return False
     if dtype not in _DTYPES or any(type_.dtype != dtype for type_ in types):

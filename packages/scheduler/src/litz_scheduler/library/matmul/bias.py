@@ -4,59 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from litz_ir.contraction import plain_operands
 from litz_ir.dtypes import f32, f64
-from litz_ir.fused import Decision
 from litz_ir.loops import (
     Axis,
     ContractionCall,
-    LoopGraph,
-    Operation,
     Pointwise,
-    Reduction,
     TensorType,
     Value,
-    View,
 )
-from litz_ir.passes import PassContext
 from litz_ir.scalar import Load, op
 from litz_ir.symbols import Size, symbol
-from litz_ir.target import DeviceClass
 from litz_scheduler import reasons
-from litz_scheduler.analysis.graph_facts import output_names
+from litz_scheduler.library.strategy import Candidate, Choice, Rewriting
 
 
 @dataclass(frozen=True, slots=True)
-class UnfuseBias:
-    """Replace ``addmm`` on a GPU by ``mm`` and a pointwise addition where only generated kernels read the result.
+class UnfusedBias:
+    """``addmm`` on a GPU as ``mm`` and a pointwise addition, where only generated kernels read the result.
 
     The library has more routines for ``mm`` than for ``addmm``, and the readers add the bias in registers. ``f32`` and
     ``f64`` alone: lower precisions would be rounded before the addition.
     """
 
-    name: str = "unfuse-bias"
-    """The name of the pass."""
-    ulp: int = 64
-    """The bound on changed results, in ULP."""
-    devices: ClassVar[DeviceClass] = "gpu"
-    """Devices of the graphs that the pass runs over."""
+    name: str = "unfused-bias"
+    """The name of the strategy."""
 
-    def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        gpus = {device.kind for device, machine in context.capabilities.items() if machine.is_gpu}
-        in_memory = _in_memory(data)
-        values = data.values()
-        operations: list[Operation] = []
-        for operation in data.operations:
-            types = _bias_types(operation, values) if isinstance(operation, ContractionCall) else None
-            if types is None or operation.name in in_memory or types[0].device.kind not in gpus:
-                operations.append(operation)
-                continue
-            assert isinstance(operation, ContractionCall)
-            operations += _unfused(operation, *types)
-            context.decide(Decision("library", operation.name, "call", reasons.LIBRARY_BIAS))
-        return data.with_operations(tuple(operations))
+    def candidate(self, call: ContractionCall, rewriting: Rewriting) -> Candidate | None:
+        types = _bias_types(call, rewriting.values)
+        if types is None or rewriting.gpu(call.results[0]) is None or call.name in rewriting.in_memory:
+            return None
+        return Candidate((Choice(call.name, "call", reasons.LIBRARY_BIAS),), lambda: _unfused(call, *types))
 
 
 def _bias_types(
@@ -84,18 +63,3 @@ def _unfused(
     body = op("add", Load(matmul.name, points, type_.dtype), Load(bias, index, type_.dtype))
     call = replace(addmm, target="aten.mm.default", results=(matmul,), arguments=addmm.arguments[1:])
     return call, Pointwise(results=addmm.results, axes=axes, bodies=(body,), origin=addmm.origin)
-
-
-def _in_memory(graph: LoopGraph) -> set[str]:
-    """Return the values that outputs, library calls or other operations without a generated kernel read.
-
-    A read of a view counts for its base.
-    """
-    wanted = set(output_names(graph))
-    for operation in reversed(graph.operations):
-        if isinstance(operation, View):
-            if operation.name in wanted:
-                wanted.add(operation.base)
-        elif not isinstance(operation, Pointwise | Reduction):
-            wanted.update(operation.reads)
-    return wanted

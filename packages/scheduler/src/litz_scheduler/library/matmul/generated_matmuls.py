@@ -5,30 +5,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 from litz_ir.contraction import F8, MATMULS, MatmulCall, matmul_call
 from litz_ir.dtypes import DType, bf16, f16, f32
-from litz_ir.fused import Decision
 from litz_ir.loops import (
     ContractionCall,
-    LoopGraph,
     NamedCombiner,
     Operation,
     Pointwise,
     Reduction,
     Value,
-    View,
 )
-from litz_ir.passes import PassContext
 from litz_ir.scalar import Expr, Load, cast, const, op
-from litz_ir.symbols import Size, SymbolTable, symbol
+from litz_ir.symbols import Size, symbol
 from litz_ir.target import Capabilities
 from litz_scheduler import reasons
 from litz_scheduler.analysis.few_rows import MOST_ROWS
 from litz_scheduler.analysis.graph_facts import element_axes
 from litz_scheduler.library.matmul.grouped_gemm import grouped_gemm_loops, row_groups_of
+from litz_scheduler.library.strategy import Candidate, Choice, Rewriting
 from litz_scheduler.options import SchedulerOptions
 
 _NOTES: Mapping[str, str] = MappingProxyType(
@@ -46,79 +44,44 @@ _PAIR_FEATURES: Mapping[DType, str] = MappingProxyType({bf16: "avx512_bf16"})
 
 @dataclass(frozen=True, slots=True)
 class GeneratedMatmuls:
-    """Replace matmuls on a GPU, and on a CPU those of few rows or under ``batch_invariant``, by sums and pointwise
-    epilogues.
+    """Matmuls on a GPU, and on a CPU those of few rows or under ``batch_invariant``, as sums and pointwise epilogues.
 
     The accumulator is f32, or i32 for integers; the result is rounded once, as a library does.
     """
 
-    options: SchedulerOptions = field(default_factory=SchedulerOptions)
+    options: SchedulerOptions
     """``generated_matmuls`` selects the calls on a GPU, ``few_rows_bytes`` and ``batch_invariant`` those on a CPU;
     ``matmul_precision`` sets the rounding of f32 operands."""
     name: str = "generated-matmuls"
-    """The name of the pass."""
-    ulp: int = 64
-    """The bound on changed results, in ULP."""
+    """The name of the strategy."""
 
-    def apply(self, data: LoopGraph, context: PassContext) -> LoopGraph:
-        everywhere = self.options.batch_invariant or self.options.few_rows_bytes > 0
-        if not self.options.generated_matmuls and not everywhere:
-            return data
-        devices = {
-            device.kind: known for device, known in context.capabilities.items() if known.is_gpu or everywhere
-        }
-        values = data.values()
-        operations: list[Operation] = []
-        computed: set[str] = set()
-        for operation in data.operations:
-            if isinstance(operation, Pointwise) or (
-                isinstance(operation, View) and operation.base in computed
-            ):
-                computed.update(value.name for value in operation.results)
-            multiply, loops = self._loops(operation, values, devices, data.symbols, computed)
-            if loops:
-                note = _NOTES.get(multiply, "")
-                on_gpu = devices[operation.results[0].type.device.kind].is_gpu
-                on_cpu = (
-                    reasons.LIBRARY_INVARIANT if self.options.batch_invariant else reasons.LIBRARY_FEW_ROWS
-                )
-                reason = reasons.LIBRARY_GENERATED if on_gpu else on_cpu
-                context.decide(Decision("library", operation.name, "generate", reason, note=note))
-            operations.extend(loops or (operation,))
-        return data.with_operations(tuple(operations))
-
-    def _loops(
-        self,
-        operation: Operation,
-        values: Mapping[str, Value],
-        devices: Mapping[str, Capabilities],
-        symbols: SymbolTable,
-        computed: Collection[str],
-    ) -> tuple[str, tuple[Operation, ...]]:
-        """Return the scalar operation that multiplies, and the loops that replace a call; no loops where it remains.
-
-        ``computed`` are the values that loops compute.
-        """
-        if not isinstance(operation, ContractionCall) or operation.target not in MATMULS:
-            return "", ()
-        device = devices.get(operation.results[0].type.device.kind)
-        if device is None or (device.is_gpu and not self._is_requested(operation)):
-            return "", ()
-        call = matmul_call(operation, values)
-        everywhere = device.is_gpu or self.options.batch_invariant
-        if call is None or not (everywhere or self._has_few_rows(call, computed, device)):
-            return "", ()
-        multiply = self._multiplication(call, device)
-        if call.offsets is None:
-            return multiply, matmul_loops(operation, call, multiply)
-        groups = row_groups_of(operation, call, symbols)
-        return multiply, () if groups is None else grouped_gemm_loops(groups, call, multiply)
+    def candidate(self, call: ContractionCall, rewriting: Rewriting) -> Candidate | None:
+        machine = rewriting.machine(call.results[0]) if call.target in MATMULS else None
+        if machine is None or (machine.is_gpu and not self._is_requested(call)):
+            return None
+        known = matmul_call(call, rewriting.values)
+        everywhere = machine.is_gpu or self.options.batch_invariant
+        if known is None or not (everywhere or self._has_few_rows(known, rewriting.computed, machine)):
+            return None
+        multiply = self._multiplication(known, machine)
+        rewrite = partial(matmul_loops, call, known, multiply)
+        if known.offsets is not None:
+            groups = row_groups_of(call, known, rewriting.graph.symbols)
+            if groups is None:
+                return None
+            rewrite = partial(grouped_gemm_loops, groups, known, multiply)
+        on_cpu = reasons.LIBRARY_INVARIANT if self.options.batch_invariant else reasons.LIBRARY_FEW_ROWS
+        reason = reasons.LIBRARY_GENERATED if machine.is_gpu else on_cpu
+        choices = (Choice(call.name, "generate", reason),)
+        return Candidate(choices, rewrite, note=_NOTES.get(multiply, ""))
 
     def _is_requested(self, operation: ContractionCall) -> bool:
         return self.options.generates(operation.name, operation.origin.node)
 
     def _has_few_rows(self, call: MatmulCall, computed: Collection[str], device: Capabilities) -> bool:
         """Return whether a CPU's time for a matmul is that of reading B, whose columns are contiguous in memory."""
+        if not self.options.few_rows_bytes:
+            return False
         type_ = call.b.type
         if len(call.result.type.shape) != 2 or call.accumulator != f32 or call.offsets is not None:
             return False
