@@ -236,6 +236,74 @@ def test_conjugates_are_returned_as_eager_returns_them() -> None:
     assert got[0].untyped_storage().data_ptr() == z.untyped_storage().data_ptr()
 
 
+def conjugated(a: torch.Tensor) -> torch.Tensor:
+    return (a * 2).conj()
+
+
+def conjugated_slice(a: torch.Tensor) -> torch.Tensor:
+    return (a * 2).mH[1:, ::2]
+
+
+def negated(a: torch.Tensor) -> torch.Tensor:
+    return torch._neg_view(a * 2)
+
+
+def imaginary(a: torch.Tensor) -> torch.Tensor:
+    return (a * 2).conj().imag
+
+
+def twice(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = a.exp()
+    return y.conj(), y.conj().conj()
+
+
+def negated_next_to_its_base(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = a.abs()
+    return torch._neg_view(y)[1:], y
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [conjugated, conjugated_slice, negated, imaginary, twice, negated_next_to_its_base],
+)
+def test_results_have_the_bits_of_eager(function: Program, gradient: bool, dynamic: bool) -> None:
+    z = c(4, 5).requires_grad_(gradient)
+    got, want = compiled(function, dynamic=dynamic)(z), function(z)
+    for mine, theirs in zip(
+        *(each if isinstance(each, tuple) else (each,) for each in (got, want)), strict=True
+    ):
+        compare([mine], [theirs])
+        assert (mine.is_conj(), mine.is_neg()) == (theirs.is_conj(), theirs.is_neg())
+        if gradient:
+            own, eager = (
+                torch.autograd.grad(each.abs().sum(), z, retain_graph=True) for each in (mine, theirs)
+            )
+            compare(list(own), list(eager))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w: (x.floor_(), x * 2)[1],
+        lambda x, w: (x[1:].add_(1), x.sum())[1],
+        lambda x, w: (x.mul_(w), w.add_(1), x.exp())[2],
+        lambda x, w: x.copy_(w),
+    ],
+    ids=["unary", "slice", "two", "returned"],
+)
+def test_negated_arguments_are_written_in_place(function: Program, dynamic: bool) -> None:
+    def arguments() -> tuple[torch.Tensor, torch.Tensor]:
+        return torch._neg_view(torch.arange(5.0) + 0.5), torch.full((5,), 3.0)
+
+    mine, theirs = arguments(), arguments()
+    got, want = compiled(function, dynamic=dynamic)(*mine), function(*theirs)
+    compare([got, *mine], [want, *theirs])
+    assert mine[0].is_neg() and got.is_neg() == want.is_neg()
+
+
 def test_results_share_memory_with_arguments_as_in_eager() -> None:
     def function(a: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return a, a.t(), torch.view_as_real(a), a.real, a * 2

@@ -24,7 +24,7 @@ from litz_lowering.types.torch_types import known_dtype, litz_dtype
 
 def to_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     """Convert a tensor to an array of the interpreter, with equal strides."""
-    tensor = tensor.detach()
+    tensor = tensor.detach().resolve_conj().resolve_neg()
     if known_dtype(tensor.dtype):
         stored: torch.dtype = getattr(torch, storage_dtype(litz_dtype(tensor.dtype)).name)
         return tensor.view(stored).numpy() if stored != tensor.dtype else tensor.numpy()

@@ -1,7 +1,7 @@
-"""Graph results that are views of the same memory, with torch's own view semantics.
+"""Graph results with torch's own view semantics: conjugate and negative bits, and views of the same memory.
 
-Loop operations know memory and index maps only. The conjugate bit, and autograd's notion of a view, are restored
-on returned tensors by calls of ATen operators.
+Loop operations know memory and index maps only. The bits, and autograd's notion of a view, are restored on returned
+tensors by calls of ATen operators.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._functorch._aot_autograd.descriptors import AOTOutput
@@ -22,8 +22,23 @@ from litz_lowering.contexts.registry import Registry, RuleEntry, RuleResult
 from litz_lowering.contexts.values import Complex, Lowered, Tensor
 from litz_lowering.fx_passes.views import is_detached, viewed
 
-_CONJUGATE = "a returned conjugate shares memory with another result, under the conjugate bit"
+_BIT = "eager returns the result under a bit, as a view of what it is the conjugate or the negative of"
 _DETACHED = "autograd must not see the result as a view of another result"
+
+
+class _Bit(NamedTuple):
+    """A bit of torch's tensors, which says that they show another value than that in memory."""
+
+    flip: torch._ops.OpOverload
+    """The operator that makes a view with the other bit."""
+    is_set: Callable[[torch.Tensor], bool]
+    """Returns the bit of a tensor."""
+
+
+_BITS = (
+    _Bit(torch.ops.aten._conj.default, torch.Tensor.is_conj),
+    _Bit(torch.ops.aten._neg_view.default, torch.Tensor.is_neg),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,50 +62,62 @@ class AliasedResults:
         descriptors = output.meta.get("desc", ())
         saved = {leaf for leaf, each in zip(leaves, descriptors, strict=False) if _is_saved(each)}
         seen = {leaf for leaf, each in zip(leaves, descriptors, strict=False) if not _is_saved(each)}
-        return {**self._conjugates(nodes), **self._detached(nodes, saved - seen)}
+        unseen = saved - seen
+        conjugates, negatives = (self._under_bit(nodes, bit, unseen) for bit in _BITS)
+        return {**self._detached(nodes, unseen), **negatives, **conjugates}
 
-    # --- conjugates -----------------------------------------------------------------------------------------
+    # --- bits -----------------------------------------------------------------------------------------------
 
-    def _conjugates(self, nodes: list[Node]) -> Mapping[Node, Complex]:
-        """Map results that are conjugates of memory that another result also shows to values over that memory."""
-        became = {node: value for node in nodes if isinstance(value := self.read(node), Complex)}
-        found = {node: base for node in became if (base := self._unconjugated(node)) is not None}
+    def _under_bit(
+        self, nodes: list[Node], bit: _Bit, unseen: Collection[object]
+    ) -> Mapping[Node, Tensor | Complex]:
+        """Map results that eager returns under a bit, or that share memory with others but for the bit, to values over
+        that memory.
+
+        Nobody sees the bits of ``unseen`` results. Of a complex result under both bits, the conjugate bit is kept.
+        """
+        became = {node: value for node in nodes if isinstance(value := self.read(node), Tensor | Complex)}
+        found = {node: base for node in became if (base := self._without_bit(node, bit)) is not None}
         owners = Counter(self.builder.root(value.name) for value in (became | found).values())
         return {
-            node: self._conjugate(node, base)
+            node: self._with_bit(node, base, bit)
             for node, base in found.items()
             if owners[self.builder.root(base.name)] > 1
+            or (bit.is_set(node.meta["val"]) and node not in unseen)
         }
 
-    def _conjugate(self, node: Node, base: Complex) -> Complex:
-        """Value that eager returns for ``node``: the memory of ``base``, with or without the conjugate bit."""
-        if not node.meta["val"].is_conj():
+    def _with_bit(self, node: Node, base: Tensor | Complex, bit: _Bit) -> Tensor | Complex:
+        """Value that eager returns for ``node``: the memory of ``base``, with or without the bit."""
+        if not bit.is_set(node.meta["val"]):
             return base
-        (made,) = call_aten(self.context(node), torch.ops.aten._conj.default, (base,), {}, _CONJUGATE)
-        assert isinstance(made, Complex), "the conjugate of a complex tensor"
+        (made,) = call_aten(self.context(node), bit.flip, (base,), {}, _BIT)
+        assert isinstance(made, Tensor | Complex), "a view of a tensor"
         return made
 
-    def _unconjugated(self, node: Node) -> Complex | None:
-        """Find the unconjugated value of which a node is a conjugate view; None for other nodes."""
+    def _without_bit(self, node: Node, bit: _Bit) -> Tensor | Complex | None:
+        """Find the value of which a node is a view under the bit; None for other nodes."""
         source = viewed(node)
         if source is None:
             return None
-        base = self._unconjugated(source)
-        if node.target is torch.ops.aten._conj.default:
+        base = self._without_bit(source, bit)
+        if node.target is bit.flip:
             # An input that came with the bit is stored resolved.
-            if base is None and source.meta["val"].is_conj():
+            if base is None and bit.is_set(source.meta["val"]):
                 return None
             found = base or self.env[source]
-            return found if isinstance(found, Complex) and self._is_current(found) else None
-        rule = self.rules.find(str(node.target), is_complex=True)
-        if base is None or rule is None:
+            return found if isinstance(found, Tensor | Complex) and self._is_current(found) else None
+        if base is None:
+            return None
+        rule = self.rules.find(str(node.target), is_complex=isinstance(base, Complex))
+        if rule is None:
             return None
         kwargs = {key: self.read(item) for key, item in node.kwargs.items()}
         result = self.ask(rule, self.context(node), (base, *map(self.read, node.args[1:])), kwargs)
-        return result if isinstance(result, Complex) else None
+        return result if isinstance(result, Tensor | Complex) else None
 
-    def _is_current(self, value: Complex) -> bool:
-        return self.builder.current(value.pairs) == value.pairs
+    def _is_current(self, value: Tensor | Complex) -> bool:
+        memory = value.pairs if isinstance(value, Complex) else value
+        return self.builder.current(memory) == memory
 
     # --- views as autograd sees them ------------------------------------------------------------------------
 

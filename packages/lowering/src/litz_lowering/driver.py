@@ -70,6 +70,13 @@ _NO_RULE = "no lowering rule"
 _NO_COMPLEX_RULE = "no lowering rule for complex tensors"
 _ATEN = ("aten", "prims", "prim")
 _PINNED = "the result is in pinned memory"
+_NEGATED = "the input that it writes has its negative bit set"
+_COPY = torch.ops.aten.copy_.default
+
+
+def _is_mutable(node: Node) -> bool:
+    """True for a call that writes an argument."""
+    return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
 
 
 def lower(
@@ -148,6 +155,7 @@ class _Lowering:
         self.returned: dict[str, set[str]] = {}
         self.fallbacks: list[Fallback] = []
         self.env: dict[Node, Lowered] = {}
+        self.negated: dict[Node, Tensor] = {}
         self.wanted: dict[str, TensorType] = {}
         self.operations_of: dict[str, tuple[str, ...]] = {}
         self.requirements: SubgraphRequirements | None = None
@@ -219,14 +227,16 @@ class _Lowering:
                 )
 
     def _input(self, node: Node) -> Lowered:
-        """Input value, resolved where its negative bit is set."""
+        """Input value, resolved where its negative bit is set; ``copy_`` alone writes such an input."""
         row_major = self.requirements.row_major if self.requirements is not None else ()
         value = self.inputs.placeholder(node, is_row_major=len(self.inputs.made) in row_major)
         given = node.meta.get("val")
         if not isinstance(value, Tensor) or not isinstance(given, torch.Tensor) or not given.is_neg():
             return value
-        if any(getattr(getattr(user.target, "_schema", None), "is_mutable", False) for user in node.users):
+        writers = [user for user in node.users if _is_mutable(user)]
+        if any(user.target is not _COPY or user.args[0] is not node for user in writers):
             raise UnsupportedOperation(f"input {node.name} has its negative bit set and is written in place")
+        self.negated[node] = value
         return resolved(self._context(node, (value.type,)), value)
 
     def _attribute(self, node: Node) -> Lowered:
@@ -266,6 +276,10 @@ class _Lowering:
             return self.symbols.size(value)
         forced = self.path + node.name in self.options.force_extern
         ctx = self._context(node, outputs, complex_outputs)
+        memory = self.negated.get(node.args[0]) if target is _COPY else None  # type: ignore[arg-type]  # a node
+        if memory is not None:
+            (written,) = call_aten(ctx, _COPY, (memory, *args[1:]), kwargs, _NEGATED)
+            return resolved(ctx, written) if node.users and isinstance(written, Tensor) else written
         if node.kwargs.get("pin_memory"):
             declined = Declined(_PINNED, is_intended=True)
         elif found is not None and not forced:
