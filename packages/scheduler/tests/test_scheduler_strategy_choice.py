@@ -121,18 +121,20 @@ class Without(ThresholdCosts):
 
 
 def test_a_cost_model_overrides_prices() -> None:
-    graph, decision = chosen(GROUPS, choose=ChooseStrategies(ALL, "all", Without(left_out="padded-groups")))
-    assert graph == parse_graph(GROUPS) and decision.verdict == "call"
+    costs = Without(left_out="padded-groups")
+    context = PassContext({CPU: H200})
+    assert ChooseStrategies(ALL, "all", costs).apply(parse_graph(GROUPS), context) == parse_graph(GROUPS)
+    plan = schedule(parse_graph(GROUPS), context, passes=default_passes(costs=costs))
+    assert "library.groups" not in {each.reason.key for each in plan.decisions}
     _, decision = chosen(PATCHES, choose=ChooseStrategies(ALL, "all", Without(left_out="patches")))
     assert decision.reason.key == "library.convolution_bias"
-    plan = schedule(
-        parse_graph(GROUPS),
-        PassContext({CPU: H200}),
-        passes=default_passes(costs=Without(left_out="padded-groups")),
-    )
-    assert [each.verdict for each in plan.decisions if each.stage == "library" and each.subject == "c"] == [
-        "call"
-    ]
+
+
+def test_a_cost_model_leaves_out_what_has_no_price() -> None:
+    options = SchedulerOptions(generated_matmuls=frozenset({"all"}))
+    strategies, context = contraction_strategies(options), PassContext({CPU: H200})
+    choose = ChooseStrategies(strategies, "all", Without(left_out="generated-matmuls"))
+    assert choose.apply(parse_graph(LOGITS), context) == parse_graph(LOGITS)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Each pass on small inputs, in text. The cases are in `text/`; a command is a pass, its machine and its options:
-`# RUN: online-reductions gpu long_row=32`. Passes of fusion run all together, those that build the plan with all that
-come before them."""
+"""Each pass on small inputs, in text. The cases are in `text/`; a command is a pass, its machine of `MACHINES` and its
+options: `# RUN: online-reductions gpu long_row=32`. Passes of fusion run all together, those that build the plan with
+all that come before them."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from litz_codegen_triton.dtypes import SUPPORTED
-from litz_codegen_triton.tables.routines import ROUTINES
+from litz_codegen_triton.tables.routines import routines_of
 from litz_ir.device import Device
 from litz_ir.dtypes import DType, bf16, f16, f32
 from litz_ir.errors import TargetError
@@ -118,5 +118,5 @@ def chip_capabilities(chip: str) -> Capabilities:
         max_sorted_row=SORTED_ROW,
         max_subkernels=_MAX_SUBKERNELS,
         copies=frozenset(COPY_KINDS),
-        routines=ROUTINES,
+        routines=routines_of(chip),
     )

@@ -1,10 +1,14 @@
-"""Rates of cuBLAS and cuDNN on an H200, in bf16 and channels-last, and of loops in their place."""
+"""Rates of cuBLAS and cuDNN on each chip, in bf16 and channels-last, and of loops in their place."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
 from litz_ir.target import RoutineModel
 
-ROUTINES = RoutineModel(
+HOPPER_ROUTINES = RoutineModel(
     measured_on="H200, cuBLAS and cuDNN of torch 2.11; matmuls of unaligned rows and convolutions in groups on an H100",
     matmul_share=0.7,  # 4,096 x 768 x 50,264: 0.71
     # 50,257 columns reach 0.09, 30,522 columns 0.24. Rows aligned to more elements have not been measured.
@@ -25,4 +29,12 @@ ROUTINES = RoutineModel(
     fused_depthwise_taps=9,
     depthwise_sums=(10, 25, 49),
 )
-"""The numbers of ``sm_90``, which other chips have too."""
+"""The numbers of ``sm_90``."""
+
+_TABLES: Mapping[str, RoutineModel] = MappingProxyType({"sm_90": HOPPER_ROUTINES})
+_OTHERS = replace(HOPPER_ROUTINES, measured_on="no GPU of this chip; the numbers are those of an H200")
+
+
+def routines_of(chip: str) -> RoutineModel:
+    """Return the numbers of a chip, such as ``sm_90``. One without a row has those of ``sm_90``."""
+    return _TABLES.get(chip, _OTHERS)

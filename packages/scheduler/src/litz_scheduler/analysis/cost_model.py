@@ -83,8 +83,9 @@ class CostModel(Protocol):
     def contraction_seconds(self, strategy: str, call: ContractionCall, seconds: float) -> float:
         """Seconds of a way to run a contraction, which the machine's table gives as ``seconds``.
 
-        ``strategy`` is the name of a strategy, or ``call`` for the routine that is called, without what both have in
-        common; infinity leaves a strategy out.
+        ``strategy`` is the name of a strategy, or ``call`` for the routine that is called; 0 seconds are given for a
+        strategy that is taken without a comparison. What both have in common may be left out of both. Infinity leaves a
+        strategy out.
         """
 
     def splits(self, work: ReductionWork, machine: Capabilities) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +19,7 @@ from litz_scheduler.analysis.graph_facts import output_names, readers_by_value
 
 
 class Prices(NamedTuple):
-    """Seconds of a strategy and of the call that it replaces, without what both have in common."""
+    """Seconds of a strategy and of the call that it replaces. What both have in common may be left out of both."""
 
     strategy: float
     call: float
@@ -28,8 +29,11 @@ class Choice(NamedTuple):
     """A decision about a result of a call."""
 
     result: str
+    """The name of the result."""
     verdict: str
+    """``generate`` for loops, ``pad`` for a call of padded operands, ``call`` for another call."""
     reason: Reason
+    """The reason that ``explain`` shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class Candidate:
     rewrite: Callable[[], Iterable[Operation]]
     """Returns the operations that replace the call."""
     prices: Prices | None = None
-    """``None`` where it is taken without a comparison: an option asks for it, or it is quicker wherever it applies."""
+    """``None`` where it is taken without a comparison, such as one that an option asks for."""
     note: str = ""
     """Details for the explanation of the choices."""
 
@@ -62,7 +66,9 @@ class Rewriting:
 
     def __init__(self, graph: LoopGraph, context: PassContext) -> None:
         self.graph = graph
+        """The graph before the replacement."""
         self.context = context
+        """The devices and their capabilities."""
         self.operations: list[Operation] = []
         """The operations emitted so far."""
         self.values = dict(graph.values())
@@ -146,13 +152,13 @@ class Rewriting:
 
 @dataclass(frozen=True, slots=True)
 class ChooseStrategies:
-    """Replace each contraction call by the strategy that takes the least time, where that is less than the call's.
+    """Replace each contraction call by the strategy that saves most time, if one saves any.
 
     Calls that a strategy leaves, or makes, are offered to the others.
     """
 
     strategies: tuple[Strategy, ...]
-    """The strategies; of those without prices the first one that applies is taken."""
+    """The strategies. The first of those without prices that applies is taken, before all that have prices."""
     name: str
     """The name of the pass."""
     costs: CostModel = field(default_factory=ThresholdCosts)
@@ -192,11 +198,14 @@ class ChooseStrategies:
             candidate = strategy.candidate(call, rewriting)
             if candidate is None:
                 continue
+            given = candidate.prices or Prices(0.0, 0.0)
+            own = self.costs.contraction_seconds(strategy.name, call, given.strategy)
+            if own == math.inf:
+                continue
             if candidate.prices is None:
                 self._decide(candidate, candidate.note, rewriting)
                 return strategy, candidate
-            own = self.costs.contraction_seconds(strategy.name, call, candidate.prices.strategy)
-            other = self.costs.contraction_seconds("call", call, candidate.prices.call)
+            other = self.costs.contraction_seconds("call", call, given.call)
             priced.append((other - own, strategy, candidate, Prices(own, other)))
         if not priced:
             return None
