@@ -29,6 +29,23 @@ def type_bytes(type_: TensorType) -> Size:
     return mul(product(type_.shape), type_.dtype.itemsize)
 
 
+def static_size(type_: TensorType) -> int:
+    """Return the number of elements of a tensor of known sizes."""
+    found = product(type_.shape)
+    assert isinstance(found, int), "a tensor of known sizes"
+    return found
+
+
+def static_bytes(type_: TensorType) -> int:
+    """Return the size of a tensor of known sizes, in bytes."""
+    return static_size(type_) * type_.dtype.itemsize
+
+
+def next_power_of_two(size: int) -> int:
+    """Return the least power of two that is not below a size."""
+    return 1 << max(0, size - 1).bit_length()
+
+
 def points(axes: Iterable[Axis]) -> Size:
     """Return the number of points of axes."""
     return product(axis.size for axis in axes)

@@ -1,5 +1,6 @@
 """Passes that choose how contractions run: library routines or generated loops, layouts, frozen parameters."""
 
+from litz_scheduler.analysis.cost import static_bytes
 from litz_scheduler.analysis.graph_facts import element_axes
 from litz_scheduler.library.attention.attention_calls import ATTENTIONS, GRADIENTS
 from litz_scheduler.library.attention.composed_attention import FuseAttention
@@ -11,7 +12,6 @@ from litz_scheduler.library.layout.channels_last import PropagateChannelsLast
 from litz_scheduler.library.layout.row_major import RowMajorActivations
 from litz_scheduler.library.matmul.linear import LinearMatmuls
 from litz_scheduler.library.matmul.prepacked_matmuls import PrepackMatmuls
-from litz_scheduler.library.prices import type_nbytes
 from litz_scheduler.library.strategies import (
     contraction_strategies,
     convolution_strategies,
@@ -36,7 +36,7 @@ __all__ = [
     "Strategy",
     "contraction_strategies",
     "element_axes",
-    "type_nbytes",
+    "static_bytes",
     "convolution_strategies",
     "matmul_strategies",
     "GRADIENTS",

@@ -7,16 +7,7 @@ from math import prod
 from litz_ir.contraction import Convolution
 from litz_ir.loops import TensorType
 from litz_ir.target import DeviceModel, RoutineModel
-
-
-def type_size(type_: TensorType) -> int:
-    """Return the number of elements of a tensor of known sizes."""
-    return prod(size for size in type_.shape if isinstance(size, int))
-
-
-def type_nbytes(type_: TensorType) -> int:
-    """Return the size of a tensor of known sizes in bytes."""
-    return type_size(type_) * type_.dtype.itemsize
+from litz_scheduler.analysis.cost import static_bytes
 
 
 def matmul_seconds(m: int, n: int, k: int, share: float, model: DeviceModel) -> float:
@@ -31,7 +22,7 @@ def unaligned_matmul_share(alignment: int, routines: RoutineModel) -> float:
 
 def bias_seconds(type_: TensorType, model: DeviceModel) -> float:
     """Return the seconds of the library's kernel that adds a bias to a convolution's result, or sums its gradient."""
-    return model.launch_seconds + type_nbytes(type_) / model.memory_rate
+    return model.launch_seconds + static_bytes(type_) / model.memory_rate
 
 
 def padded_convolution_seconds(convolution: Convolution, routines: RoutineModel, model: DeviceModel) -> float:
@@ -45,7 +36,7 @@ def padded_convolution_seconds(convolution: Convolution, routines: RoutineModel,
     flops = 2 * rows * prod(taps) * padded * max(outputs, routines.narrow_columns)
     gradient = convolution.computed == "weight"
     share = routines.narrow_gradient_share if gradient else routines.narrow_share
-    copied = type_nbytes(x) * (1 + padded / channels)
+    copied = static_bytes(x) * (1 + padded / channels)
     copies = routines.narrow_slowness * copied / model.memory_rate + model.launch_seconds
     return flops / (share * model.matrix_rate) + copies
 

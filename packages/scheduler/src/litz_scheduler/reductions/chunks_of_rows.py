@@ -9,6 +9,7 @@ from math import prod
 
 from litz_ir.loops import TensorType
 from litz_ir.target import Capabilities
+from litz_scheduler.analysis.cost import next_power_of_two
 from litz_scheduler.analysis.cost_model import CTAS_PER_SM
 
 _ELEMENTS_OF_SM = 8192
@@ -46,7 +47,7 @@ def chunks_of_rows(rows: int, length: int, machine: Capabilities, cluster: int =
     has one thread block at a time, and a chunk at least twice as many rows.
     """
     sm_count = machine.model.sm_count
-    wave = sm_count * max(1, min(CTAS_PER_SM, _ELEMENTS_OF_SM // power_of_two(length)))
+    wave = sm_count * max(1, min(CTAS_PER_SM, _ELEMENTS_OF_SM // next_power_of_two(length)))
     limit = min(rows // _MIN_ROWS, CTAS_PER_SM * wave)
     if cluster > 1:
         group = min(_CLUSTER_SMS, sm_count)
@@ -58,8 +59,3 @@ def chunks_of_rows(rows: int, length: int, machine: Capabilities, cluster: int =
     chunks = full[0] if full else largest
     least = _FULL_WAVE * sm_count if cluster == 1 else _MIN_CLUSTERED_SHARE * wave * -(-chunks // wave)
     return chunks if chunks >= least else 0
-
-
-def power_of_two(number: int) -> int:
-    """Return the smallest power of two that is at least ``number``."""
-    return 1 << max(0, number - 1).bit_length()

@@ -20,6 +20,7 @@ from litz_ir.scalar import Expr, Load, NestedReduction, loads, nested_reductions
 from litz_ir.symbols import Size, add, free_symbols, mul, symbol
 from litz_ir.target import Capabilities, DeviceClass
 from litz_scheduler import reasons
+from litz_scheduler.analysis.cost import next_power_of_two
 from litz_scheduler.analysis.cost_model import max_cluster_size
 from litz_scheduler.analysis.graph_facts import (
     output_names,
@@ -28,7 +29,7 @@ from litz_scheduler.analysis.graph_facts import (
 )
 from litz_scheduler.analysis.iteration_space import divided, space_of
 from litz_scheduler.options import SchedulerOptions
-from litz_scheduler.reductions.chunks_of_rows import chunks_of_rows, points_of, power_of_two
+from litz_scheduler.reductions.chunks_of_rows import chunks_of_rows, points_of
 from litz_scheduler.reductions.split_reduction import Division, in_two_steps
 from litz_scheduler.schedules.row_cluster import row_cluster
 
@@ -226,7 +227,7 @@ class _Finder:
         )
         if not chunks or part > min(_MAX_SUMS, machine.max_tile_elements):
             return None
-        if part > _MAX_ROW and power_of_two(part) * columns > _MAX_SUMS:
+        if part > _MAX_ROW and next_power_of_two(part) * columns > _MAX_SUMS:
             return None
         return replace(matrix, cluster=cluster, chunks=chunks)
 

@@ -16,7 +16,7 @@ from litz_ir.plan import Accumulate, can_use_cluster
 from litz_ir.scalar import Load
 from litz_ir.symbols import Size, SymbolTable, coefficient, free_symbols
 from litz_ir.target import Capabilities, DeviceModel
-from litz_scheduler.analysis.cost import estimate, points
+from litz_scheduler.analysis.cost import estimate, next_power_of_two, points
 from litz_scheduler.analysis.cost_model import (
     CTAS_PER_SM,
     MAX_SPLIT_CLUSTER,
@@ -65,7 +65,7 @@ def chosen_cluster_size(
     model = capabilities.model
     outer = estimate(points(nest.outer), symbols)
     if not along_outer and inner > options.long_row and _rereads(nest):
-        wanted = _power_of_two(-(-inner * _REGISTER_MARGIN // options.long_row))
+        wanted = next_power_of_two(-(-inner * _REGISTER_MARGIN // options.long_row))
         for largest in (_WEIGHTED_CLUSTER, limit) if _shares_rows(nest) else (limit,):
             cluster = min(wanted, limit, largest)
             if -(-inner // cluster) * _loaded_rows(nest) <= _REGISTER_MARGIN * options.long_row:
@@ -77,7 +77,7 @@ def chosen_cluster_size(
         return 1
     nbytes = inner * tile * sum(node.dtype.itemsize for node in _loads(nest))
     cluster = min(CTAS_PER_SM * model.sm_count // max(ctas, 1), nbytes // options.gpu_split_bytes)
-    return _power_of_two(min(cluster, limit) + 1) // 2 if cluster > 1 else 1
+    return next_power_of_two(min(cluster, limit) + 1) // 2 if cluster > 1 else 1
 
 
 def _column_tile(nest: LoopNest, model: DeviceModel) -> int:
@@ -90,11 +90,6 @@ def _column_tile(nest: LoopNest, model: DeviceModel) -> int:
 def _is_matmul(statement: Accumulate, nest: LoopNest) -> bool:
     """Return whether a statement is a matmul, which is tiled by other rules."""
     return matmul_nest(statement.combiner, statement.values, nest.outer, nest.inner) is not None
-
-
-def _power_of_two(number: int) -> int:
-    """Return the smallest power of two that is at least ``number``."""
-    return 1 << (number - 1).bit_length()
 
 
 def _loads(nest: LoopNest) -> tuple[Load, ...]:

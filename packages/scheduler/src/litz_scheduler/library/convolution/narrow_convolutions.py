@@ -13,6 +13,7 @@ from litz_ir.scalar import Expr, Load, const, index, logical_and, masked, op, su
 from litz_ir.symbols import Size, add, symbol
 from litz_ir.target import DeviceModel
 from litz_scheduler import reasons
+from litz_scheduler.analysis.cost import next_power_of_two
 from litz_scheduler.analysis.graph_facts import element_axes
 from litz_scheduler.library.convolution.convolution_loops import convolution_sum, sum_loops
 from litz_scheduler.library.convolution.remaining_call import remaining_call
@@ -89,10 +90,10 @@ def _aligned(convolution: Convolution, call: ContractionCall, rewriting: Rewriti
     """
     x, weight = convolution.input, convolution.weight
     _, channels, *taps = (size for size in weight.type.shape if isinstance(size, int))
-    count = _power_of_two(channels)
+    count = next_power_of_two(channels)
     if count == channels or channels * prod(taps) <= _STEP or not is_channels_last(x.type):
         return convolution
-    wide = (*taps[:-1], _power_of_two(taps[-1]))
+    wide = (*taps[:-1], next_power_of_two(taps[-1]))
     if -(-count * prod(wide) // _STEP) == -(-count * prod(taps) // _STEP):
         taps = [*wide]
     geometry = zip(convolution.output.type.shape[2:], convolution.stride, convolution.dilation, taps)
@@ -160,11 +161,6 @@ def _tests(at: Size, size: Size, padded: int, before: int) -> tuple[Expr, ...]:
     assert isinstance(size, int), "the sizes of a convolution are known"
     low = (op("ge", index(at), const(0, i64)),) if before else ()
     return (*low, op("lt", index(at), index(size))) if padded - before > size else low
-
-
-def _power_of_two(size: int) -> int:
-    """Return the next power of two."""
-    return 1 << (size - 1).bit_length()
 
 
 def _is_narrow(convolution: Convolution, model: DeviceModel) -> bool:

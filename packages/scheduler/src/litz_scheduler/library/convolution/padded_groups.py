@@ -22,10 +22,10 @@ from litz_ir.scalar import Expr, Load, const, index, logical_and, masked, op
 from litz_ir.symbols import Size, add, floordiv, mod, mul, symbol
 from litz_ir.target import DeviceModel, RoutineModel
 from litz_scheduler import reasons
+from litz_scheduler.analysis.cost import next_power_of_two, static_bytes
 from litz_scheduler.analysis.graph_facts import element_axes
 from litz_scheduler.library.layout.channels_last_values import channels_last
 from litz_scheduler.library.layout.convolution_layouts import (
-    activation_bytes,
     is_activation,
     is_both_layouts,
     is_channels_last,
@@ -75,7 +75,7 @@ class _Tensor:
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return activation_bytes(self.value.type)
+        return static_bytes(self.value.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +141,9 @@ def _groups(call: ContractionCall, rewriting: Rewriting) -> _Groups | None:
     outputs, inputs, *_ = weight.value.type.shape
     assert isinstance(inputs, int) and isinstance(outputs, int)
     widths = (inputs, outputs // count)
-    if any(width % _UNIT for width in widths) or all(_power_of_two(width) == width for width in widths):
+    if any(width % _UNIT for width in widths) or all(next_power_of_two(width) == width for width in widths):
         return None
-    c, o = ((width, _power_of_two(width)) for width in widths)
+    c, o = ((width, next_power_of_two(width)) for width in widths)
     dimensions: Mapping[_Role, _Widths] = {"input": {1: c}, "output": {1: o}, "weight": {0: o, 1: c}}
     return _Groups(call, tuple(operands), tuple(results), dimensions, known.convolutions[0])
 
@@ -284,8 +284,3 @@ def _is_last(type_: TensorType) -> bool:
 def _is_contiguous(type_: TensorType) -> bool:
     pairs = zip(type_.shape, type_.layout.strides, contiguous(type_.shape).strides, strict=True)
     return all(size == 1 or stride == expected for size, stride, expected in pairs)
-
-
-def _power_of_two(size: int) -> int:
-    """Return the next power of two."""
-    return 1 << (size - 1).bit_length()

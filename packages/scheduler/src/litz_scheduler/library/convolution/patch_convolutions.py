@@ -25,14 +25,13 @@ from litz_ir.scalar import Expr, Load, op
 from litz_ir.symbols import Size, add, floordiv, mod, mul, symbol
 from litz_ir.target import DeviceModel, RoutineModel
 from litz_scheduler import reasons
+from litz_scheduler.analysis.cost import static_bytes, static_size
 from litz_scheduler.analysis.graph_facts import element_axes
 from litz_scheduler.library.convolution.convolution_bias import channel_sums
 from litz_scheduler.library.prices import (
     bias_seconds,
     matmul_seconds,
     padded_convolution_seconds,
-    type_nbytes,
-    type_size,
 )
 from litz_scheduler.library.strategy import Candidate, Choice, Prices, Rewriting
 
@@ -72,9 +71,9 @@ def _prices(call: ConvolutionCall, routines: RoutineModel, model: DeviceModel) -
     own = other = 0.0
     for each in call.convolutions:
         channels, *patch = (_size(size) for size in each.weight.type.shape)
-        rows = type_size(each.output.type) // channels
+        rows = static_size(each.output.type) // channels
         own += matmul_seconds(rows, channels, prod(patch), routines.matmul_share, model)
-        own += 2 * type_nbytes(each.input.type) / model.memory_rate
+        own += 2 * static_bytes(each.input.type) / model.memory_rate
         other += padded_convolution_seconds(each, routines, model)
     biased = call.bias is not None or call.bias_gradient is not None
     return Prices(own, other + (bias_seconds(call.convolutions[0].output.type, model) if biased else 0.0))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 
 from litz_ir.contraction import ConvolutionArguments, convolution_arguments
 from litz_ir.dtypes import DType, bf16, f16, f32
 from litz_ir.loops import ContractionCall, Operation, TensorType, Value
-from litz_ir.symbols import Size
+from litz_scheduler.analysis.cost import static_bytes
 from litz_scheduler.library.layout.channels_last_values import channels_last
 from litz_scheduler.options import SchedulerOptions
 
@@ -96,7 +95,7 @@ def convolution_layout_cost(
         computations += [activations[::2]] if output is not None else []
         computations += [activations[:2]] if weight_gradient is not None else []
     moved = sum(
-        activation_bytes(value.type)
+        static_bytes(value.type)
         for computation in computations
         for value in computation
         if not has_few_channels(value.type)
@@ -106,14 +105,14 @@ def convolution_layout_cost(
     if (
         weight_gradient is not None
         and arguments.groups != 1
-        and max(map(_known, weight.shape[2:])) > WIDE_FILTER
+        and any(isinstance(size, int) and size > WIDE_FILTER for size in weight.shape[2:])
     ):
         weight_cost += costs.wide
     if costs.follows:
         reads = (*reads, arguments.weight.name)
-        moved += activation_bytes(weight)
+        moved += static_bytes(weight)
     return ConvolutionLayoutCost(
-        operation, reads, output, weight_gradient, per_byte * moved, weight_cost * activation_bytes(weight)
+        operation, reads, output, weight_gradient, per_byte * moved, weight_cost * static_bytes(weight)
     )
 
 
@@ -162,13 +161,3 @@ def is_channels_last(type_: TensorType) -> bool:
     """Return whether an activation has channels-last strides; those of dimensions of size 1 do not count."""
     pairs = zip(type_.shape, type_.layout.strides, channels_last(type_).layout.strides, strict=True)
     return all(size == 1 or stride == expected for size, stride, expected in pairs)
-
-
-def _known(size: Size) -> int:
-    assert isinstance(size, int)
-    return size
-
-
-def activation_bytes(type_: TensorType) -> int:
-    """Return the size of an activation in bytes."""
-    return prod(map(_known, type_.shape)) * type_.dtype.itemsize

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from litz_ir.loops import LoopGraph, Operation, Pointwise, Reduction, Value
+from litz_scheduler.analysis.cost import static_bytes
 from litz_scheduler.analysis.graph_facts import output_names
 from litz_scheduler.library.layout.convolution_layouts import (
     ConvolutionLayoutCost,
-    activation_bytes,
     has_few_channels,
     is_activation,
     is_both_layouts,
@@ -138,4 +138,4 @@ class LayoutPropagation:
             self._cut.same_partition(first, name, _MIXED_LAYOUT_COST * self._bytes(strided))
 
     def _bytes(self, name: str) -> int:
-        return activation_bytes(self._values[name].type)
+        return static_bytes(self._values[name].type)

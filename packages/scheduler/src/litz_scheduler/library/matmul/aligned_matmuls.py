@@ -25,9 +25,10 @@ from litz_ir.scalar import Expr, Load, const, index, logical_and, masked, op, su
 from litz_ir.symbols import Size, substitute, symbol
 from litz_ir.target import DeviceModel
 from litz_scheduler import reasons
+from litz_scheduler.analysis.cost import static_bytes
 from litz_scheduler.analysis.graph_facts import element_axes
 from litz_scheduler.library.matmul.generated_matmuls import matmul_loops
-from litz_scheduler.library.prices import matmul_seconds, type_nbytes, unaligned_matmul_share
+from litz_scheduler.library.prices import matmul_seconds, unaligned_matmul_share
 from litz_scheduler.library.strategy import Candidate, Choice, Prices, Rewriting
 from litz_scheduler.options import SchedulerOptions
 
@@ -158,11 +159,11 @@ class _Padding:
         copied = launches = 0
         for value, grows in ((matmul.a, (pm, pk) != (m, k)), (matmul.b, (pk, pn) != (k, n))):
             if grows and not self._is_computed(value.name):
-                copied += 2 * type_nbytes(value.type)
+                copied += 2 * static_bytes(value.type)
                 launches += 1
         readers = self._readers[matmul.result.name]
         if pn != n and any(not isinstance(each, Pointwise | Reduction | View) for each in readers):
-            copied += 2 * type_nbytes(matmul.result.type)
+            copied += 2 * static_bytes(matmul.result.type)
             launches += 1
         return copied / model.memory_rate + launches * model.launch_seconds
 

@@ -20,7 +20,7 @@ from litz_ir.loops import (
 )
 from litz_ir.scalar import Expr, Indirect, Load, cast, const, index, masked, op, where
 from litz_ir.symbols import Size, SymbolTable, add, floordiv, mod, mul, symbol
-from litz_scheduler.analysis.cost import estimate
+from litz_scheduler.analysis.cost import estimate, next_power_of_two
 
 _TILE_ROWS = (16, 128)
 """The smallest and the largest number of rows in a tile."""
@@ -109,7 +109,7 @@ def row_groups_of(matmul: ContractionCall, call: MatmulCall, symbols: SymbolTabl
         return None
     rows_per_group = max(1, estimate(rows, symbols) // count)
     least, greatest = _TILE_ROWS
-    block = min(greatest, max(least, 1 << (rows_per_group - 1).bit_length()))
+    block = min(greatest, max(least, next_power_of_two(rows_per_group)))
     return RowGroups(matmul, call.offsets, count, rows, block)
 
 
