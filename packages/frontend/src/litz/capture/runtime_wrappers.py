@@ -165,9 +165,8 @@ def training_call(
     def run_differentiably(*inputs: torch.Tensor) -> Sequence[torch.Tensor]:
         if torch.is_grad_enabled():
             return apply(*inputs)[:-1]
-        with (
-            torch.enable_grad()
-        ):  # as the program does inside: a graph without a result that needs it has no backward
+        # The program turns gradients on inside: a graph without a result that needs one has no backward.
+        with torch.enable_grad():
             return apply(*inputs)[:-1]
 
     return run_differentiably
