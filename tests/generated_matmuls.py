@@ -24,6 +24,7 @@ from litz_codegen_triton.capabilities import NVIDIA
 from litz_codegen_triton.dtypes import SUPPORTED
 from litz_codegen_triton.emit import emit_kernel
 from litz_codegen_triton.schedule import schedule_plan
+from litz_codegen_triton.tables.routines import routines_of
 from litz_ir.device import CPU
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext
@@ -36,7 +37,12 @@ import lowering_check
 
 # The graphs are captured on the CPU, so a GPU's traits are given to that device.
 MACHINE = Capabilities(
-    "sm_90", CPU, dataclasses.replace(NVIDIA, sm_count=132), atomics=SUPPORTED, max_tile_elements=32768
+    "sm_90",
+    CPU,
+    dataclasses.replace(NVIDIA, sm_count=132),
+    atomics=SUPPORTED,
+    max_tile_elements=32768,
+    routines=routines_of("sm_90"),
 )
 OPTIONS = SchedulerOptions(generated_matmuls=frozenset({"all"}))
 

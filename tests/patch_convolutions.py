@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from generated_convolutions import last
 from generated_matmuls import Case, bytes_of, main, normal
+from narrow_convolutions import H200
 from torch.nn import functional as F
 
 from litz_scheduler import SchedulerOptions
@@ -77,4 +78,4 @@ CASES: Mapping[str, Case] = {
 
 
 if __name__ == "__main__":
-    main(CASES, Path(sys.argv[1]), sys.argv[2:], SchedulerOptions())
+    main(CASES, Path(sys.argv[1]), sys.argv[2:], SchedulerOptions(), H200)

@@ -9,10 +9,10 @@ from typing import Any
 import patch_convolutions
 import pytest
 import torch
-from generated_matmuls import MACHINE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from interpreted import found_by
+from narrow_convolutions import H200
 
 from litz_ir.device import CPU
 from litz_ir.host import Executor
@@ -106,7 +106,7 @@ def assert_like_eager(
         f"graph g({inputs}) -> ({outputs}) {{\n"
         f"  {', '.join(names)} = contraction.convolution {call}({taken}) -> {results}\n}}"
     )
-    plan = schedule(parse_graph(text), PassContext({CPU: MACHINE}))
+    plan = schedule(parse_graph(text), PassContext({CPU: H200}))
     assert [step.target for step in plan.steps if isinstance(step, CallStep)] == ["aten.mm.default"]
     made = Executor(plan, externs=numpy_externs()).run([tensor.numpy() for tensor in given.values()])
     for k, mine in zip(returned, made, strict=True):

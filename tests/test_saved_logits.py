@@ -14,12 +14,15 @@ from torch import Tensor, nn
 
 from litz_codegen_triton.capabilities import chip_model
 from litz_codegen_triton.dtypes import SUPPORTED
+from litz_codegen_triton.tables.routines import routines_of
 from litz_ir.device import CPU
 from litz_ir.target import Capabilities
 
 # Matrix units that are slow make small matmuls worth padding.
 MODEL = replace(chip_model("sm_90"), matrix_rate=10**9)
-MACHINE = Capabilities("sm_90", CPU, MODEL, atomics=SUPPORTED, max_tile_elements=32768)
+MACHINE = Capabilities(
+    "sm_90", CPU, MODEL, atomics=SUPPORTED, max_tile_elements=32768, routines=routines_of("sm_90")
+)
 CLASSES, WIDTH = 37, 24
 
 

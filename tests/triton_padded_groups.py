@@ -22,6 +22,7 @@ from torch import Tensor
 from litz_codegen_triton.capabilities import chip_model
 from litz_codegen_triton.runtime.interpret import run_plan
 from litz_codegen_triton.schedule import schedule_plan
+from litz_codegen_triton.tables.routines import routines_of
 from litz_ir.device import CPU
 from litz_ir.loops import LoopGraph
 from litz_ir.passes import PassContext
@@ -34,7 +35,9 @@ import lowering_check
 
 # Launches that cost nothing make small convolutions worth padding.
 MODEL = replace(chip_model("sm_90"), launch_seconds=0.0, sm_count=4)
-MACHINE = Capabilities("sm_90", CPU, MODEL, max_tile_elements=32768, nested_reductions=True)
+MACHINE = Capabilities(
+    "sm_90", CPU, MODEL, max_tile_elements=32768, nested_reductions=True, routines=routines_of("sm_90")
+)
 
 
 @dataclass(frozen=True)
