@@ -100,5 +100,4 @@ def test_gradients_of_complex_programs_are_interpreted() -> None:
         results.append([a.grad for a in own])
     for mine, theirs in zip(*results):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
-    found = {target for result in interpreted.lowered for target in calls(result.graph)}
-    assert found <= {"aten._conj.default"}, "views alone, for the bit that eager's gradient has"
+    assert not any(calls(result.graph) for result in interpreted.lowered)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch._functorch._aot_autograd.descriptors import AOTOutput
+from torch._functorch._aot_autograd.descriptors import AOTOutput, PlainAOTOutput
 from torch.fx import Node
 
 from litz_lowering.aten.fallback import call_aten
@@ -62,19 +62,22 @@ class AliasedResults:
         descriptors = output.meta.get("desc", ())
         saved = {leaf for leaf, each in zip(leaves, descriptors, strict=False) if _is_saved(each)}
         seen = {leaf for leaf, each in zip(leaves, descriptors, strict=False) if not _is_saved(each)}
-        unseen = saved - seen
-        conjugates, negatives = (self._under_bit(nodes, bit, unseen) for bit in _BITS)
-        return {**self._detached(nodes, unseen), **negatives, **conjugates}
+        shown = {
+            leaf for leaf, each in zip(leaves, descriptors, strict=False) if isinstance(each, PlainAOTOutput)
+        }
+        conjugates, negatives = (self._under_bit(nodes, bit, shown) for bit in _BITS)
+        return {**self._detached(nodes, saved - seen), **negatives, **conjugates}
 
     # --- bits -----------------------------------------------------------------------------------------------
 
     def _under_bit(
-        self, nodes: list[Node], bit: _Bit, unseen: Collection[object]
+        self, nodes: list[Node], bit: _Bit, shown: Collection[object]
     ) -> Mapping[Node, Tensor | Complex]:
         """Map results that eager returns under a bit, or that share memory with others but for the bit, to values over
         that memory.
 
-        Nobody sees the bits of ``unseen`` results. Of a complex result under both bits, the conjugate bit is kept.
+        Those that share no memory are results of the captured program, ``shown`` to its caller; programs that run
+        without torch compute them. Of a complex result under both bits, the conjugate bit is kept.
         """
         became = {node: value for node in nodes if isinstance(value := self.read(node), Tensor | Complex)}
         found = {node: base for node in became if (base := self._without_bit(node, bit)) is not None}
@@ -82,8 +85,7 @@ class AliasedResults:
         return {
             node: self._with_bit(node, base, bit)
             for node, base in found.items()
-            if owners[self.builder.root(base.name)] > 1
-            or (bit.is_set(node.meta["val"]) and node not in unseen)
+            if owners[self.builder.root(base.name)] > 1 or (bit.is_set(node.meta["val"]) and node in shown)
         }
 
     def _with_bit(self, node: Node, base: Tensor | Complex, bit: _Bit) -> Tensor | Complex:
