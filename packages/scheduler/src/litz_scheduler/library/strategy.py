@@ -22,7 +22,9 @@ class Prices(NamedTuple):
     """Seconds of a strategy and of the call that it replaces. What both have in common may be left out of both."""
 
     strategy: float
+    """Seconds of the operations that replace the call."""
     call: float
+    """Seconds of the call."""
 
 
 class Choice(NamedTuple):
